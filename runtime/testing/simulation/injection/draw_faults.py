@@ -1,13 +1,17 @@
-"""Draws the failures of a run: what goes wrong, and at which moment."""
+"""Draws the failures that every seed may have: what goes wrong, and at which moment.
+
+Families of faults draw more of their own (`fault_family`).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_delay
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 
-#: What may be planned, as often as it stands here; the other kinds come with the weather.
+#: What may be planned, as often as it stands here.
 _PLANNED: Final = (
     *(FaultKind.CRASH,) * 4,
     *(FaultKind.CRASH_IN_STEP,) * 4,
@@ -26,20 +30,6 @@ _PLANNED: Final = (
     *(FaultKind.TWO_MASTERS,) * 2,
 )
 
-#: When it is due; moments of the checkpoints first, because that is where the difficulties are.
-MOMENTS: Final = (
-    *(Moment.MOVE,) * 4,
-    *(Moment.TRIGGERED,) * 3,
-    *(Moment.SNAPSHOT,) * 4,
-    *(Moment.ACKNOWLEDGED,) * 4,
-    *(Moment.WRITING,) * 3,
-    *(Moment.COMPLETED,) * 3,
-    *(Moment.COMMITTED,) * 3,
-    Moment.STARTED,
-    Moment.END_OF_DATA,
-    Moment.FINISHED,
-)
-
 
 def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
     """Draw what goes wrong while there is weather.
@@ -52,7 +42,7 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
     for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
         moment = draws.pick(MOMENTS)
         occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
-        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, _delay(draws)))
+        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, draw_delay(draws)))
         if draws.chance(0.4):
             # A restart during the restart: whatever the first one brings down is hit again coming up.
             again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
@@ -60,7 +50,3 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
                 PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
             )
     return tuple(planned)
-
-
-def _delay(draws: Draws) -> int:
-    return draws.pick((0, 1, draws.below(10), draws.below(60)))

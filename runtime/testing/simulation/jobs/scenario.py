@@ -10,7 +10,9 @@ from typing import Final
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import FixedDelay
-from penstock.runtime.testing.simulation.injection.draw_faults import MOMENTS, draw_faults
+from penstock.runtime.testing.simulation.injection.draw_faults import draw_faults
+from penstock.runtime.testing.simulation.injection.families import draw_family_faults
+from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.jobs.draw_axes import (
     draw_axis_faults,
@@ -135,7 +137,7 @@ def draw_scenario(seed: int) -> Scenario:
         config = _keeping_more(config)
     failures = draws.stream(4)
     faults = draw_faults(failures, weather.lasts) + _draw_cancel(failures)
-    faults += draw_axis_faults(axes, shape) + ends
+    faults += draw_axis_faults(axes, shape) + ends + draw_family_faults(draws, weather.lasts)
     if mode is HandlerMode.STORED:
         faults += _draw_crashes_while_stored(alignment)
     return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)

@@ -10,7 +10,8 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
-from penstock.runtime.testing.simulation.injection.draw_faults import MOMENTS, draw_faults
+from penstock.runtime.testing.simulation.injection.draw_faults import draw_faults
+from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.user_graph.paced_source import Pace

@@ -9,37 +9,53 @@ from enum import Enum
 
 
 class FaultKind(Enum):
-    """What can go wrong; the value is how the summary calls it."""
+    """What can go wrong, by the part of the world; the value is how the summary calls it."""
 
+    # -- processes --
     CRASH = "crash between steps"
     CRASH_IN_STEP = "crash inside a step"
     CRASH_IN_UPLOAD = "upload stopped half-way"
     CRASH_IN_RESTART = "crash during a restart"
+    CRASH_AT_VALVE = "crash while a valve was shut"
+    CRASH_WHILE_STORED = "crash during a stored alignment"
     USER_ERROR = "user function failed"
     DEPLOYMENT_FAILED = "deployment failed"
-    WRITE_REFUSED = "write refused"
-    WRITE_UNSURE = "write done, answer lost"
-    READ_REFUSED = "read refused"
-    STORAGE_AWAY = "storage away"
-    SAVEPOINT = "savepoint in between"
-    CHECKPOINT_CANCELLED = "checkpoint cancelled"
-    CHECKPOINT_EXPIRED = "checkpoint timed out"
-    CHECKPOINT_INPUT_ENDED = "checkpoint given up at the end of a channel"
-    ALIGNMENT_CANCELLED = "alignment released by a cancellation marker"
-    FRAME_OVERTAKEN = "frame out of order"
-    FRAME_REPEATED = "frame twice"
-    MESSAGE_REPEATED = "message twice"
+    WARM_PROCESS_USELESS = "warm process dead, silent or refusing"
+    LEASE_OVER = "process gave up waiting for a JobMaster"
     REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
+
+    # -- JobMasters, and what runs in them --
     MASTER_CRASH = "JobMaster crash"
     TWO_MASTERS = "two JobMasters at once"
-    SLOW_CHANNEL = "slow channel"
-    JOB_CANCELLED = "job cancelled"
     HOOK_FAILED = "master hook failed"
     HOOK_LATE = "master hook answered late"
     HOOK_RESTORED = "master hook restored"
     SPLIT_HELD = "split held by a shut valve"
     SPLITS_GIVEN_BACK = "splits given back"
-    CRASH_AT_VALVE = "crash while a valve was shut"
+
+    # -- the storage --
+    WRITE_REFUSED = "write refused"
+    WRITE_UNSURE = "write done, answer lost"
+    READ_REFUSED = "read refused"
+    STORAGE_AWAY = "storage away"
+    NO_ROOM = "no room for a stored alignment"
+
+    # -- the network --
+    FRAME_OVERTAKEN = "frame out of order"
+    FRAME_REPEATED = "frame twice"
+    MESSAGE_REPEATED = "message twice"
+    SLOW_CHANNEL = "slow channel"
+
+    # -- checkpoints --
+    CHECKPOINT_CANCELLED = "checkpoint cancelled"
+    CHECKPOINT_EXPIRED = "checkpoint timed out"
+    CHECKPOINT_INPUT_ENDED = "checkpoint given up at the end of a channel"
+    ALIGNMENT_CANCELLED = "alignment released by a cancellation marker"
+    ALIGNMENT_LIMIT = "stored alignment over its limit"
+
+    # -- what people ask for --
+    SAVEPOINT = "savepoint in between"
+    JOB_CANCELLED = "job cancelled"
     RESCALED = "rescaled while running"
     STOPPED = "stopped with a savepoint"
     DRAINED = "drained and stopped"
@@ -47,11 +63,6 @@ class FaultKind(Enum):
     STARTED_FROM_CHECKPOINT = "started from the last checkpoint"
     STARTED_FROM_OLDER = "started from an older checkpoint"
     STARTED_RESCALED = "started at another parallelism"
-    LEASE_OVER = "process gave up waiting for a JobMaster"
-    WARM_PROCESS_USELESS = "warm process dead, silent or refusing"
-    NO_ROOM = "no room for a stored alignment"
-    ALIGNMENT_LIMIT = "stored alignment over its limit"
-    CRASH_WHILE_STORED = "crash during a stored alignment"
     IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 

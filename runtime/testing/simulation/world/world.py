@@ -86,6 +86,7 @@ class World:
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
         self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
+        self._when_calm: list[Callable[[], None]] = []
         self._lateness: float | None = None
         self._user_error_in: int | None = None
 
@@ -95,6 +96,13 @@ class World:
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
         self.trace.note("-- the world calms down --")
+        ends, self._when_calm = self._when_calm, []
+        for end in ends:
+            end()
+
+    def when_calm(self, end: Callable[[], None]) -> None:
+        """End a condition that lasts, such as a cut network, when the world calms down."""
+        self._when_calm.append(end)
 
     def places(self, storage: SnapshotStorage) -> StorageOpener:
         """Opens places for somebody who sees the checkpoint storage as `storage`."""

@@ -1,0 +1,32 @@
+"""`FAMILIES`: all families of faults, and what a seed draws of those that draw by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, Strike
+from penstock.runtime.testing.simulation.injection.master_faults import MASTER_FAULTS
+from penstock.runtime.testing.simulation.injection.process_faults import PROCESS_FAULTS
+from penstock.runtime.testing.simulation.injection.request_faults import REQUESTS
+from penstock.runtime.testing.simulation.injection.storage_faults import STORAGE_FAULTS
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
+
+#: One for each part of the world.
+FAMILIES: Final[tuple[FaultFamily, ...]] = (PROCESS_FAULTS, MASTER_FAULTS, STORAGE_FAULTS, REQUESTS)
+
+#: What each kind of planned fault does.
+STRIKES: Final[Mapping[FaultKind, Strike]] = {
+    kind: strike for family in FAMILIES for kind, strike in family.strikes.items()
+}
+
+
+def draw_family_faults(seed: Draws, lasts: int) -> tuple[PlannedFault, ...]:
+    """What a seed draws of each family.
+
+    Args:
+        seed: The streams of the seed.
+        lasts: Moves until the faults stop.
+    """
+    return tuple(fault for family in FAMILIES for fault in family.draw(seed, lasts))

@@ -1,0 +1,44 @@
+"""Faults of the processes that run subtasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily
+from penstock.runtime.testing.simulation.injection.target import Target
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+
+
+def _crash(target: Target) -> None:
+    victim = target.victim()
+    if victim is not None:
+        victim.die(FaultKind.CRASH)
+
+
+def _crash_in_step(target: Target) -> None:
+    victim = target.victim()
+    if victim is not None:
+        victim.die_after_effects(target.draws.below(4))
+
+
+def _crash_in_upload(target: Target) -> None:
+    victim = target.victim(uploads=True)
+    if victim is not None:
+        victim.die_after_uploads(target.draws.between(0, 2))
+
+
+def _refuse_deployment(target: Target) -> None:
+    if target.control.execution is not None:
+        target.control.execution.refuse_next_deployment()
+
+
+#: What strikes processes. Every seed draws them in `draw_faults`.
+PROCESS_FAULTS: Final = FaultFamily(
+    {
+        FaultKind.CRASH: _crash,
+        FaultKind.CRASH_IN_STEP: _crash_in_step,
+        FaultKind.CRASH_IN_UPLOAD: _crash_in_upload,
+        FaultKind.USER_ERROR: lambda target: target.world.fail_user_code(target.draws.below(10)),
+        FaultKind.DEPLOYMENT_FAILED: _refuse_deployment,
+    }
+)
