@@ -66,7 +66,7 @@ def test_the_manifest_fits_kuberays_schema(name: str) -> None:
 
 
 def test_every_manifest_in_the_folder_is_tested() -> None:
-    assert {file.name for file in DEPLOY.glob("*.yaml")} == {CLUSTER, JOB}
+    assert {file.name for file in DEPLOY.glob("*.kuberay.yaml")} == {CLUSTER, JOB}
 
 
 @pytest.mark.parametrize(
