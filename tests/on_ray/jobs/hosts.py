@@ -273,6 +273,8 @@ def network(count: int = 3, **environment: str) -> Iterator[Network]:
             _ip("-n", namespace, "addr", "add", f"{hosts[-1].address}/24", "dev", "eth0")
             _ip("-n", namespace, "link", "set", "eth0", "up")
             _ip("-n", namespace, "link", "set", "lo", "up")
+            # Nothing is behind it: Ray asks which address it would use for a host far away.
+            _ip("-n", namespace, "route", "add", "default", "dev", "eth0")
         yield Network(hosts, folder)
     finally:
         for host in hosts:

@@ -186,10 +186,13 @@ def _machine(host: Host, home: Path) -> Machine:
     """Boot it: a first process with process ids and mounts of its own, and a `/tmp`."""
     for folder in (home / "tmp", home / "penstock-env" / "bin"):
         folder.mkdir(parents=True)
-    for name in ("ray", "python", "penstock"):
-        (home / "penstock-env" / "bin" / name).symlink_to(_BIN / name)
-    (home / "penstock-env" / "bin" / "pip").write_text(_PIP)
-    (home / "penstock-env" / "bin" / "pip").chmod(0o755)
+    for name in ("ray", "python", "pip"):
+        program = home / "penstock-env" / "bin" / name
+        program.write_text(_PIP if name == "pip" else f'#!/bin/sh\nexec {_BIN / name} "$@"\n')
+        program.chmod(0o755)
+    # A login shell begins with the PATH of /etc/profile.
+    for name in (".bash_profile", ".bashrc"):
+        (home / name).write_text(f"export PATH='{environment(home)['PATH']}'\n")
     # The first process reaps what its children leave behind, as an init does.
     boot = f"mount --bind {home}/tmp /tmp && touch {home}/up; while :; do sleep 1000 & wait $!; done"
     words = ["ip", "netns", "exec", host.namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child"]
