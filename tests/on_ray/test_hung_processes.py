@@ -6,18 +6,26 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from jobs.driving import after_checkpoints, finish, submit, wait_until, when_records_flow
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    assert_no_subtasks,
+    finish,
+    submit,
+    wait_until,
+    when_records_flow,
+)
 from jobs.oracle import assert_exactly_once, committed_rows
 from jobs.sticking import RECORDS, Backtracks, WaitsForFile
 from jobs.words import NEVER, environment, lines, paced_lines, word_count
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
-from penstock.runtime import FileSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.runtime import FileSink, GeneratorSource, JobCancelledError, JobConfig, StreamEnvironment
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -154,3 +162,21 @@ def test_at_default_settings_a_regular_expression_of_25_seconds_survives(tmp_pat
     finish(job)
     assert job.report().failures == ()
     assert sorted(committed_rows(tmp_path / "out")) == sorted(map(str, range(RECORDS)))
+
+
+@pytest.mark.long
+def test_a_job_is_cancelled_while_all_its_processes_are_stopped(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    job = submit(word_count(tmp_path, paced_lines(60_000, RATE, attempt=NEVER)))
+    report = after_checkpoints(job, 1)
+    assert report.master is not None
+    with ExitStack() as all_stopped:
+        for process in (*report.processes, report.master):
+            since = all_stopped.enter_context(stopped(process))
+        job.cancel()
+        with pytest.raises(JobCancelledError):
+            job.wait(PATIENCE)
+        took = time.monotonic() - since
+        assert_no_subtasks(job)
+    record_property("shown", f"cancelled after {took:.1f} s")
