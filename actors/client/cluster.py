@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import psutil  # comes with Ray
+import psutil  # type: ignore[import-untyped] # comes with Ray
 import ray
 from ray._private import ray_constants, services
 
@@ -115,7 +115,8 @@ def _only_cluster_here() -> str:
 
 def _clusters_here() -> list[str]:
     """Addresses of the clusters that this user or root has started on this machine."""
-    trusted, found = {psutil.Process().username(), "root"}, set()
+    trusted = {psutil.Process().username(), "root"}
+    found: set[str] = set()
     for process in psutil.process_iter(["username", "cmdline"]):
         line = process.info["cmdline"] or ()
         if process.info["username"] in trusted and line and _RAYLET in line[0]:

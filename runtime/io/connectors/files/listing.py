@@ -44,11 +44,14 @@ def list_files(
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    if path == pattern or pattern.rsplit("/", 1)[-1][:1] in ("_", "."):
+    if path == pattern:
         return True
     below = path[len(literal_folder(pattern)) :] if is_glob(pattern) else path[len(pattern.rstrip("/")) + 1 :]
     written_out = set(pattern.split("/"))
-    return not any(part[:1] in ("_", ".") and part not in written_out for part in below.split("/"))
+    parts = below.split("/")
+    wants_hidden = pattern.rsplit("/", 1)[-1][:1] in ("_", ".")
+    signs, seen = (".", parts[:-1]) if wants_hidden else ("_.", parts)
+    return not any(part[:1] in tuple(signs) and part not in written_out for part in seen)
 
 
 def _left_out(pattern: str, hidden: list[str]) -> str:
