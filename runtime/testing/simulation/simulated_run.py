@@ -131,8 +131,6 @@ class SimulatedRun:
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
-        for control in self._controls:
-            control.schedule_timers()
         entry = world.agenda.take(world.clock.monotonic())
         if entry is None:
             if world.agenda.next_time is None:

@@ -95,9 +95,8 @@ class Simulation:
         self.world = World(scenario.seed, scenario.weather, write)
         self.system = ExternalSystem()
         ledger = HookLedger(self.world)
-        hooks = RunHooks(self.world, lambda: self.control.processes)
-        self._program = scenario.shape.build(Around(hooks, self.system, self.world.valves, ledger.make))
-        hooks.vertex_of = {o.id: vertex.id for vertex in self._program.vertices for o in vertex.operators}
+        around = Around(RunHooks(self.world), self.system, self.world.valves, ledger.make)
+        self._program = scenario.shape.build(around)
         first = SimulatedJob(FIRST_JOB, build_execution_graph(self._program), scenario.config)
         self._run = SimulatedRun(self.world, first, scenario.plan, ledger)
 

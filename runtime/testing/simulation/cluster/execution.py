@@ -60,7 +60,7 @@ class SimulatedExecution:
             fleet,
             deployer,
             processes,
-            world.clock,
+            master.clock,
             timers,
             self._job_has_ended,
             self._leave_fenced,

@@ -6,7 +6,7 @@ how it answers deliveries. When it dies, its memory is lost, but its sent messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any
 
@@ -33,9 +33,11 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.frames import Receiver, SimulatedFrame
+from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD, Receiver, SimulatedFrame
+from penstock.runtime.testing.simulation.cluster.links import Links
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
+from penstock.runtime.testing.simulation.cluster.suspension import Suspension
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -63,9 +65,12 @@ class SimulatedProcess:
         masters: Take reports.
         lease_timeout: Seconds without a sign of a JobMaster after which it ends itself.
         credits: Of each channel.
+        links: Whom it reaches.
 
     Attributes:
         id: Names it.
+        clock: Its clock.
+        links: Whom it reaches.
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
@@ -73,9 +78,18 @@ class SimulatedProcess:
     """
 
     def __init__(
-        self, world: World, id: str, needs: Needs, masters: Masters, lease_timeout: float, credits: int
+        self,
+        world: World,
+        id: str,
+        needs: Needs,
+        masters: Masters,
+        lease_timeout: float,
+        credits: int,
+        links: Links,
     ) -> None:
         self.id = id
+        self.clock = world.clocks.new()
+        self.links = links
         self.needs = needs
         self.is_alive = True
         self.is_silent = False
@@ -85,7 +99,10 @@ class SimulatedProcess:
         self._masters = masters
         self._credits = credits
         self._holder = RoleHolder()
-        self._lease = Lease(lease_timeout, world.clock.monotonic())
+        self._lease = Lease(lease_timeout, self.clock.monotonic())
+        self._suspension = Suspension(world)
+        self.holds = self._suspension.holds
+        self._runs_for = ""
         self._on_run_ended: Callable[[SubtaskOutcome | CallFailure], None] | None = None
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
@@ -133,6 +150,26 @@ class SimulatedProcess:
         if self.task is not None:
             self.task.die()
         self._run_has_ended(_GONE)
+        self._suspension.wake()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it can't run now."""
+        return self._suspension.is_frozen
+
+    def freeze(self, seconds: float) -> None:
+        """Let nothing of it go on for a while, or until the world calms down."""
+        self._world.trace.note("!!", self, f"freezes for {seconds:g} s")
+        self._world.counts.happened(FaultKind.SUBTASK_FROZEN)
+        self._suspension.freeze()
+        at = self._world.clock.monotonic() + seconds
+        self._world.agenda.add(Happening.OPERATION, self._suspension.wake, self.id, "wakes up", at=at)
+        self._world.when_calm(self._suspension.wake)
+
+    def counts_as_dead(self, island: Collection[str]) -> None:
+        """The cluster declares it dead, but it lives on; whoever is not on its island hears so."""
+        if self._runs_for not in island:
+            self._run_has_ended(COUNTS_AS_DEAD)
 
     def spoil(self, flaw: WarmFlaw) -> None:
         """Be a warm process that nobody can use."""
@@ -180,13 +217,15 @@ class SimulatedProcess:
         )
 
     def _look_at_lease_later(self) -> None:
-        at = self._world.clock.monotonic() + self._lease.interval
+        at = self._world.clocks.in_world(self.clock, self.clock.monotonic() + self._lease.interval)
         self._world.agenda.add(Happening.TIMER, self._look_at_lease, self.id, "looks at its lease", at=at)
 
     def _look_at_lease(self) -> None:
-        if not self.is_alive:
+        if not self.is_alive or self.holds(
+            Happening.TIMER, self._look_at_lease, self.id, "looks at its lease"
+        ):
             return
-        if self._lease.is_over(self._world.clock.monotonic()):
+        if self._lease.is_over(self.clock.monotonic()):
             self._world.trace.note("!!", self, "has heard from no JobMaster: it ends itself")
             self._world.counts.happened(FaultKind.LEASE_OVER)
             self.end()
@@ -226,13 +265,14 @@ class SimulatedProcess:
         role: Role,
         receivers: Mapping[SubtaskId, tuple[Receiver, Role]],
         on_end: Callable[[SubtaskOutcome | CallFailure], None],
+        caller: str,
     ) -> None:
         """Let a deployed attempt run; told once when it has ended."""
         task = self._current(role)
         if task is None or task.state is not TaskState.DEPLOYED:
             on_end(SubtaskStopped())
             return
-        self._on_run_ended = on_end
+        self._on_run_ended, self._runs_for = on_end, caller
         task.start(receivers)
 
     def stop(self, role: Role) -> None:
@@ -297,6 +337,8 @@ class SimulatedProcess:
 
     def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
+        if self.holds(Happening.FRAME, lambda: self.deliver(frame), frame):
+            return
         fit = self._holder.fit(frame.role.token, frame.role.attempt)
         if not self.is_alive:
             frame.network.answer(frame, _GONE)
@@ -322,6 +364,10 @@ class AttemptSupervisor:
         self._masters = masters
         self._master = master
         self._role = role
+        self.process = process.id
+        self.clock = process.clock
+        self.links = process.links
+        self.holds = process.holds
         self.before_effect = process.before_effect
         self.before_upload = process.before_upload
         self.died = process.died
@@ -351,6 +397,7 @@ class AttemptSupervisor:
     def _report(self, report: SubtaskReport, what: str) -> None:
         role = self._role
         self._masters.report(
+            self.process,
             self._master,
             role.attempt,
             lambda scheduler: hand_to_scheduler(scheduler, role.attempt, report),
