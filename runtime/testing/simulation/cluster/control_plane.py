@@ -8,6 +8,7 @@ decides which of them is in charge, and the other one leaves when it is fenced.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
 
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -21,6 +22,14 @@ from penstock.runtime.testing.simulation.cluster.processes import ProcessTable
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+
+
+class Replaced(Enum):
+    """What becomes of a JobMaster that is frozen when its successor begins."""
+
+    WAKES_EARLY = "it wakes up when its successor has begun an attempt and has deployed nothing"
+    WAKES_LATE = "it wakes up when its time has come"
+    IS_KILLED = "it is killed"
 
 
 class ControlPlane:
@@ -44,13 +53,14 @@ class ControlPlane:
         self.masters = Masters(world, job, self.links)
         self._table = ProcessTable(world, job, self.masters, self.links)
         self._executions: dict[Master, SimulatedExecution] = {}
+        self._replaced: list[Callable[[], None]] = []
 
     def begin(self, known_attempt: int = 0) -> None:
         """Start a JobMaster."""
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
         self._executions[master] = execution = SimulatedExecution(
-            self._world, master, self._table, self._ledger
+            self._world, master, self._table, self._ledger, self._wake_the_replaced
         )
 
         def take_up() -> None:
@@ -121,13 +131,13 @@ class ControlPlane:
         self._world.trace.note(f"!! {newest} is believed to be dead")
         self._begin_later(newest, 0.0)
 
-    def freeze_master(self, seconds: float, successor_after: float | None, *, is_killed: bool) -> None:
+    def freeze_master(self, seconds: float, successor_after: float | None, replaced: Replaced) -> None:
         """The newest JobMaster can't run for a while.
 
         Args:
             seconds: For so long, or until the world calms down.
             successor_after: After so many seconds another one begins; `None` for no other one.
-            is_killed: Whether the frozen one is killed then; else it wakes up behind its successor.
+            replaced: What becomes of the frozen one then.
         """
         newest = self.masters.answering
         if newest is None or not self._takes_checkpoints:
@@ -142,7 +152,9 @@ class ControlPlane:
             newest.wake()
 
         def kill() -> None:
-            if is_killed and newest.is_frozen and newest.is_alive:
+            if replaced is Replaced.WAKES_EARLY:
+                self._replaced.append(wake)
+            if replaced is Replaced.IS_KILLED and newest.is_frozen and newest.is_alive:
                 self._world.trace.note(f"!! {newest} is killed")
                 self._executions[newest].leave(work_goes_on=False)
 
@@ -151,6 +163,11 @@ class ControlPlane:
         if successor_after is not None:
             self._later(kill, successor_after, f"{newest} does not answer")
             self._begin_later(newest, successor_after)
+
+    def _wake_the_replaced(self) -> None:
+        replaced, self._replaced = self._replaced, []
+        for wake in replaced:
+            wake()
 
     def cut_network(self, island: Collection[str], seconds: float, noticed_after: float | None) -> None:
         """Cut these processes and JobMasters off from the others.

@@ -38,17 +38,26 @@ class SimulatedExecution:
         master: Whom it serves.
         table: Where subtasks run; other JobMasters use it, too.
         ledger: Knows what the job's master hooks do.
+        on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
     """
 
-    def __init__(self, world: World, master: Master, table: ProcessTable, ledger: HookLedger) -> None:
+    def __init__(
+        self,
+        world: World,
+        master: Master,
+        table: ProcessTable,
+        ledger: HookLedger,
+        on_deploy: Callable[[], None],
+    ) -> None:
         job, timers = master.job, master.timers
         self._world = world
         self._master = master
         self._ledger = ledger
+        self._on_deploy = on_deploy
         self._processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
         self._fleet = fleet = Fleet(
@@ -133,6 +142,7 @@ class SimulatedExecution:
         self.running_checkpoints.clear()
         self._ledger.check_restored(self._master.hooks, restore)
         self._note_deployment(attempt, "", restore)
+        self._on_deploy()
         self._execution.deploy(attempt, restore)
         self._world.on_moment(Moment.DEPLOYING)
 
