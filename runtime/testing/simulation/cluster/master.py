@@ -50,6 +50,7 @@ class Master:
         self.is_alive = True
         self.clock = world.clocks.new()
         self._world = world
+        self._is_first = number == 1
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
         self._suspension = Suspension(world)
@@ -87,6 +88,7 @@ class Master:
             self.runner,
             known_attempt,
             open_location=world.places(world.storage),
+            is_new=self._is_first,
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()
