@@ -18,6 +18,8 @@ from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.oracle.restart_rule import Restarting
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
 #: Most moves of a job after the faults have stopped, ...
@@ -127,6 +129,32 @@ class SimulatedRun:
     def statuses(self) -> list[SchedulerStatistics]:
         """What the last JobMaster of each job knows."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
+
+    @property
+    def reason_of_the_end(self) -> str:
+        """Why the newest job has the state that it ended with."""
+        statuses = self.control.masters.statuses()
+        ends = [s for s in statuses if s.transitions and s.state.is_terminal]
+        if not ends:
+            return ""
+        # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.
+        _, _, too_many = ends[-1].cause.partition(" is one too many: ")
+        return too_many or ends[-1].transitions[-1].cause
+
+    def restarts(self) -> list[Restarting]:
+        """How each job has restarted."""
+        counts, drift = self.world.counts.by_kind(), self.world.weather.clock_drift
+        rescales = counts.get(FaultKind.RESCALED, 0)
+        return [
+            Restarting(
+                control.job.config.restart,
+                max(status.attempt for status in control.masters.statuses()),
+                rescales,
+                control.restarts,
+                drift,
+            )
+            for control in self._controls
+        ]
 
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""

@@ -126,8 +126,9 @@ class Simulation:
 
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.system, self.world.restores)
-        if state is JobState.CANCELLED:
-            return oracle.check_cancelled()
+        problems = self._check_restarts(state, cause)
+        if state in (JobState.CANCELLED, JobState.FAILED) or problems:
+            return problems + oracle.check_cancelled()
         if state is not JobState.FINISHED:
             return [f"the job has {state.value}: {cause}"]
         if self.scenario.mode is HandlerMode.NO_CHECKPOINTS:
@@ -141,6 +142,18 @@ class Simulation:
             return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
             return [f"the last checkpoint can't be read: {error}"]
+
+    def _check_restarts(self, state: JobState, cause: str) -> list[str]:
+        """Whether each job has restarted, and given up, as its user wanted."""
+        has_failed = state is JobState.FAILED
+        *earlier, last = self._run.restarts()
+        problems = [problem for each in earlier for problem in each.problems(has_failed=False)]
+        problems += last.problems(has_failed=has_failed)
+        if has_failed:
+            found = last.problems_of_the_end(self._run.reason_of_the_end)
+            problems += [f"{problem}; cause: {cause}" for problem in found]
+            self.world.counts.happened(FaultKind.GAVE_UP, int(not found))
+        return problems
 
     def _result(self, problems: list[str], state: JobState) -> SimulationResult:
         statuses = self._run.statuses()

@@ -19,6 +19,7 @@ from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.cluster.processes import ProcessTable
+from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -43,6 +44,7 @@ class ControlPlane:
         job: What they run.
         links: Who can reach whom.
         masters: All JobMasters.
+        restarts: When attempts were deployed and stopped.
     """
 
     def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
@@ -53,6 +55,7 @@ class ControlPlane:
         self.masters = Masters(world, job, self.links)
         self._table = ProcessTable(world, job, self.masters, self.links)
         self._executions: dict[Master, SimulatedExecution] = {}
+        self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
 
     def begin(self, known_attempt: int = 0) -> None:
@@ -60,8 +63,9 @@ class ControlPlane:
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
         self._executions[master] = execution = SimulatedExecution(
-            self._world, master, self._table, self._ledger, self._wake_the_replaced
+            self._world, master, self._table, self._ledger, self._wake_the_replaced, self.restarts
         )
+        self.restarts.masters += 1
 
         def take_up() -> None:
             if self.end is None:

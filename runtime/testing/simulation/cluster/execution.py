@@ -27,6 +27,7 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
+from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -39,6 +40,7 @@ class SimulatedExecution:
         table: Where subtasks run; other JobMasters use it, too.
         ledger: Knows what the job's master hooks do.
         on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
+        restarts: Is told of deployments.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
@@ -52,12 +54,14 @@ class SimulatedExecution:
         table: ProcessTable,
         ledger: HookLedger,
         on_deploy: Callable[[], None],
+        restarts: RestartLedger,
     ) -> None:
         job, timers = master.job, master.timers
         self._world = world
         self._master = master
         self._ledger = ledger
         self._on_deploy = on_deploy
+        self._restarts = restarts
         self._processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
         self._fleet = fleet = Fleet(
@@ -164,10 +168,12 @@ class SimulatedExecution:
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks."""
+        self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_all(attempt)
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Stop these subtasks."""
+        self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_region(attempt, subtasks)
 
     def trigger_checkpoint(
@@ -213,6 +219,7 @@ class SimulatedExecution:
         self._execution.change_graph(graph)
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
+        self._restarts.note_deployment(self._world.clock.monotonic())
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
         self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 

@@ -14,6 +14,7 @@ from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.links import Links, Reach
@@ -176,6 +177,10 @@ class Masters:
     def last(self) -> Master:
         """The newest one, also when it is gone."""
         return self.newest or [master for master in self._all if master.has_begun][-1]
+
+    def statuses(self) -> list[SchedulerStatistics]:
+        """What each of them knows, or knew last."""
+        return [master.scheduler.statistics() for master in self._all if master.has_begun]
 
     def add(self) -> Master:
         """One more."""

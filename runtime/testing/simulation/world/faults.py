@@ -66,6 +66,7 @@ class FaultKind(Enum):
 
     # -- what people ask for --
     SAVEPOINT = "savepoint in between"
+    GAVE_UP = "job failed by its restart strategy"
     JOB_CANCELLED = "job cancelled"
     RESCALED = "rescaled while running"
     STOPPED = "stopped with a savepoint"

@@ -1,0 +1,105 @@
+"""Whether a job has restarted as often as its user allows, and has given up when it had to.
+
+The check knows the settings, and when the simulation saw attempts being deployed and stopped. It does not ask
+the job's own counters. A rescale begins an attempt, too, and is no restart. How many rescales took effect is
+known as an upper bound only: a JobMaster may die between its answer and the attempt. So is the age that a job
+has for its own clock, when several JobMasters have counted it. A bound that is not certain is not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.runtime.config.restart import (
+    ExponentialBackoff,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartConfig,
+)
+from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
+
+#: The beginnings of what a job says that gives up by its rule.
+_BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Restarting:
+    """How a job has restarted.
+
+    Attributes:
+        rule: What its user allows.
+        attempts: Attempts in its log.
+        rescales: Most of them that a rescale has begun.
+        ledger: When attempts were deployed and stopped.
+        drift: By which share of itself a second of the JobMaster may be wrong.
+    """
+
+    rule: RestartConfig
+    attempts: int
+    rescales: int
+    ledger: RestartLedger
+    drift: float = 0.0
+
+    def problems_of_the_end(self, reason: str) -> list[str]:
+        """Why a job should not have failed that gives this reason.
+
+        Example:
+            >>> used = Restarting(FixedDelay(attempts=3), 4, 0, RestartLedger())
+            >>> used.problems_of_the_end("it has used its 3 restarts")
+            []
+        """
+        if not reason.startswith(_BY_RULE):
+            return [f"the job has failed, and not by its restart strategy: {reason}"]
+        limit, problems = self._limit, []
+        if limit is not None and self.attempts - 1 < limit:
+            problems.append(f"it has given up ({reason}) after {self.attempts - 1} restarts of {limit}")
+        if isinstance(self.rule, FailureRate):
+            problems += self._too_early(self.rule)
+        elif limit is None:
+            problems.append(f"it has given up ({reason}) although {self.rule} has no limit")
+        return problems
+
+    def problems(self, *, has_failed: bool) -> list[str]:
+        """Where it has restarted although it should have failed."""
+        limit, used = self._limit, self.attempts - 1 - self.rescales
+        # A JobMaster that takes over learns only from its own attempt's record that it was one too many.
+        if limit is not None and used > limit + has_failed:
+            return [f"it has restarted {used} times, with {self.rule}"]
+        return self._too_often(self.rule) if isinstance(self.rule, FailureRate) else []
+
+    @property
+    def _limit(self) -> int | None:
+        match self.rule:
+            case NoRestart():
+                return 0
+            case FixedDelay(attempts=attempts) | ExponentialBackoff(attempts=attempts):
+                return attempts
+            case FailureRate():
+                return None
+
+    def _too_early(self, rule: FailureRate) -> list[str]:
+        deployed, borne = self.ledger.deployed, rule.failures
+        if self.ledger.masters > 1:
+            return []
+        if len(deployed) <= borne:
+            return [f"it has given up after {len(deployed) - 1} restarts, with {rule}"]
+        since = self.ledger.last_stop - deployed[-borne]
+        if since > _seconds(rule.interval) * (1 + 3 * self.drift):
+            return [f"it has given up although {borne} restarts ago were {since:g} s, with {rule}"]
+        return []
+
+    def _too_often(self, rule: FailureRate) -> list[str]:
+        ledger, borne = self.ledger, rule.failures
+        if ledger.masters > 1 or self.rescales:
+            return []
+        for first in range(1, len(ledger.deployed) - borne):
+            took = ledger.deployed[first + borne] - ledger.stopped[first]
+            if took < _seconds(rule.interval) * (1 - 3 * self.drift):
+                return [f"it has restarted {borne + 1} times within {took:g} s, with {rule}"]
+        return []
+
+
+def _seconds(duration: object) -> float:
+    assert isinstance(duration, float), "a setting is in seconds once it was checked"
+    return duration
