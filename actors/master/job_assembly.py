@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import ray
 
 from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.master.loop_timers import LoopTimers
 from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.master.user_threads import UserThreads
 from penstock.actors.shared.background import BackgroundRunner
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
@@ -143,18 +144,26 @@ class SimulatedRun:
 
     def restarts(self) -> list[Restarting]:
         """How each job has restarted."""
-        counts, drift = self.world.counts.by_kind(), self.world.weather.clock_drift
-        rescales = counts.get(FaultKind.RESCALED, 0)
-        return [
-            Restarting(
-                control.job.config.restart,
-                max(status.attempt for status in control.masters.statuses()),
-                rescales,
-                control.restarts,
-                drift,
-            )
-            for control in self._controls
-        ]
+        return [self._restarting(control) for control in self._controls]
+
+    def _restarting(self, control: ControlPlane) -> Restarting:
+        counts, statuses = self.world.counts.by_kind(), control.masters.statuses()
+        failures = sorted(
+            transition.at
+            for status in statuses
+            for transition in status.transitions
+            if transition.target is JobState.FAILING
+            or (transition.target is JobState.RESTARTING and transition.source is not JobState.FAILING)
+        )
+        return Restarting(
+            control.job.config.restart or NoRestart(),
+            max(status.attempt for status in statuses),
+            counts.get(FaultKind.RESCALED, 0),
+            control.restarts,
+            tuple(failures),
+            clocks_agree=not self.world.clocks.differ and FaultKind.CLOCK_SET not in counts,
+            drift=self.world.weather.clock_drift,
+        )
 
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""

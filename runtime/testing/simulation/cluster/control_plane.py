@@ -53,7 +53,10 @@ class ControlPlane:
         self._ledger = ledger
         self.links = Links(world)
         self.masters = Masters(world, job, self.links)
-        self._table = ProcessTable(world, job, self.masters, self.links)
+        self._table = ProcessTable(
+            world, job, self.masters, self.links, lambda process: self.believe_dead(process, None)
+        )
+        self.masters.on_kill = self._kill_hung
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
@@ -206,10 +209,17 @@ class ControlPlane:
         self._later(heal, seconds, "the network is mended")
         self._world.when_calm(heal)
 
-    def believe_dead(self, process: SimulatedProcess, seconds: float) -> None:
-        """A process that lives is declared dead; after some seconds the cluster ends it."""
-        if process.is_alive and not self.links.is_gone(process.id):
-            self._declare_gone([process.id])
+    def believe_dead(self, process: SimulatedProcess, seconds: float | None) -> None:
+        """A process that lives is declared dead.
+
+        Args:
+            process: One that lives on.
+            seconds: After so long the cluster ends it; `None` for never, or when a cut is healed.
+        """
+        if not process.is_alive or self.links.is_gone(process.id):
+            return
+        self._declare_gone([process.id])
+        if seconds is not None:
             self._later(lambda: self._end_all([process.id]), seconds, "a process ends that counts as dead")
 
     def _declare_gone(self, island: Collection[str]) -> None:
@@ -224,6 +234,15 @@ class ControlPlane:
             if str(master) in island:
                 self._world.counts.happened(FaultKind.TWO_MASTERS)
                 self._begin_later(master, self._world.draws.real(0.0, 0.5))
+
+    def _kill_hung(self, master: Master) -> None:
+        """A guard has found that a JobMaster hangs."""
+        if master.is_alive:
+            self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
+            self._world.trace.note(f"!! {master} is killed by a guard")
+            self._executions[master].leave(work_goes_on=False)
+            if self._takes_checkpoints and self.end is None and self.masters.newest is None:
+                self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _end_all(self, names: Collection[str]) -> None:
         for master in self.masters.alive:

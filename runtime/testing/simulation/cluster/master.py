@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.execution.processes import Place
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -19,12 +20,15 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.links import Links, Reach
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
-from penstock.runtime.testing.simulation.cluster.master_timers import MasterTimers
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
 from penstock.runtime.testing.simulation.cluster.suspension import Suspension
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import World
+
+#: Seconds by which the processor time of a JobMaster has grown when it is read again.
+_USED: Final = 0.01
 
 #: Seconds after which a report is repeated that nobody took.
 _REPEAT_DELAY: Final = 0.5
@@ -41,6 +45,7 @@ class Master:
         job: What it runs.
         is_alive: Whether it has neither died nor left.
         clock: Its clock.
+        place: Where it runs.
         hooks: The job's master hooks in this process.
         runner: Does its blocking work.
     """
@@ -52,11 +57,13 @@ class Master:
         self.clock = world.clocks.new()
         self._world = world
         self._is_first = number == 1
+        self.place = Place(-number, "simulated")
+        self._processor_time = 0.0
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
         self._suspension = Suspension(world)
         self.holds = self._suspension.holds
-        self.timers = MasterTimers(world, self.clock, self._suspension, self._name)
+        self.timers = ProcessTimers(world, self.clock, self._suspension, self._name)
         self.runner = SimulatedRunner(
             world, self._name, _run, self._do_work, self._on_work, self._suspension.holds
         )
@@ -109,6 +116,12 @@ class Master:
         """Whether it can't run now."""
         return self._suspension.is_frozen
 
+    def processor_time(self) -> float:
+        """Seconds that it has used; they stand still while it is frozen."""
+        if not self.is_frozen:
+            self._processor_time += _USED
+        return self._processor_time
+
     def freeze(self) -> None:
         """Let nothing of it go on."""
         self._suspension.freeze()
@@ -147,10 +160,12 @@ class Masters:
 
     Attributes:
         is_abandoned: Whether none comes back.
+        on_kill: Called with one that a guard kills.
     """
 
     def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
         self._links = links
+        self.on_kill: Callable[[Master], None] = _nobody_kills
         self._world = world
         self._job = job
         self._all: list[Master] = []
@@ -227,6 +242,10 @@ class Masters:
         self._world.send(Happening.REPORT, arrive, what)
         if self._world.repeats(FaultKind.MESSAGE_REPEATED):
             self._world.send(Happening.REPORT, arrive, "again:", what)
+
+
+def _nobody_kills(master: Master) -> None:
+    """Nothing is known of processes yet."""
 
 
 def _run(callback: Callable[[], None]) -> None:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
 from penstock.runtime.execution.messages import (
     Acknowledged,
     Declined,
@@ -34,8 +37,10 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD, Receiver, SimulatedFrame
+from penstock.runtime.testing.simulation.cluster.guarded_by import GuardedBy
 from penstock.runtime.testing.simulation.cluster.links import Links
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
 from penstock.runtime.testing.simulation.cluster.suspension import Suspension
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
@@ -44,7 +49,8 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
 _GONE = Died("killed by the simulation")
-_PLACE = Place(1, "simulated")
+#: Seconds by which the processor time of a process has grown when it is read again.
+_USED = 0.01
 
 
 class WarmFlaw(Enum):
@@ -60,17 +66,17 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        id: Names it.
+        pid: Its number.
         needs: What it was started with.
         masters: Take reports.
-        lease_timeout: Seconds without a sign of a JobMaster after which it ends itself.
-        credits: Of each channel.
+        config: Of the job that it was started for.
         links: Whom it reaches.
 
     Attributes:
         id: Names it.
         clock: Its clock.
         links: Whom it reaches.
+        place: Where it runs.
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
@@ -80,14 +86,14 @@ class SimulatedProcess:
     def __init__(
         self,
         world: World,
-        id: str,
+        pid: int,
         needs: Needs,
         masters: Masters,
-        lease_timeout: float,
-        credits: int,
+        config: JobConfig,
         links: Links,
     ) -> None:
-        self.id = id
+        self.id = f"process {pid}"
+        self.place = Place(pid, "simulated")
         self.clock = world.clocks.new()
         self.links = links
         self.needs = needs
@@ -95,14 +101,20 @@ class SimulatedProcess:
         self.is_silent = False
         self.task: RunningTask | None = None
         self._world = world
+        self._processor_time = 0.0
         self._refuses = False
         self._masters = masters
-        self._credits = credits
+        self._credits = config.credits
         self._holder = RoleHolder()
-        self._lease = Lease(lease_timeout, self.clock.monotonic())
+        self._lease = Lease(config.lease_timeout, self.clock.monotonic())
         self._suspension = Suspension(world)
         self.holds = self._suspension.holds
         self._runs_for = ""
+        self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
+        limits = HeartbeatLimits.of(config.heartbeat_timeout, OVERDUE * config.lease_timeout)
+        timers = ProcessTimers(world, self.clock, self._suspension, self.id)
+        self._timers = timers
+        self._guard = MasterGuard(limits, self.clock, timers, self._guarded, self._guarded.note_silence)
         self._on_run_ended: Callable[[SubtaskOutcome | CallFailure], None] | None = None
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
@@ -150,6 +162,8 @@ class SimulatedProcess:
         if self.task is not None:
             self.task.die()
         self._run_has_ended(_GONE)
+        self._guard.end()
+        self._timers.close()
         self._suspension.wake()
 
     @property
@@ -170,6 +184,12 @@ class SimulatedProcess:
         """The cluster declares it dead, but it lives on; whoever is not on its island hears so."""
         if self._runs_for not in island:
             self._run_has_ended(COUNTS_AS_DEAD)
+
+    def processor_time(self) -> float:
+        """Seconds that it has used; they stand still while it hangs."""
+        if not self.is_silent and not self.is_frozen:
+            self._processor_time += _USED
+        return self._processor_time
 
     def spoil(self, flaw: WarmFlaw) -> None:
         """Be a warm process that nobody can use."""
@@ -236,14 +256,14 @@ class SimulatedProcess:
 
     def ask(self) -> Held:
         """What it holds."""
-        return Held(self._holder.role, self.needs, _PLACE)
+        return Held(self._holder.role, self.needs, self.place)
 
     def take(self, role: Role) -> Place | Stale:
         """Take a role."""
         if self._refuses or not self._holder.take(role):
             return Stale()
         self._lease.renew()
-        return _PLACE
+        return self.place
 
     def deploy(self, role: Role, descriptor: TaskDescriptor, master: Master) -> SubtaskFailed | Died | None:
         """Build the subtask of a new attempt; what went wrong, if anything did."""
@@ -290,11 +310,17 @@ class SimulatedProcess:
         task.control(message)
         return True
 
-    def renew(self, role: Role) -> Counters | Stale:
-        """A JobMaster lives."""
+    def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
+        """A JobMaster lives.
+
+        Args:
+            guards: Whether this process guards the JobMaster.
+        """
         if not self._holder.holds(role):
             return Stale()
         self._lease.renew()
+        self._guarded.master = master
+        self._guard.renewed(master.place if guards else None)
         return Counters(self.attempt, None)
 
     def leave(self, role: Role) -> bool:
@@ -302,6 +328,7 @@ class SimulatedProcess:
         if not self._holder.holds(role):
             return False
         self._stop_task()
+        self._guard.end()
         self._holder.give_back(role)
         self.task = None
         self._lease.renew()

@@ -34,7 +34,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.links import Links
+from penstock.runtime.testing.simulation.cluster.links import Links, Reach
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess, WarmFlaw
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -54,13 +54,23 @@ class ProcessTable:
     Args:
         masters: Take the reports of subtasks.
         links: Who can reach whom.
+        give_up: Called with a process that a JobMaster wants to end and can't reach.
 
     Attributes:
         links: Who can reach whom.
+        give_up: Called with a process that a JobMaster wants to end and can't reach.
     """
 
-    def __init__(self, world: World, job: SimulatedJob, masters: Masters, links: Links) -> None:
+    def __init__(
+        self,
+        world: World,
+        job: SimulatedJob,
+        masters: Masters,
+        links: Links,
+        give_up: Callable[[SimulatedProcess], None],
+    ) -> None:
         self.links = links
+        self.give_up = give_up
         self._world = world
         self._job = job
         self._masters = masters
@@ -87,17 +97,9 @@ class ProcessTable:
 
     def start(self, needs: Needs) -> SimulatedProcess:
         """One more."""
-        id = f"process {next(self._numbers)}"
-        process = SimulatedProcess(
-            self._world,
-            id,
-            needs,
-            self._masters,
-            self._job.config.lease_timeout,
-            self._job.config.credits,
-            self.links,
-        )
-        self._all[id] = process
+        pid = next(self._numbers)
+        process = SimulatedProcess(self._world, pid, needs, self._masters, self._job.config, self.links)
+        self._all[process.id] = process
         return process
 
     def claim(self, needs: Needs) -> SimulatedProcess | None:
@@ -175,7 +177,10 @@ class MasterProcesses:
         what = self._master, "ends", ended, why
 
         def arrive() -> None:
-            self._links.carry(Happening.OPERATION, str(self._master), process, ended.end, _nothing, *what)
+            if self._links.reach(str(self._master), process) is Reach.OPEN:
+                ended.end()
+            else:
+                self._table.give_up(ended)
 
         self._world.send(Happening.OPERATION, arrive, *what)
 
@@ -255,9 +260,26 @@ class MasterProcesses:
         """Stop an attempt."""
         self._call(process, f"stop {role}", lambda p: p.stop(role), reply)
 
-    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
+    def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
         """Renew a lease."""
-        self._call(process, f"renew the lease of {role.subtask}", lambda p: p.renew(role), reply)
+        what = f"renew the lease of {role.subtask}"
+        self._call(process, what, lambda p: p.renew(role, self._master, guards=guards), reply)
+
+    def processor_times(
+        self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
+    ) -> None:
+        """Read processor times; the kernel answers, whatever the processes do."""
+
+        def arrive() -> None:
+            reached = [
+                process
+                for process in self._table.alive
+                if self._links.reach(str(self._master), process.id) is Reach.OPEN
+            ]
+            times = {p.place: p.processor_time() for p in reached if p.place in places}
+            self._answer("", Happening.OPERATION, "processor times", reply, times)
+
+        self._world.send(Happening.OPERATION, arrive, f"{self._master}: processor times")
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process go; it stays warm."""
@@ -318,7 +340,3 @@ class MasterProcesses:
             )
 
         self._world.send(kind, arrive, f"{master}:", what)
-
-
-def _nothing() -> None:
-    """Nobody hears of it."""

@@ -176,17 +176,17 @@ def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
 def _restart(draws: Draws, delay: float) -> RestartConfig:
     """How often a job may restart: mostly as often as it has to, so that it gets to its end."""
     if not draws.chance(_LIMITED):
-        return draws.pick((FixedDelay(10_000, delay), ExponentialBackoff(0.01, 0.5)))
+        unlimited: tuple[RestartConfig, ...] = (FixedDelay(10_000, delay), ExponentialBackoff(0.01, 0.5))
+        return draws.pick(unlimited)
     few = draws.between(1, 5)
-    return draws.pick(
-        (
-            NoRestart(),
-            FixedDelay(few, delay),
-            FailureRate(few, draws.pick((0.05, 0.5, 5.0)), delay),
-            FailureRate(1, draws.pick((0.05, 0.5, 5.0)), delay),
-            ExponentialBackoff(0.01, 0.5, attempts=few),
-        )
+    limited: tuple[RestartConfig, ...] = (
+        NoRestart(),
+        FixedDelay(few, delay),
+        FailureRate(few, draws.pick((0.05, 0.5, 5.0)), delay),
+        FailureRate(1, draws.pick((0.05, 0.5, 5.0)), delay),
+        ExponentialBackoff(0.01, 0.5, attempts=few),
     )
+    return draws.pick(limited)
 
 
 def _config(draws: Draws, mode: HandlerMode, restarts: Draws) -> JobConfig:

@@ -32,6 +32,8 @@ class Restarting:
         attempts: Attempts in its log.
         rescales: Most of them that a rescale has begun.
         ledger: When attempts were deployed and stopped.
+        failures: When something failed, in wall-clock seconds; also what failed before an attempt began.
+        clocks_agree: Whether these times can be compared.
         drift: By which share of itself a second of the JobMaster may be wrong.
     """
 
@@ -39,26 +41,28 @@ class Restarting:
     attempts: int
     rescales: int
     ledger: RestartLedger
+    failures: tuple[float, ...] = ()
+    clocks_agree: bool = True
     drift: float = 0.0
 
     def problems_of_the_end(self, reason: str) -> list[str]:
         """Why a job should not have failed that gives this reason.
 
         Example:
-            >>> used = Restarting(FixedDelay(attempts=3), 4, 0, RestartLedger())
+            >>> used = Restarting(FixedDelay(attempts=3), 4, 0, RestartLedger(), (1.0, 2.0, 3.0, 4.0))
             >>> used.problems_of_the_end("it has used its 3 restarts")
             []
         """
         if not reason.startswith(_BY_RULE):
             return [f"the job has failed, and not by its restart strategy: {reason}"]
-        limit, problems = self._limit, []
-        if limit is not None and self.attempts - 1 < limit:
-            problems.append(f"it has given up ({reason}) after {self.attempts - 1} restarts of {limit}")
+        limit = self._limit
         if isinstance(self.rule, FailureRate):
-            problems += self._too_early(self.rule)
-        elif limit is None:
-            problems.append(f"it has given up ({reason}) although {self.rule} has no limit")
-        return problems
+            return self._too_early(self.rule)
+        if limit is None:
+            return [f"it has given up ({reason}) although {self.rule} has no limit"]
+        if self._failed < limit + 1:
+            return [f"it has given up ({reason}) after {self._failed} failures, with {self.rule}"]
+        return []
 
     def problems(self, *, has_failed: bool) -> list[str]:
         """Where it has restarted although it should have failed."""
@@ -78,15 +82,20 @@ class Restarting:
             case FailureRate():
                 return None
 
+    @property
+    def _failed(self) -> int:
+        """How often something failed; the end of a JobMaster is a failure, too."""
+        return len(self.failures) + max(0, self.ledger.masters - 1)
+
     def _too_early(self, rule: FailureRate) -> list[str]:
-        deployed, borne = self.ledger.deployed, rule.failures
-        if self.ledger.masters > 1:
+        borne = rule.failures
+        if self._failed <= borne:
+            return [f"it has given up after {self._failed} failures, with {rule}"]
+        if self.ledger.masters > 1 or not self.clocks_agree:
             return []
-        if len(deployed) <= borne:
-            return [f"it has given up after {len(deployed) - 1} restarts, with {rule}"]
-        since = self.ledger.last_stop - deployed[-borne]
-        if since > _seconds(rule.interval) * (1 + 3 * self.drift):
-            return [f"it has given up although {borne} restarts ago were {since:g} s, with {rule}"]
+        since = self.failures[-1] - self.failures[-borne]
+        if since > _seconds(rule.interval):
+            return [f"it has given up although {borne} failures have taken {since:g} s, with {rule}"]
         return []
 
     def _too_often(self, rule: FailureRate) -> list[str]:

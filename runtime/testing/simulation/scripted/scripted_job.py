@@ -420,7 +420,9 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
     """Without periodic checkpoints, and restarted as a whole without delay."""
     checkpointing = config.checkpointing
     if checkpointing is None:
-        return replace(config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE)
+        return replace(
+            config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE, heartbeat_timeout=_LEASE
+        )
     keep = KeepAfter.ALWAYS if keeps_checkpoints else checkpointing.keep_after
     checkpointing = replace(
         checkpointing, every=_NEVER, timeout=_NEVER, keep_after=keep, tolerable_failures=None
@@ -433,6 +435,7 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
         failover="full",
         gap_timeout=_NEVER,
         lease_timeout=_LEASE,
+        heartbeat_timeout=_LEASE,
     )
 
 

@@ -32,6 +32,7 @@ class FaultKind(Enum):
     TWO_MASTERS = "two JobMasters at once"
     MASTER_FROZEN = "JobMaster frozen"
     MASTER_WOKE_LATE = "JobMaster woke up behind its successor"
+    MASTER_REPLACED = "frozen JobMaster killed by its guards"
     HOOK_FAILED = "master hook failed"
     HOOK_LATE = "master hook answered late"
     HOOK_RESTORED = "master hook restored"

@@ -1,4 +1,4 @@
-"""`MasterTimers`: the timers of a JobMaster, which fire when the agenda says so."""
+"""`ProcessTimers`: the timers of one process, which fire when the agenda says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.world import World
 
 
-class MasterTimers(ManualTimers):
+class ProcessTimers(ManualTimers):
     """Timers that fire in the order in which they are due, one in a move, until their owner is gone.
 
     Args:
