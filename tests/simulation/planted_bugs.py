@@ -1,8 +1,8 @@
 """Bugs to plant: what people get wrong in checkpointing, each as a small patch of the real code.
 
-Many have happened in Flink: acknowledgements of an earlier execution that count, checkpoints in the order of
-their names instead of their numbers, transactions that are not committed again after a restore. Each function
-plants one, and pytest's `MonkeyPatch` takes it out again.
+Many have happened in Flink. Acknowledgements of an earlier execution counted, checkpoints were sorted by name,
+and restored transactions were not committed again. Each function plants one bug, and pytest's `MonkeyPatch`
+takes it out again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from penstock.runtime.barrier import overtaken_input
-from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.barrier.storing_input_gate import StoringInputGate
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
@@ -27,7 +26,6 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
 from penstock.runtime.checkpoint.store.completed_store import SharedFiles
 from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
 from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer, SenderStep, step_after
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
@@ -38,13 +36,12 @@ from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
-from penstock.runtime.record.elements import Buffer, CheckpointBarrier
+from penstock.runtime.record.elements import Buffer
 from penstock.runtime.restore import state_assignment
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task import channel_restore
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
-from penstock.runtime.testing.simulation.cluster import frames
 from penstock.runtime.time.watermark_valve import WatermarkValve
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -192,17 +189,6 @@ def let_new_input_pass_what_is_stored(patch: pytest.MonkeyPatch) -> None:
 # -- barriers ---------------------------------------------------------------------------------------------
 
 
-def begin_a_cancelled_alignment_again(patch: pytest.MonkeyPatch) -> None:
-    process = CheckpointBarrierAligner.process_barrier
-
-    def without_memory(self: CheckpointBarrierAligner, channel: int, barrier: CheckpointBarrier) -> None:
-        if self._alignment is None:
-            self._latest_id = barrier.checkpoint_id - 1
-        process(self, channel, barrier)
-
-    patch.setattr(CheckpointBarrierAligner, "process_barrier", without_memory)
-
-
 def capture_no_input(patch: pytest.MonkeyPatch) -> None:
     def forget(self: AsyncChannelStateWriter, *arguments: Any) -> None:
         """Nothing is kept."""
@@ -249,17 +235,6 @@ def reuse_checkpoint_ids(patch: pytest.MonkeyPatch) -> None:
         self._next_id = 1 if newest is None else newest.checkpoint_id + 1
 
     patch.setattr(CheckpointCoordinator, "_go_on", begin_behind_the_newest)
-
-
-def delete_files_of_a_record_in_doubt(patch: pytest.MonkeyPatch) -> None:
-    not_finalized = CheckpointCoordinator._not_finalized
-
-    def delete(self: CheckpointCoordinator, pending: PendingCheckpoint, error: BaseException) -> None:
-        files = [file for s in pending._snapshots.values() if s is not None for file in s.files()]
-        not_finalized(self, pending, error)
-        self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
-
-    patch.setattr(CheckpointCoordinator, "_not_finalized", delete)
 
 
 def sort_checkpoints_by_name(patch: pytest.MonkeyPatch) -> None:
@@ -343,36 +318,11 @@ def give_data_in_flight_to_the_old_receiver(patch: pytest.MonkeyPatch) -> None:
 # -- processes and deliveries -----------------------------------------------------------------------------
 
 
-def deploy_an_older_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RoleHolder, "may_deploy", RoleHolder.holds)
-
-
-def let_an_old_stop_end_a_newer_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RoleHolder, "stop", RoleHolder.holds)
-
-
 def take_frames_as_they_come(patch: pytest.MonkeyPatch) -> None:
     def accept(self: InputChannel, first: int, elements: Any) -> Any:
         return self._accept(elements)
 
     patch.setattr(InputChannel, "_receive_out_of_order", accept)
-
-
-def take_the_credit_of_a_frame_that_was_refused(patch: pytest.MonkeyPatch) -> None:
-    def take(answer: Any) -> SenderStep:
-        return SenderStep.TAKE_CREDIT if answer is DeliveryAnswer.NOT_YET else step_after(answer)
-
-    patch.setattr(frames, "step_after", take)
-
-
-def answer_deliveries_before_they_are_consumed(patch: pytest.MonkeyPatch) -> None:
-    wait = Deliveries.wait
-
-    def at_once(self: Deliveries, channel: int, end: int, answer: Callable[[DeliveryAnswer], None]) -> bool:
-        answer(DeliveryAnswer.CONSUMED)
-        return wait(self, channel, end, lambda late: None)
-
-    patch.setattr(Deliveries, "wait", at_once)
 
 
 # -- sources, the end of data, and event time -------------------------------------------------------------
@@ -426,13 +376,11 @@ PLANTED: Final[tuple[Plant, ...]] = (
     send_events_past_triggers,
     take_events_twice,
     let_new_input_pass_what_is_stored,
-    begin_a_cancelled_alignment_again,
     capture_no_input,
     capture_what_is_behind_the_barrier,
     count_an_acknowledgement_twice,
     hear_old_attempts,
     reuse_checkpoint_ids,
-    delete_files_of_a_record_in_doubt,
     sort_checkpoints_by_name,
     delete_files_that_newer_checkpoints_share,
     commit_what_the_checkpoint_does_not_cover,
@@ -442,11 +390,7 @@ PLANTED: Final[tuple[Plant, ...]] = (
     drop_transactions_of_aborted_checkpoints,
     forget_lists_of_subtasks_that_are_gone,
     give_data_in_flight_to_the_old_receiver,
-    deploy_an_older_attempt,
-    let_an_old_stop_end_a_newer_attempt,
     take_frames_as_they_come,
-    take_the_credit_of_a_frame_that_was_refused,
-    answer_deliveries_before_they_are_consumed,
     give_splits_back_that_a_checkpoint_covers,
     leave_with_any_checkpoint,
     fire_windows_when_the_job_stops,

@@ -44,8 +44,8 @@ class Master:
     Attributes:
         job: What it runs.
         is_alive: Whether it has neither died nor left.
-        clock: Its clock.
-        place: Where it runs.
+        clock: Monotonic time here may run faster or slower than the world's.
+        place: Its guards kill it by this.
         hooks: The job's master hooks in this process.
         runner: Does its blocking work.
     """

@@ -74,9 +74,9 @@ class SimulatedProcess:
 
     Attributes:
         id: Names it.
-        clock: Its clock.
+        clock: Monotonic time here may run faster or slower than the world's.
         links: Whom it reaches.
-        place: Where it runs.
+        place: The node answers for its processor time by this.
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
