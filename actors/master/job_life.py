@@ -253,6 +253,7 @@ class JobLife:
             is_new=not self._came_back,
             on_end=self._on_end,
             on_fenced=self._fenced,
+            warn=self._reporter.warn,
         )
         self._serve(scheduler, processes, config)
         scheduler.start()

@@ -118,7 +118,7 @@ class JobReporter:
         self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         if config.checkpointing is None:
-            self._warn(NO_CHECKPOINTS)
+            self.warn(NO_CHECKPOINTS)
 
     def _describe_graph(self, job: JobGraph) -> None:
         self._described = job
@@ -132,7 +132,7 @@ class JobReporter:
         self._earlier = earlier
         self._taken_over_at = time.time()
         for warning in earlier.warnings:
-            self._warn(warning)
+            self.warn(warning)
 
     def watched_by(self, watch: Watch) -> None:
         """The processes of the job are watched."""
@@ -214,7 +214,7 @@ class JobReporter:
             self._describe_graph(self._scheduler.graph)
         seen = self._scheduler.statistics()
         if seen.warning is not None:
-            self._warn(seen.warning)
+            self.warn(seen.warning)
         return seen
 
     def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
@@ -278,7 +278,8 @@ class JobReporter:
         earlier = self._earlier.history[-_EARLIER_HISTORY:]
         return (*earlier, Takeover(self._taken_over_at, self._process), *own)
 
-    def _warn(self, warning: str) -> None:
+    def warn(self, warning: str) -> None:
+        """Show a warning in the report, and log it, once."""
         if warning not in self._warnings:
             self._warnings[warning] = None
             if len(self._warnings) > _WARNINGS_KEPT:

@@ -56,7 +56,7 @@ class Master:
         self.is_alive = True
         self.clock = world.clocks.new()
         self._world = world
-        self._is_first = number == 1
+        self._is_new = job.is_new and number == 1
         self.place = Place(-number, "simulated")
         self._processor_time = 0.0
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
@@ -96,7 +96,7 @@ class Master:
             self.runner,
             known_attempt,
             open_location=world.places(world.storage),
-            is_new=self._is_first,
+            is_new=self._is_new,
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()

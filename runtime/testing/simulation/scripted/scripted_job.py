@@ -151,7 +151,8 @@ class ScriptedJob:
         self._world = _World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
-        job = SimulatedJob(job_id, graph, self._config)
+        # Its storage may have the log of a job that it goes on with.
+        job = SimulatedJob(job_id, graph, self._config, is_new=False)
         self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
         self._begin()
 
