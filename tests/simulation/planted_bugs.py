@@ -1,8 +1,8 @@
 """Bugs to plant: what people get wrong in checkpointing, each as a small patch of the real code.
 
-Many have happened in Flink. Acknowledgements of an earlier execution counted, checkpoints were sorted by name,
-and restored transactions were not committed again. Each function plants one bug, and pytest's `MonkeyPatch`
-takes it out again.
+Many have happened in Flink. Acknowledgements of an earlier execution counted, checkpoints were sorted by
+name, and restored transactions were not committed again. Each function plants one bug, and pytest's
+`MonkeyPatch` takes it out again.
 """
 
 from __future__ import annotations
@@ -352,13 +352,6 @@ def follow_the_fastest_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WatermarkValve, "_slowest", lambda self: max(self._watermarks))
 
 
-def restore_the_fastest_watermark(patch: pytest.MonkeyPatch) -> None:
-    def fastest(self: WindowOperator, old: Any) -> int | None:
-        return max((reached for *_, reached in old if reached is not None), default=None)
-
-    patch.setattr(WindowOperator, "_restored_watermark", fastest)
-
-
 #: All of them, by the part of the system that is wrong.
 PLANTED: Final[tuple[Plant, ...]] = (
     count_a_barrier_twice,
@@ -395,5 +388,4 @@ PLANTED: Final[tuple[Plant, ...]] = (
     leave_with_any_checkpoint,
     fire_windows_when_the_job_stops,
     follow_the_fastest_watermark,
-    restore_the_fastest_watermark,
 )

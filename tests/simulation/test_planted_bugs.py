@@ -11,7 +11,7 @@ import pytest
 from planted_bugs import (
     PLANTED,
     Plant,
-FOUND_NAMES)
+)
 
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
@@ -24,9 +24,8 @@ MOST_RUNS: Final = 1000
 #: ... and the middle one not from so many.
 MIDDLE: Final = 100
 
-#: Which seed has found each bug, of all from 0 on (docs/testing.md). `--run-long` looks for all of them again.
-FOUND_BY: Final[dict[Plant, int]] = {
-FOUND_TABLE}
+#: The first seed that finds each bug (docs/testing.md); `--run-long` looks for all of them again.
+FOUND_BY: Final[dict[Plant, int]] = {FOUND_TABLE}
 
 
 def first_failure(*first: int) -> SimulationResult | None:
