@@ -1,27 +1,34 @@
-"""`open_storage`: the checkpoint storage behind a URL, through obstore (local disk, S3, GCS, Azure).
+"""`open_storage`: the checkpoint storage behind a URL: a local disk, or S3, GCS and Azure through obstore.
 
-All that decides in Penstock rests on one property: of several writers that create the same object exactly one
-succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried when
-a storage is opened. Losing a disk's power can lose what was written last: durable is what the store calls so.
+All that decides in Penstock rests on two properties. Of several writers that create the same object exactly
+one succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried
+when a storage is opened. What was acknowledged stays, also when the power fails. obstore's own local store
+never syncs, so files on a local disk are written by `SyncedFiles`.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import ObjectStore, from_url
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import check_folder, check_path
 from penstock.runtime.snapshot.storage_statistics import StorageCounters, StorageStatistics
+from penstock.runtime.snapshot.synced_files import SyncedFiles
+
+#: What holds the objects: files on a local disk, or a store behind a network.
+Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
@@ -81,7 +88,7 @@ def absolute_location(place: str | Path) -> str:
 
 
 class ObjectStorage:
-    """The `SnapshotStorage` over one obstore store; may be used from several threads.
+    """The `SnapshotStorage` over a disk or an object store; may be used from several threads.
 
     Args:
         store: Rooted at the storage's folder.
@@ -89,7 +96,7 @@ class ObjectStorage:
         made: Local folders that were made for it, outermost first; they go when they are empty again.
     """
 
-    def __init__(self, store: ObjectStore, url: str, made: Sequence[Path] = ()) -> None:
+    def __init__(self, store: Store, url: str, made: Sequence[Path] = ()) -> None:
         self._store = store
         self._url = url
         self._made = made
@@ -101,21 +108,23 @@ class ObjectStorage:
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; with `create` only if nothing is there, atomically.
+        """Store `data`; with `create` only if nothing is there, atomically. It is durable then.
 
         Raises:
             ObjectExistsError: `create` was asked and something is there.
             StorageError: It could not be written.
         """
-        missing = self._missing_folders(check_path(path))
+        check_path(path)
         try:
             with self._described("write", path):
-                obstore.put(self._store, path, data, mode="create" if create else "overwrite")
+                if isinstance(self._store, SyncedFiles):
+                    self._store.put(path, data, create=create)
+                else:
+                    obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         except ObjectExistsError:
             self._counters.conflicts += 1
             raise
         except StorageError:
-            _remove_if_empty(missing)
             _remove_if_empty(self._made)
             raise
         self._counters.wrote(len(data))
@@ -128,7 +137,10 @@ class ObjectStorage:
             StorageError: It could not be read.
         """
         with self._described("read", check_path(path)):
-            data = obstore.get(self._store, path).bytes().to_bytes()
+            if isinstance(self._store, SyncedFiles):
+                data = self._store.get(path)
+            else:
+                data = obstore.get(self._store, path).bytes().to_bytes()
         self._counters.read(len(data))
         return data
 
@@ -140,6 +152,8 @@ class ObjectStorage:
         """
         self._counters.lists += 1
         with self._described("list", check_folder(prefix)):
+            if isinstance(self._store, SyncedFiles):
+                return sorted(self._store.list(prefix))
             chunks = obstore.list(self._store, prefix=prefix.rstrip("/") or None)
             found = [entry["path"] for chunk in chunks for entry in chunk]
         return sorted(path for path in found if path.startswith(prefix))
@@ -154,22 +168,12 @@ class ObjectStorage:
         if not doomed:
             return
         with self._described("delete", doomed[0]):
-            try:
-                obstore.delete(self._store, doomed)
-            except FileNotFoundError:
-                # Stores without a bulk delete stop at the first that is missing.
-                for path in doomed:
-                    with suppress(FileNotFoundError):
-                        obstore.delete(self._store, path)
+            if isinstance(self._store, SyncedFiles):
+                self._store.delete(doomed)
+            else:
+                _delete_objects(self._store, doomed)
         self._counters.deletes += len(doomed)
         _remove_if_empty(self._made)
-
-    def _missing_folders(self, path: str) -> Sequence[Path]:
-        """Local folders that a write has to make, outermost first; they go again if it fails."""
-        if not isinstance(self._store, LocalStore) or self._store.prefix is None:
-            return []
-        folders = [self._store.prefix / each for each in Path(path).parents]
-        return [each for each in reversed(folders) if not os.path.exists(each)]
 
     def statistics(self) -> StorageStatistics:
         """Counters."""
@@ -183,13 +187,23 @@ class ObjectStorage:
         except FileNotFoundError as error:
             msg = f"{where} does not exist"
             raise ObjectNotFoundError(msg) from error
-        except AlreadyExistsError as error:
+        except (AlreadyExistsError, FileExistsError) as error:
             msg = f"{where} exists already"
             raise ObjectExistsError(msg) from error
         except (BaseError, OSError, ValueError) as error:
             self._counters.errors += 1
             msg = f"can't {what} {where}: {_short(error)}"
             raise StorageError(msg) from error
+
+
+def _delete_objects(store: ObjectStore, doomed: Sequence[str]) -> None:
+    try:
+        obstore.delete(store, doomed)
+    except FileNotFoundError:
+        # Stores without a bulk delete stop at the first that is missing.
+        for path in doomed:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
 
 
 def list_folders(url: str) -> list[str]:
@@ -200,6 +214,8 @@ def list_folders(url: str) -> list[str]:
     """
     store = _open(url, create=False, made=[])
     try:
+        if isinstance(store, SyncedFiles):
+            return sorted(store.folders())
         prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
     except (BaseError, OSError, ValueError) as error:
         msg = f"can't list {url}: {_short(error)}"
@@ -245,7 +261,7 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
         raise StorageError(msg)
 
 
-def _open(url: str, create: bool, made: list[Path]) -> ObjectStore:
+def _open(url: str, create: bool, made: list[Path]) -> Store:
     """Open a store; local folders that had to be made are added to `made`, outermost first."""
     scheme = urlsplit(url).scheme if "://" in url else ""
     if not scheme and url.startswith("/"):
@@ -271,7 +287,7 @@ def _open(url: str, create: bool, made: list[Path]) -> ObjectStore:
     raise StorageError(msg)
 
 
-def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> ObjectStore:
+def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> SyncedFiles:
     path = Path(folder)
     try:
         if create:
@@ -280,11 +296,11 @@ def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> Object
         elif not path.is_dir():
             msg = f"{url} is no folder; check the path"
             raise StorageError(msg)
-        return LocalStore(path, automatic_cleanup=True)
+        return SyncedFiles(PosixDisk(path), _new_token)
     except (FileExistsError, NotADirectoryError) as error:
         msg = f"{url} can't be a checkpoint storage: it, or a part of its path, is a file; name a folder"
         raise StorageError(msg) from error
-    except (BaseError, OSError) as error:
+    except OSError as error:
         _remove_if_empty(made)
         msg = f"{url} can't be opened: {_short(error)}. Name a folder that may be written"
         raise StorageError(msg) from error
@@ -314,6 +330,10 @@ def _require_conditional_put(storage: ObjectStorage) -> None:
         "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
     )
     raise StorageError(msg)
+
+
+def _new_token() -> str:
+    return f"{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def _short(error: Exception) -> str:
