@@ -108,6 +108,10 @@ class ObjectExistsError(StorageError):
     """A put-if-absent lost: something is already stored under this path."""
 
 
+class JobIdTakenError(StorageError):
+    """A new job finds the log of another job under its id; the message names the place."""
+
+
 class CorruptSnapshotError(StorageError):
     """A snapshot's file is damaged; the message names the file."""
 

@@ -84,11 +84,14 @@ def with_restore(config: JobConfig) -> JobConfig:
 
 
 def make_job_id(name: str) -> str:
-    """A new id for a job of this name: readable, unique, safe in paths.
+    """A new id for a job of this name: readable, safe in paths, and with 128 random bits.
+
+    So many bits never meet again, in all jobs of all clusters that share a storage. With the 32 bits of older
+    versions two of 10,000 jobs of one name had the same id in one case of a hundred.
 
     Example:
         >>> make_job_id("Word Count!").startswith("word-count-")
         True
     """
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
-    return f"{readable}-{secrets.token_hex(4)}"
+    return f"{readable}-{secrets.token_hex(16)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ from penstock.runtime.misspelt_names import checked_keywords, nearest_name
 from penstock.runtime.snapshot.paths import check_job_id
 
 _ANSWER_TIMEOUT: Final = 5.0
+#: Digits of a job id: those that may name a job alone, and those that a table shows.
+_FEWEST: Final = 4
+_SHOWN: Final = 8
 #: Jobs that a message names, the newest.
 _NAMED: Final = 20
 
@@ -131,20 +135,54 @@ def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = No
     """
     known = list(known)
     matching = [each for each in known if text in (each.report.job_id, each.report.name)]
-    matching = matching or [each for each in known if text and each.report.job_id.startswith(text)]
+    matching = matching or [each for each in known if is_short_for(text, each.report.job_id)]
     if len(matching) > 1:
         matching = [each for each in matching if each.is_running] or matching
     if len(matching) == 1:
         return matching[0]
     if not matching:
         raise ConfigurationError(_unknown(text, known, storage))
-    ids = ", ".join(f"{each.report.job_id} ({each.state})" for each in matching)
+    short = short_ids(each.report.job_id for each in known)
+    ids = ", ".join(f"{short[each.report.job_id]} ({each.state})" for each in matching)
     msg = f"'{text}' may be any of {len(matching)} jobs: {ids}; give one id"
     raise ConfigurationError(msg)
 
 
+def is_short_for(text: str, job_id: str) -> bool:
+    """Whether a text is the beginning of a job id, or of the digits at its end: at least 4, as git asks for.
+
+    Example:
+        >>> [is_short_for(text, "count-9f04ab12cd") for text in ("count-9f", "9f04", "9f0", "ab12")]
+        [True, True, False, False]
+    """
+    digits = job_id.rpartition("-")[2]
+    return bool(text) and (job_id.startswith(text) or (len(text) >= _FEWEST and digits.startswith(text)))
+
+
+def short_ids(job_ids: Iterable[str]) -> dict[str, str]:
+    """The beginnings of job ids that tell them apart; at least 8 of the digits at their ends.
+
+    Example:
+        >>> list(short_ids(["count-9f04ab12cd34", "count-9f04ab12ee56", "sum-77aa88bb99cc"]).values())
+        ['count-9f04ab12c', 'count-9f04ab12e', 'sum-77aa88bb']
+    """
+    known = sorted(set(job_ids))
+    short: dict[str, str] = {}
+    for place, job_id in enumerate(known):
+        beside = [*known[max(0, place - 1) : place], *known[place + 1 : place + 2]]
+        shared = max((_shared(job_id, other) for other in beside), default=0)
+        short[job_id] = job_id[: max(job_id.rfind("-") + 1 + _SHOWN, shared + 1)]
+    return short
+
+
+def _shared(one: str, other: str) -> int:
+    """Number of characters at their beginning that are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
 def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> str:
-    ids = [each.report.job_id for each in known]
+    short = short_ids(each.report.job_id for each in known)
+    ids = [short[each.report.job_id] for each in known]
     near = nearest_name(text, [*ids, *(each.report.name for each in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.actors.client.jobs import KnownJob
+from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, Takeover
 from penstock.runtime.job.rescale_history import RescaleRecord
@@ -34,12 +34,14 @@ _CHECKPOINTS_SHOWN: Final = 10
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
-    """One row a job."""
+    """One row a job; ids are as short as they can be told apart."""
     table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
+    known = list(known)
+    short = short_ids(each.report.job_id for each in known)
     for each in known:
         report, statistics = each.report, each.report.statistics
         table.add_row(
-            report.job_id,
+            short[report.job_id],
             report.name,
             _state(each.state),
             _moment(report.submitted_at),

@@ -65,6 +65,7 @@ def assemble_scheduler(
     pool: ThreadPoolExecutor,
     *,
     earlier: JobReport | None,
+    is_new: bool,
     on_end: Callable[[JobState, str], None],
     on_fenced: Callable[[], None],
 ) -> JobScheduler:
@@ -79,6 +80,7 @@ def assemble_scheduler(
         guarded: Runs what touches the scheduler.
         pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
         earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
+        is_new: Whether the job was only just submitted, so that its id must have no log.
         on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
         on_fenced: Called when another JobMaster has taken the job over.
     """
@@ -116,6 +118,7 @@ def assemble_scheduler(
         known_attempt=0 if earlier is None else earlier.statistics.attempt,
         open_location=open_location,
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
+        is_new=is_new,
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))

@@ -44,7 +44,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
-from penstock.runtime.errors import DeploymentError, StorageError
+from penstock.runtime.errors import DeploymentError, JobIdTakenError, StorageError
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.reports import hand_to_scheduler
 from penstock.runtime.execution.role import Role
@@ -92,6 +92,8 @@ class JobLife:
         self._on_over = on_over
         self._on_fenced = on_fenced
         self._is_over = False
+        #: Whether what lies under the job's id in the storage is another job's.
+        self._is_taken = False
         self._reuse_processes = False
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
@@ -199,6 +201,7 @@ class JobLife:
             await self._prepare_patiently(chunks)
         except Exception as error:  # whatever it is, the job ends and reports it
             logger.exception("job %s can't be started", self._job_id)
+            self._is_taken = isinstance(error, JobIdTakenError)
             self._reporter.failed_to_begin(error)
             await self._end()
         else:
@@ -228,7 +231,7 @@ class JobLife:
         self._reuse_processes = config.reuse_processes
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
-            opened = partial(open_proven, checkpointing.storage, self._job_id)
+            opened = partial(open_proven, checkpointing.storage, self._job_id, is_new=not self._came_back)
             self._storage = await self._loop.run_in_executor(self._pool, opened)
         self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
         await happened(processes.fleet.adopt)
@@ -245,6 +248,7 @@ class JobLife:
             self._guarded,
             self._pool,
             earlier=earlier if has_log else None,
+            is_new=not self._came_back,
             on_end=self._on_end,
             on_fenced=self._fenced,
         )
@@ -327,7 +331,9 @@ class JobLife:
         try:
             save_to_cluster(report)
         finally:
-            if self._reporter.has_storage:
+            scheduler = self._scheduler
+            is_fenced = scheduler is not None and scheduler.statistics().is_fenced
+            if self._reporter.has_storage and not (self._is_taken or is_fenced):
                 keep = partial(keep_beside_checkpoints, self._storage, report)
                 await self._loop.run_in_executor(self._pool, keep)
 

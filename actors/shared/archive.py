@@ -15,7 +15,7 @@ from ray.experimental import internal_kv
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.old_reports import report_of_0_1
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -97,13 +97,25 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
         raise CorruptSnapshotError(msg) from error
 
 
-def open_proven(url: str, job_id: str) -> SnapshotStorage:
+def open_proven(url: str, job_id: str, *, is_new: bool = False) -> SnapshotStorage:
     """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
 
+    Args:
+        url: A path or URL.
+        job_id: Lower-case letters, digits and `-`.
+        is_new: Whether the job was only just submitted. What lies under its id is then another job's.
+
     Raises:
+        JobIdTakenError: The job is new, and its id has a log there; nothing was written.
         StorageError: It can't be opened or written.
     """
     storage = open_storage(url)
+    if is_new and (found := storage.list(SnapshotPaths(job_id).log)):
+        msg = (
+            f"job id {job_id!r} is taken: {url}/{found[0]} is of an earlier job. Nothing was changed there; "
+            "submit the job again"
+        )
+        raise JobIdTakenError(msg)
     write_proof(storage, SnapshotPaths(job_id).same_storage, job_id)
     return storage
 

@@ -1,13 +1,28 @@
 """Restart strategies: whether and when a failed job tries again (Flink's `RestartBackoffTimeStrategy`).
 
-What the user writes is a frozen description; the job keeps a strategy, which counts. A JobMaster that died
-and came back reads from the decision log when attempts have begun, and goes on counting. Its own death counts
-as one restart. So no crash loop is longer or faster than the description allows.
+What the user writes is a frozen description; the job keeps a strategy, which counts.
+
+What counts. A failure of the job is one restart, and so is the death of its JobMaster. A rescale is none. It
+does not use the budget up, and it does not shorten the time that the job has run well.
+
+What survives a JobMaster. Every `AttemptBegun` in the decision log holds the strategy's memory of that moment
+(`RestartMemory`). A JobMaster that comes back takes the newest one and adds the death of its predecessor. The
+record by which it takes the job over holds the sum. So no crash loop is longer than the description
+allows, however many attempts the log shows.
+
+What time is. No wall clock decides: it may be set back or forward, and two hosts may disagree. Strategies
+count in the *age* of the job: seconds on the monotonic clocks of its JobMasters, one after the other. Records
+of attempts and completed checkpoints hold the age at which they were written. A successor goes on from the
+highest one. It can't know how long its predecessor ran after that, nor how long nobody ran, so it assumes
+that this took no time. That is safe. The age never runs ahead of real time, so failures look closer together
+than they were, never further apart. No budget grows by a take-over. What is lost is at most the time
+since the last completed checkpoint. A job whose JobMasters die without a checkpoint in between has made no
+progress, and is right to be counted as in a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -192,24 +207,56 @@ class RestartStatistics:
     limit: int | None
 
 
-class RestartStrategy(Protocol):
-    """Counts failures and decides about the next attempt."""
+@dataclass(frozen=True, slots=True)
+class RestartMemory:
+    """What the decision log keeps of a job's restarts, with every attempt.
 
-    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
-        """The JobMaster came back and has begun an attempt: how long to wait before it is deployed.
+    Attributes:
+        restarts: Restarts of the job's life: failures and deaths of its JobMaster, never rescales.
+        in_a_row: Those since the job last ran well; used by `ExponentialBackoff` alone.
+        times: Ages of the job that the strategy needs, oldest first: the beginning of the last attempt, or
+            the failures that still count.
+    """
+
+    restarts: int = 0
+    in_a_row: int = 0
+    times: tuple[float, ...] = ()
+
+
+#: The memory of a job that has never restarted.
+NO_RESTARTS: Final = RestartMemory()
+
+
+class RestartStrategy(Protocol):
+    """Counts failures and decides about the next attempt; all times are ages of the job in seconds."""
+
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """The memory with one more restart: the JobMaster has died. Changes nothing; any thread may call it.
 
         Args:
-            attempt: Its number, over 1.
-            begun_at: When it and the last attempts before it began, wall-clock seconds, oldest first.
+            memory: As the newest attempt in the log has it.
+            age: The highest that the log has.
         """
         ...
 
-    def attempt_begun(self, now: float) -> None:
-        """An attempt begins; monotonic seconds."""
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """The JobMaster came back and has begun an attempt: how long to wait before it is deployed.
+
+        Args:
+            memory: From `after_death`; the strategy goes on from it.
+        """
         ...
 
-    def failed(self, now: float) -> RestartDecision:
-        """The attempt failed at `now` (monotonic seconds); what next?"""
+    def attempt_begun(self, age: float) -> None:
+        """The job begins, or begins again after a failure; not called for a rescale."""
+        ...
+
+    def failed(self, age: float) -> RestartDecision:
+        """The attempt failed; what next?"""
+        ...
+
+    def memory(self) -> RestartMemory:
+        """What the next attempt's record is to hold."""
         ...
 
     def statistics(self) -> RestartStatistics:

@@ -45,7 +45,7 @@ class JobStatistics(NearestMembers):
     Attributes:
         status: Its state.
         attempt: Number of the attempt that runs, from 1; 0 before the first.
-        restarts: How often it restarted.
+        restarts: How often it restarted because something failed; rescales are none.
         completed_checkpoints: Checkpoints completed, over all attempts. Those of the last two seconds before
             a JobMaster's death may be missing: it did not live to tell.
         failed_checkpoints: Checkpoints failed or aborted, in the same way.

@@ -38,6 +38,7 @@ class Surroundings:
         timers: Delays and timeouts.
         user_runner: Runs what may hang for ever: users' code in hooks and enumerators, and users' folders.
         open_location: Opens storages of snapshots that are not in `storage`.
+        is_new: Whether the job was only just submitted, so that its id must have no log.
     """
 
     gateway: ExecutionGateway
@@ -47,12 +48,14 @@ class Surroundings:
     runner: AsyncRunner
     user_runner: AsyncRunner
     open_location: StorageOpener | None
+    is_new: bool = False
 
 
 def assemble(
     job_id: str, graph: ExecutionGraph, config: JobConfig, known_attempt: int, around: Surroundings
 ) -> tuple[JobContext, JobOperators]:
     """The job before its start, and its operators' coordinators."""
+    restart = restart_strategy(config.restart_or_default, job_id)
     ledger = JobLedger(
         job_id,
         around.storage,
@@ -60,6 +63,9 @@ def assemble(
         known_attempt,
         around.open_location,
         config.restore_from,
+        is_new=around.is_new,
+        monotonic=around.clock.monotonic,
+        after_death=restart.after_death,
     )
     job = JobContext(
         graph=graph,
@@ -67,7 +73,7 @@ def assemble(
         ledger=ledger,
         planner=CheckpointPlanner(graph),
         regions_of=regions_of if config.failover == "region" else lambda graph: {},
-        restart=restart_strategy(config.restart_or_default, job_id),
+        restart=restart,
         clock=around.clock,
         timers=around.timers,
         runner=around.runner,

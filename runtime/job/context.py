@@ -51,6 +51,7 @@ class JobContext:
     Attributes:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
+        restarts: Restarts of the job's life, as the log has them; rescales are none.
         graph: The job at its current parallelism.
         parallelism: Of the vertices that were rescaled since the job was submitted.
         wanted_parallelism: Takes the place of `parallelism` in the next attempt; `None` for no change.
@@ -62,6 +63,7 @@ class JobContext:
     """
 
     attempt = 0
+    restarts = 0
     wanted_parallelism: Mapping[str, int] | None = None
     restored_id: int | None = None
     warning: str | None = None
@@ -131,10 +133,10 @@ class JobContext:
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """Take over a new attempt from the log; returns when to deploy it, if at all."""
-        self.wanted_parallelism = None
+        is_rescale, self.wanted_parallelism = self.wanted_parallelism is not None, None
         if start.parallelism != self.parallelism:
             self._change_parallelism(start.parallelism)
-        self._begin(start)
+        self._begin(start, is_rescale=is_rescale)
         self.stopped_with = start.restore if start.was_stopped else None
         self._attempts = {}
         if self.coordinator is None:
@@ -145,8 +147,8 @@ class JobContext:
             )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)
-        if start.begun_at:
-            return self.restart.recovered(start.attempt, start.begun_at)
+        if start.taken_over is not None:
+            return self.restart.recovered(start.taken_over, self.ledger.age())
         return RestartAfter(0.0)
 
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> FailureCause | None:
@@ -199,11 +201,13 @@ class JobContext:
             # Sorted, because the order of a set differs by process, and splits are given back in this order.
             self.operators.failed(sorted(region), detail)
 
-    def _begin(self, start: AttemptStart) -> None:
+    def _begin(self, start: AttemptStart, *, is_rescale: bool = False) -> None:
         self.attempt = start.attempt
+        self.restarts = start.restarts
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning or self._left_out(start.restore)
-        self.restart.attempt_begun(self.clock.monotonic())
+        if not is_rescale:
+            self.restart.attempt_begun(self.ledger.age())
 
     def _left_out(self, restore: CompletedCheckpoint | None) -> str | None:
         """A warning about state without an operator; the deployment refuses it unless the user allowed it."""

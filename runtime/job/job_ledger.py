@@ -7,19 +7,19 @@ job ends. Only one call may be in progress at a time, except
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import RestoreError
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -28,8 +28,8 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: Number of earlier attempts that are looked at to recognise a crash loop.
-ATTEMPTS_LOOKED_AT: Final = 32
+#: Adds the death of a JobMaster to a memory of restarts, given the job's age.
+AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ class AttemptStart:
         highest_id: The highest id of a completed checkpoint, -1 for none.
         given_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
         orphans: Files that earlier attempts have left behind.
-        begun_at: Wall-clock times at which the last attempts and this one began, if this JobMaster has taken
-            over from another one; else empty.
+        taken_over: What the restart strategy goes on from, if this JobMaster has taken the job over from
+            another one; else `None`.
         warning: A warning about `restore`, for the user.
         parallelism: Of the vertices that were rescaled since the job was submitted.
+        restarts: Restarts of the job's life, with the one that this attempt may be.
         was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
     """
 
@@ -55,11 +56,12 @@ class AttemptStart:
     store: CompletedCheckpointStore
     highest_id: int
     orphans: tuple[str, ...] = ()
-    begun_at: tuple[float, ...] = ()
+    taken_over: RestartMemory | None = None
     warning: str | None = None
     parallelism: Mapping[str, int] = field(default_factory=dict)
     was_stopped: bool = False
     given_id: int = -1
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,9 @@ class JobLedger:
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
         open_location: Opens storages of snapshots that are not in `storage`.
         restore_from: URL of the snapshot that the job starts from while it has none of its own.
+        is_new: Whether the job was only just submitted: a log under its id is then of another job.
+        monotonic: Seconds that never go backwards, from any thread.
+        after_death: Counts the death of the JobMaster before this one as a restart.
     """
 
     def __init__(
@@ -102,41 +107,65 @@ class JobLedger:
         known_attempt: int = 0,
         open_location: StorageOpener | None = None,
         restore_from: str | None = None,
+        *,
+        is_new: bool = False,
+        monotonic: Callable[[], float] = lambda: 0.0,
+        after_death: AfterDeath = lambda memory, age: memory,
     ) -> None:
         self._open_location = open_location
         self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
-        self._log = DecisionLog(storage, self.paths)
+        self._log = DecisionLog(storage, self.paths, monotonic=monotonic)
+        self._is_new = is_new
+        self._after_death = after_death
+        #: Whether this JobMaster has taken the job over, and its strategy does not know the log's count yet.
+        self._succeeds = False
         self._owned: int | None = None
         self._known_attempt = known_attempt
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
 
+    def age(self) -> float:
+        """Seconds of the job's life, as the restart strategy counts them; never blocks."""
+        return self._log.age()
+
     def begin_attempt(
-        self, now: float, previous: int, parallelism: Mapping[str, int] | None = None
+        self,
+        now: float,
+        restarts: RestartMemory,
+        parallelism: Mapping[str, int] | None = None,
     ) -> BeginOutcome:
         """Write a new attempt into the log and load what it starts from.
 
         Args:
             now: Wall-clock seconds.
-            previous: The last attempt of this JobMaster, 0 for none.
+            restarts: What the restart strategy has counted; a JobMaster that takes over asks the log instead.
             parallelism: New parallelism by vertex; `None` for no change.
 
         Raises:
             StorageError: The storage could not be read or written.
             CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
+            JobIdTakenError: The job is new, and its id has a log.
         """
         if self._owned is not None and self._log.replay().last_attempt > self._owned:
             return LostToOther()
         # From here on a failure may leave a record of this JobMaster behind.
         self._owned = None
         rescaled = None if parallelism is None else tuple(sorted(parallelism.items()))
-        begun = self._log.begin_attempt(now, self._known_attempt, rescaled)
+
+        def count(view: LogView, is_other: bool) -> RestartMemory:
+            self._succeeds = self._succeeds or is_other
+            return self._after_death(view.restarts, view.age) if self._succeeds else restarts
+
+        begun = self._log.begin_attempt(now, self._known_attempt, rescaled, count=count, is_new=self._is_new)
         if isinstance(begun, JobEnded):
             return EndedBefore(JobState(begun.state), begun.cause or "")
-        start = self._load(begun, previous, now)
+        start = self._load(begun, now)
+        if isinstance(start, AttemptStart):
+            taken_over, self._succeeds = begun.restarts if self._succeeds else None, False
+            start = replace(start, taken_over=taken_over, restarts=begun.restarts.restarts)
         self._owned = begun.attempt
         return start
 
@@ -208,12 +237,11 @@ class JobLedger:
         self._storage.delete(paths)
         self._storage.delete(self._storage.list(self.paths.given_ids))
 
-    def _load(self, begun: AttemptBegun, previous: int, now: float) -> BeginOutcome:
-        times = self._begun_at(begun) if previous == 0 and begun.attempt > 1 else ()
+    def _load(self, begun: AttemptBegun, now: float) -> AttemptStart | LostToOther:
         config = self._checkpointing
         if config is None:
             initial = self._initial(self._log.view)
-            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1, begun_at=times)
+            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1)
         loaded = load_latest(
             self._storage,
             self._log.view,
@@ -239,11 +267,10 @@ class JobLedger:
             # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
-            times,
-            None if loaded is None else loaded.warning,
-            dict(begun.parallelism),
-            loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
-            rebuilt.given_id,
+            warning=None if loaded is None else loaded.warning,
+            parallelism=dict(begun.parallelism),
+            was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
+            given_id=rebuilt.given_id,
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:
@@ -254,10 +281,3 @@ class JobLedger:
             msg = f"nobody here can open {self._restore_from}, which the job is to start from"
             raise RestoreError(msg)
         return open_snapshot(self._restore_from, self._open_location).checkpoint
-
-    def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:
-        """When the last attempts began; their records are never deleted."""
-        reader = DecisionLogReader(self._storage, self.paths)
-        slots = self._log.view.begun_slots[-ATTEMPTS_LOOKED_AT:]
-        records = [reader.read(slot) for slot in slots]
-        return tuple(record.at for record in records if isinstance(record, AttemptBegun))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 import xxhash
@@ -19,6 +16,7 @@ from penstock.runtime.config.restart import (
     RestartAfter,
     RestartConfig,
     RestartDecision,
+    RestartMemory,
     RestartStatistics,
     RestartStrategy,
 )
@@ -34,7 +32,7 @@ class FixedDelayStrategy:
 
     Example:
         >>> strategy = FixedDelayStrategy(FixedDelay(attempts=1, delay=5))
-        >>> strategy.failed(now=1), strategy.failed(now=7)
+        >>> strategy.failed(age=1), strategy.failed(age=7)
         (RestartAfter(delay=5.0), GiveUp(reason='it has used its 1 restart'))
     """
 
@@ -43,20 +41,28 @@ class FixedDelayStrategy:
         self._delay = seconds("delay", config.delay)
         self._used = 0
 
-    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
-        """Attempt `n` is restart number `n - 1`, whoever asked for it."""
-        self._used = max(self._used, attempt - 1)
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more restart."""
+        return RestartMemory(memory.restarts + 1)
+
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on counting."""
+        self._used = memory.restarts
         return self._give_up() if self._used > self._attempts else RestartAfter(0.0)
 
-    def attempt_begun(self, now: float) -> None:
+    def attempt_begun(self, age: float) -> None:
         """Time does not matter here."""
 
-    def failed(self, now: float) -> RestartDecision:
+    def failed(self, age: float) -> RestartDecision:
         """Another try while some are left."""
         if self._used >= self._attempts:
             return self._give_up()
         self._used += 1
         return RestartAfter(self._delay)
+
+    def memory(self) -> RestartMemory:
+        """The number of restarts."""
+        return RestartMemory(self._used)
 
     def statistics(self) -> RestartStatistics:
         """Counters so far."""
@@ -80,7 +86,7 @@ class ExponentialBackoffStrategy:
 
     Example:
         >>> strategy = ExponentialBackoffStrategy(ExponentialBackoff(1, 3, jitter=0), seed="job")
-        >>> [strategy.failed(now=0).delay for _ in range(4)]
+        >>> [strategy.failed(age=0).delay for _ in range(4)]
         [1.0, 2.0, 3.0, 3.0]
     """
 
@@ -90,33 +96,43 @@ class ExponentialBackoffStrategy:
         self._maximum = seconds("maximum", config.maximum)
         self._reset_after = seconds("reset_after", config.reset_after)
         self._seed = seed
+        self._restarts = 0
         self._failures = 0
         self._begun_at: float | None = None
 
-    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
-        """Go on with the row of short attempts that the log shows; the first death costs no delay."""
-        long = self._reset_after + self._maximum
-        self._failures = 0
-        for earlier, later in pairwise(begun_at):
-            self._failures = 0 if later - earlier >= long else self._failures + 1
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more in the row, unless the attempt ran well; an attempt may wait before it is deployed."""
+        begun = memory.times[-1] if memory.times else 0.0
+        ran_well = age - begun >= self._reset_after + self._maximum
+        return RestartMemory(memory.restarts + 1, 0 if ran_well else memory.in_a_row + 1, (age,))
+
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on with the row; the first death costs no delay."""
+        self._restarts, self._failures = memory.restarts, memory.in_a_row
         if self._config.attempts is not None and self._failures > self._config.attempts:
             return self._give_up()
         return RestartAfter(self._delay_of(self._failures - 2) if self._failures > 1 else 0.0)
 
-    def attempt_begun(self, now: float) -> None:
+    def attempt_begun(self, age: float) -> None:
         """Remember when: an attempt that runs long enough restarts the count."""
-        self._begun_at = now
+        self._begun_at = age
 
-    def failed(self, now: float) -> RestartDecision:
+    def failed(self, age: float) -> RestartDecision:
         """A longer delay, or the first one when the job has run well."""
-        if self._begun_at is not None and now - self._begun_at >= self._reset_after:
+        if self._begun_at is not None and age - self._begun_at >= self._reset_after:
             self._failures = 0
-        self._begun_at = None
         if self._config.attempts is not None and self._failures >= self._config.attempts:
             return self._give_up()
         delay = self._delay_of(self._failures)
+        self._begun_at = age + delay
+        self._restarts += 1
         self._failures += 1
         return RestartAfter(delay)
+
+    def memory(self) -> RestartMemory:
+        """The row, and when its last attempt began or is to begin."""
+        times = () if self._begun_at is None else (self._begun_at,)
+        return RestartMemory(self._restarts, self._failures, times)
 
     def statistics(self) -> RestartStatistics:
         """Counters so far."""
@@ -146,7 +162,7 @@ class FailureRateStrategy:
 
     Example:
         >>> strategy = FailureRateStrategy(FailureRate(failures=1, interval=10, delay=0))
-        >>> strategy.failed(now=0), strategy.failed(now=11), strategy.failed(now=12)
+        >>> strategy.failed(age=0), strategy.failed(age=11), strategy.failed(age=12)
         (RestartAfter(delay=0.0), RestartAfter(delay=0.0), GiveUp(reason='it has failed 2 times within 10 s'))
     """
 
@@ -154,35 +170,39 @@ class FailureRateStrategy:
         self._borne = config.failures
         self._interval = seconds("interval", config.interval)
         self._delay = seconds("delay", config.delay)
-        self._failed_at: deque[float] = deque(maxlen=config.failures + 1)
-        self._begun_at = 0.0
+        self._memory = RestartMemory()
 
-    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
-        """Every attempt that the log shows, but for the first, began because of a failure."""
-        now, age = self._begun_at, begun_at[-1]
-        followed = begun_at if len(begun_at) < attempt else begun_at[1:]
-        self._failed_at.clear()
-        self._failed_at.extend(now - (age - at) for at in followed)
-        return self._give_up() if self._comes_too_fast(now) else RestartAfter(0.0)
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more failure, at the age that the log shows."""
+        return RestartMemory(memory.restarts + 1, times=(*memory.times, age)[-self._borne - 1 :])
 
-    def attempt_begun(self, now: float) -> None:
-        """Remember when, to set the log's times in relation to it."""
-        self._begun_at = now
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on counting."""
+        self._memory = memory
+        return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
 
-    def failed(self, now: float) -> RestartDecision:
+    def attempt_begun(self, age: float) -> None:
+        """Only failures matter here."""
+
+    def failed(self, age: float) -> RestartDecision:
         """Another try, unless that was one failure too many within the interval."""
-        self._failed_at.append(now)
-        return self._give_up() if self._comes_too_fast(now) else RestartAfter(self._delay)
+        self._memory = self.after_death(self._memory, age)
+        return self._give_up() if self._comes_too_fast(age) else RestartAfter(self._delay)
+
+    def memory(self) -> RestartMemory:
+        """The failures that may still count."""
+        return self._memory
 
     def statistics(self) -> RestartStatistics:
         """Counters so far."""
-        return RestartStatistics(len(self._failed_at), self._borne)
+        return RestartStatistics(len(self._memory.times), self._borne)
 
-    def _comes_too_fast(self, now: float) -> bool:
-        return len(self._failed_at) > self._borne and now - self._failed_at[0] <= self._interval
+    def _comes_too_fast(self, age: float) -> bool:
+        times = self._memory.times
+        return len(times) > self._borne and age - times[0] <= self._interval
 
     def _give_up(self) -> GiveUp:
-        return GiveUp(f"it has failed {len(self._failed_at)} times within {self._interval:g} s")
+        return GiveUp(f"it has failed {len(self._memory.times)} times within {self._interval:g} s")
 
 
 def restart_strategy(config: RestartConfig, job_id: str) -> RestartStrategy:

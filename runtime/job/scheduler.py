@@ -55,6 +55,8 @@ class JobScheduler:
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
+        is_new: Whether the job was only just submitted. A log under its id then belongs to another job: this
+            one fails and writes nothing there.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -73,6 +75,8 @@ class JobScheduler:
         known_attempt: int = 0,
         open_location: StorageOpener | None = None,
         user_runner: AsyncRunner | None = None,
+        *,
+        is_new: bool = False,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -80,7 +84,7 @@ class JobScheduler:
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
         around = Surroundings(
-            gateway, self._storage, clock, timers, runner, user_runner or runner, open_location
+            gateway, self._storage, clock, timers, runner, user_runner or runner, open_location, is_new
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0
@@ -281,7 +285,7 @@ class JobScheduler:
             name=self._job.graph.job.name,
             state=job.state.name,
             attempt=job.attempt,
-            restarts=max(0, job.attempt - 1),
+            restarts=job.restarts,
             restored_checkpoint=job.restored_id,
             warning=job.warning,
             is_fenced=job.is_fenced,

@@ -22,7 +22,7 @@ class SchedulerStatistics:
         job_id: The job's id.
         name: The user's name for it.
         attempt: The current or last attempt; 0 before the first.
-        restarts: Number of attempts after the first one, by all JobMasters.
+        restarts: Attempts of the job's life that began after a failure or the death of a JobMaster.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning about that checkpoint, for the user; `None` for none.
         is_fenced: Another JobMaster owns the job; this is what this one knew last.

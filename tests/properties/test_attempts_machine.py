@@ -21,6 +21,7 @@ from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
@@ -103,7 +104,7 @@ class Attempt:
         self.barriers: dict[int, CheckpointBarrier] = {}
         self.snapshots: dict[int, SubtaskSnapshot] = {}
         self.is_fenced = False
-        start = self.ledger.begin_attempt(0.0, 0)
+        start = self.ledger.begin_attempt(0.0, RestartMemory())
         assert isinstance(start, AttemptStart)
         self.number = start.attempt
         self.restored = None if start.restore is None else start.restore.checkpoint_id

@@ -46,7 +46,9 @@ All methods block, and are called from one thread at a time. Only `newer_attempt
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.log.claims import Claim, DecisionLogStatistics
 from penstock.runtime.checkpoint.log.claims import Claimed as Claimed
@@ -64,8 +66,10 @@ from penstock.runtime.checkpoint.log.records import (
 )
 from penstock.runtime.checkpoint.log.slots import PUT_TRIES, LogSlots
 from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import (
     CorruptSnapshotError,
+    JobIdTakenError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -79,6 +83,9 @@ BEGIN_TRIES: Final = 1000
 #: Number of records after which the log is compacted.
 COMPACT_EVERY: Final = 200
 
+#: Makes the memory of restarts for a new attempt, from the log and whether another JobMaster had the job.
+CountRestarts: TypeAlias = Callable[[LogView, bool], RestartMemory]
+
 
 class DecisionLog:
     """Reads and writes the log of one job.
@@ -86,6 +93,7 @@ class DecisionLog:
     Args:
         storage: It must have an atomic put-if-absent.
         compact_every: Number of records after which the log is compacted; at least 2.
+        monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
 
     Raises:
         ValueError: `compact_every` is less than 2.
@@ -94,16 +102,19 @@ class DecisionLog:
         >>> from penstock.runtime.snapshot.memory_storage import MemoryStorage
         >>> place = MemoryStorage(), SnapshotPaths("job")
         >>> old, new = DecisionLog(*place), DecisionLog(*place)
-        >>> old.begin_attempt(now=1.0)
-        AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0, parallelism=())
-        >>> new.begin_attempt(now=2.0)
-        AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0, parallelism=())
+        >>> old.begin_attempt(now=1.0).attempt, new.begin_attempt(now=2.0).attempt
+        (1, 2)
         >>> old.end("finished", None, now=3.0)
         Fenced(newer_attempt=2)
     """
 
     def __init__(
-        self, storage: SnapshotStorage, paths: SnapshotPaths, *, compact_every: int = COMPACT_EVERY
+        self,
+        storage: SnapshotStorage,
+        paths: SnapshotPaths,
+        *,
+        compact_every: int = COMPACT_EVERY,
+        monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
         if compact_every < 2:
             msg = f"compact_every={compact_every}: a compaction is a record itself, so give at least 2"
@@ -114,6 +125,11 @@ class DecisionLog:
         self._compact_every = compact_every
         self._view = LogView()
         self._attempt = 0
+        #: Attempts that this writer may have begun although it got no answer.
+        self._unanswered: set[int] = set()
+        self._monotonic = monotonic
+        #: An age of the job, and the monotonic time at which it had that age.
+        self._aged = (0.0, monotonic())
         self._fenced: Fenced | None = None
         self._slots = LogSlots(storage, paths, self._reader)
         self._claimed = self._compactions = 0
@@ -123,6 +139,11 @@ class DecisionLog:
     def view(self) -> LogView:
         """The log as this writer knows it without asking the storage."""
         return self._view
+
+    def age(self) -> float:
+        """Seconds of the job's life: of earlier writers as far as the log shows, and of this one."""
+        age, since = self._aged
+        return age + self._monotonic() - since
 
     def replay(self) -> LogView:
         """Read the log; changes nothing.
@@ -134,7 +155,13 @@ class DecisionLog:
         return self._reader.replay()
 
     def begin_attempt(
-        self, now: float, known_attempt: int = 0, parallelism: Parallelism | None = None
+        self,
+        now: float,
+        known_attempt: int = 0,
+        parallelism: Parallelism | None = None,
+        *,
+        count: CountRestarts | None = None,
+        is_new: bool = False,
     ) -> AttemptBegun | JobEnded:
         """Take the job over; returns how the job ended if it has.
 
@@ -142,27 +169,38 @@ class DecisionLog:
             now: Wall-clock seconds.
             known_attempt: An attempt that is known to have begun.
             parallelism: What the job is rescaled to; `None` for what it was.
+            count: Makes the memory of restarts; by default it stays as it is.
+            is_new: The job was only just submitted, so this writer's first attempt must be in slot 0.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
+            JobIdTakenError: A new job finds a log under its id; nothing was written.
             StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
             self._reader.require_no_loss(view, self._view, known_attempt)
+            is_other = self._attempt == 0 and view.next_slot > 0 and view.last_attempt not in self._unanswered
+            if is_new and is_other:
+                raise JobIdTakenError(self._taken(view))
+            if self._attempt == 0:
+                # Both are at most the real age: the log's, and that of this writer so far.
+                self._aged = (max(self.age(), view.age), self._monotonic())
             if view.ended is not None:
                 self._view = view
                 return view.ended
             newest = None if view.newest is None else view.newest.checkpoint_id
             parallel = view.parallelism if parallelism is None else parallelism
-            record = AttemptBegun(view.last_attempt + 1, newest, now, parallel)
+            restarts = view.restarts if count is None else count(view, is_other)
+            record = AttemptBegun(view.last_attempt + 1, newest, now, parallel, self.age(), restarts)
             try:
                 self._slots.put_once(view.next_slot, encode_record(record))
             except ObjectExistsError:
                 continue
             except StorageError:
                 unanswered += 1
+                self._unanswered.add(record.attempt)
                 if unanswered == PUT_TRIES:
                     raise
                 continue
@@ -187,7 +225,7 @@ class DecisionLog:
         if record.attempt != self._attempt:
             msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
             raise ValueError(msg)
-        return self._append(record)
+        return self._append(replace(record, age=self.age()))
 
     def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
         """Drop checkpoints; their files may be deleted once this is claimed, never before.
@@ -238,6 +276,14 @@ class DecisionLog:
             self._slots.unanswered,
             self._compactions,
             self._compaction_error,
+        )
+
+    def _taken(self, view: LogView) -> str:
+        job = self._paths.log.split("/")[0]
+        where = f"{self._storage.url}/{self._paths.log}"
+        return (
+            f"job id {job!r} is taken: {where} holds {view.next_slot} records of an earlier job, whose last "
+            f"attempt is {view.last_attempt}. Nothing was changed there; submit the job again"
         )
 
     def _append(self, record: LogRecord) -> Claim:

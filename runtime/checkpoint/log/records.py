@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from penstock.runtime.config.restart import NO_RESTARTS, RestartMemory
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
@@ -22,12 +23,16 @@ class AttemptBegun:
         restored_checkpoint: The newest completed checkpoint at this moment; `None` when there is none.
         at: Wall-clock seconds.
         parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
+        age: Seconds of the job's life, see `runtime.config.restart`.
+        restarts: What the restart strategy has counted so far.
     """
 
     attempt: int
     restored_checkpoint: int | None
     at: float
     parallelism: Parallelism = ()
+    age: float = 0.0
+    restarts: RestartMemory = NO_RESTARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class CheckpointCompleted:
         attempt: The attempt that took it.
         at: Wall-clock seconds.
         subsumes: Checkpoints that are dropped in the same step.
+        age: Seconds of the job's life.
     """
 
     checkpoint_id: int
@@ -46,6 +52,7 @@ class CheckpointCompleted:
     metadata: FileHandle
     at: float
     subsumes: tuple[int, ...] = ()
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,8 @@ class LogCompacted:
         previous: Slot of the compaction before this one; `None` for the first.
         at: Wall-clock seconds.
         parallelism: As in the newest `AttemptBegun`.
+        age: The highest of all records.
+        restarts: As in the newest `AttemptBegun`.
     """
 
     attempt: int
@@ -100,27 +109,30 @@ class LogCompacted:
     previous: int | None
     at: float
     parallelism: Parallelism = ()
+    age: float = 0.0
+    restarts: RestartMemory = NO_RESTARTS
 
 
 LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
 
 _MAGIC: Final = b"PENSTKLG"
-_VERSION: Final = 1
+#: Format 1 has neither ages nor memories of restarts.
+_VERSION: Final = 2
 _WHAT: Final = "a record of the decision log"
 
 
 def encode_record(record: LogRecord) -> bytes:
     """A record as the content of its file."""
     match record:
-        case AttemptBegun(attempt, restored, at, parallelism):
-            body: list[Any] = ["begun", attempt, restored, at, parallelism]
+        case AttemptBegun(attempt, restored, at, parallelism, age, restarts):
+            body: list[Any] = ["begun", attempt, restored, at, parallelism, age, _encode_restarts(restarts)]
         case CheckpointCompleted():
-            body = ["completed", *_encode_completed(record)]
+            body = ["completed", *_encode_completed(record), record.age]
         case CheckpointsDropped(ids, attempt, at):
             body = ["dropped", ids, attempt, at]
         case JobEnded(state, cause, attempt, at):
             body = ["ended", state, cause, attempt, at]
-        case LogCompacted(attempt, completed, highest, begun, previous, at, parallelism):
+        case LogCompacted(attempt, completed, highest, begun, previous, at, parallelism, age, restarts):
             body = [
                 "compacted",
                 attempt,
@@ -130,6 +142,8 @@ def encode_record(record: LogRecord) -> bytes:
                 previous,
                 at,
                 parallelism,
+                age,
+                _encode_restarts(restarts),
             ]
     return seal(_MAGIC, _VERSION, body)
 
@@ -160,7 +174,7 @@ def _decode(body: list[Any]) -> LogRecord:
     match name:
         case "begun":
             attempt, restored, at, *more = rest
-            return AttemptBegun(attempt, restored, at, *map(_decode_parallelism, more))
+            return AttemptBegun(attempt, restored, at, *_decode_more(*more))
         case "completed":
             return _decode_completed(rest)
         case "dropped":
@@ -171,14 +185,26 @@ def _decode(body: list[Any]) -> LogRecord:
         case "compacted":
             attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
-            parallelism = map(_decode_parallelism, more)
-            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at, *parallelism)
+            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more))
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)
 
 
-def _decode_parallelism(item: list[Any]) -> Parallelism:
-    return tuple((vertex, number) for vertex, number in item)
+def _decode_more(
+    parallelism: list[Any] | None = None, age: float = 0.0, restarts: list[Any] | None = None
+) -> tuple[Parallelism, float, RestartMemory]:
+    """Fields that older versions did not write."""
+    vertices = tuple((vertex, number) for vertex, number in parallelism or ())
+    return vertices, age, NO_RESTARTS if restarts is None else _decode_restarts(restarts)
+
+
+def _encode_restarts(memory: RestartMemory) -> list[Any]:
+    return [memory.restarts, memory.in_a_row, memory.times]
+
+
+def _decode_restarts(item: list[Any]) -> RestartMemory:
+    restarts, in_a_row, times = item
+    return RestartMemory(restarts, in_a_row, tuple(times))
 
 
 def _encode_completed(record: CheckpointCompleted) -> list[Any]:
@@ -194,7 +220,7 @@ def _encode_completed(record: CheckpointCompleted) -> list[Any]:
 
 
 def _decode_completed(item: list[Any]) -> CheckpointCompleted:
-    checkpoint_id, attempt, kind, file, at, subsumes = item
+    checkpoint_id, attempt, kind, file, at, subsumes, *age = item
     return CheckpointCompleted(
-        checkpoint_id, attempt, SnapshotKind(kind), FileHandle(*file), at, tuple(subsumes)
+        checkpoint_id, attempt, SnapshotKind(kind), FileHandle(*file), at, tuple(subsumes), *age
     )

@@ -14,6 +14,7 @@ from penstock.runtime.checkpoint.log.records import (
     LogRecord,
     Parallelism,
 )
+from penstock.runtime.config.restart import NO_RESTARTS, RestartMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class LogView:
         begun_slots: Slots of all `AttemptBegun` records.
         compacted_at: Slot of the newest compaction; `None` before the first.
         parallelism: Vertices of another parallelism than the job was submitted with.
+        age: Highest age of the job that a record has, in seconds.
+        restarts: What the restart strategy had counted when the last attempt began.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -44,6 +47,8 @@ class LogView:
     begun_slots: tuple[int, ...] = ()
     compacted_at: int | None = None
     parallelism: Parallelism = ()
+    age: float = 0.0
+    restarts: RestartMemory = NO_RESTARTS
 
     @property
     def newest(self) -> CheckpointCompleted | None:
@@ -62,13 +67,21 @@ class LogView:
         match record:
             case AttemptBegun():
                 begun_slots = (*self.begun_slots, slot)
-                return replace(view, begun_slots=begun_slots, parallelism=record.parallelism)
-            case CheckpointCompleted(checkpoint_id):
-                gone = (*record.subsumes, checkpoint_id)
                 return replace(
                     view,
-                    completed=_by_id((*_without(self.completed, gone), replace(record, subsumes=()))),
+                    begun_slots=begun_slots,
+                    parallelism=record.parallelism,
+                    age=max(self.age, record.age),
+                    restarts=record.restarts,
+                )
+            case CheckpointCompleted(checkpoint_id):
+                gone = (*record.subsumes, checkpoint_id)
+                kept = replace(record, subsumes=(), age=0.0)
+                return replace(
+                    view,
+                    completed=_by_id((*_without(self.completed, gone), kept)),
                     highest_checkpoint_id=max(self.highest_checkpoint_id, checkpoint_id),
+                    age=max(self.age, record.age),
                 )
             case CheckpointsDropped(gone):
                 return replace(view, completed=_without(self.completed, gone))
@@ -87,6 +100,8 @@ class LogView:
             self.compacted_at,
             at,
             self.parallelism,
+            self.age,
+            self.restarts,
         )
 
     @staticmethod
@@ -101,6 +116,8 @@ class LogView:
             record.begun_slots,
             slot,
             record.parallelism,
+            record.age,
+            record.restarts,
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.runtime.config.restart import GiveUp
-from penstock.runtime.errors import CorruptSnapshotError, PenstockError, RestoreError
+from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
@@ -18,6 +18,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.ended import terminal_state
+from penstock.runtime.job.states.failed import Failed
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.initialising import Initialising
 from penstock.runtime.job.states.suspended import Suspended
@@ -39,9 +40,9 @@ class Deploying(State):
     def enter(self) -> None:
         """Write the attempt's record and find what to restore."""
         job = self.job
-        now, previous, wanted = job.clock.now(), job.attempt, job.wanted_parallelism
+        now, restarts, wanted = job.clock.now(), job.restart.memory(), job.wanted_parallelism
         job.runner.run(
-            lambda: job.ledger.begin_attempt(now, previous, wanted), self._on_begun, self._on_error
+            lambda: job.ledger.begin_attempt(now, restarts, wanted), self._on_begun, self._on_error
         )
 
     def leave(self) -> None:
@@ -128,5 +129,10 @@ class Deploying(State):
             job.enter(Cancelling(job, stopped=True), "cancelled")
             return
         text = f"the attempt could not begin: {type(error).__name__}: {error}"
+        if isinstance(error, JobIdTakenError):
+            # The log and the files are another job's: this one ends without a record there.
+            job.enter(Failed(job, text), text)
+            job.is_fenced = True
+            return
         cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
         job.enter(Failing(job, cause, stopped=True), text)

@@ -80,7 +80,7 @@ class Failing(State):
             return
         decision: RestartDecision = self._given_up or GiveUp("it would fail again")
         if self._given_up is None and (self._cause.recoverable or job.may_start_older(self._cause)):
-            decision = job.restart.failed(job.clock.monotonic())
+            decision = job.restart.failed(job.ledger.age())
         match decision:
             case RestartAfter(delay):
                 job.enter(Restarting(job, delay), f"again in {delay:g} s")

@@ -147,7 +147,7 @@ class RestartingRegion(State):
         if job.state is not self or self._decided or not (self._stopped and self._log_known):
             return
         self._decided = True
-        decision = job.restart.failed(job.clock.monotonic())
+        decision = job.restart.failed(job.ledger.age())
         if isinstance(decision, GiveUp):
             job.enter(Failing(job, self._cause, given_up=decision), str(self._cause))
         else:
@@ -155,9 +155,9 @@ class RestartingRegion(State):
 
     def _begin(self) -> None:
         job = self.job
-        now, previous = job.clock.now(), job.attempt
+        now, restarts = job.clock.now(), job.restart.memory()
         self._writing = True
-        job.runner.run(lambda: job.ledger.begin_attempt(now, previous), self._on_begun, self._on_error)
+        job.runner.run(lambda: job.ledger.begin_attempt(now, restarts), self._on_begun, self._on_error)
 
     def _on_begun(self, outcome: BeginOutcome) -> None:
         job = self.job

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.actors.client.jobs import KnownJob, choose
+from penstock.actors.client.executor import make_job_id
+from penstock.actors.client.jobs import KnownJob, choose, short_ids
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import JobStatus
 from penstock.runtime.errors import ConfigurationError
@@ -64,3 +65,27 @@ def test_a_job_whose_master_was_killed_for_good_is_lost() -> None:
     assert known("j", "j", JobStatus.RUNNING, has_master=False).state == "lost"
     assert known("j", "j", JobStatus.RUNNING, has_master=True).state == "running"
     assert known("j", "j", JobStatus.FAILED, has_master=False).state == "failed"
+
+
+def test_the_digits_of_an_id_name_a_job_as_a_hash_does_in_git() -> None:
+    job = known("words-9f04ab12cd34ef56", "words")
+    like_it = known("words-9f04ab12ce00ff11", "words")
+    assert choose("9f04", [job, OTHER]) is job
+    assert choose("9f04ab12cd", [job, like_it]) is job
+    with pytest.raises(ConfigurationError, match=r"any of 2 jobs: words-9f04ab12cd .*, words-9f04ab12ce "):
+        choose("9f04", [job, like_it])
+    with pytest.raises(ConfigurationError, match="knows no job '9f0'"):
+        choose("9f0", [job])
+
+
+def test_short_ids_are_accepted_for_the_jobs_that_they_stand_for() -> None:
+    jobs = [known(make_job_id("words"), f"words {number}") for number in range(50)]
+    short = short_ids(job.report.job_id for job in jobs)
+    assert [choose(short[job.report.job_id], jobs) for job in jobs] == jobs
+    assert max(map(len, short.values())) < len("words-") + 16
+
+
+def test_an_id_has_128_random_bits() -> None:
+    ids = {make_job_id("words") for _ in range(1000)}
+    assert len(ids) == 1000
+    assert {len(job_id) for job_id in ids} == {len("words-") + 128 // 4}

@@ -13,7 +13,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 )
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.config.restart import FixedDelay, RestartConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import (
     Partitioner,
@@ -33,6 +33,7 @@ from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.small_graphs import read_and_count
 
+FIVE = FixedDelay(attempts=5, delay=0)
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 
 
@@ -113,6 +114,7 @@ class Run:
         job_id: str = "job",
         restore_from: str | None = None,
         submitted: ExecutionGraph | None = None,
+        restart: RestartConfig = FIVE,
         **checkpointing: Any,
     ) -> None:
         self.storage = storage or MemoryStorage()
@@ -125,7 +127,7 @@ class Run:
             submitted or graph(),
             JobConfig(
                 checkpointing=Checkpointing(every=10, **checkpointing),
-                restart=FixedDelay(attempts=5, delay=0),
+                restart=restart,
                 restore_from=restore_from,
             ),
             self.cluster,

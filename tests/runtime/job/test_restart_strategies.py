@@ -9,6 +9,7 @@ from penstock.runtime.config.restart import (
     GiveUp,
     NoRestart,
     RestartAfter,
+    RestartMemory,
     restart_from_mapping,
 )
 from penstock.runtime.job.restart_strategies import restart_strategy
@@ -36,10 +37,13 @@ def test_fixed_delay_allows_its_number_of_restarts_in_the_jobs_life():
 
 
 def test_fixed_delay_counts_the_deaths_of_the_job_master():
-    strategy = restart_strategy(FixedDelay(attempts=2, delay=7), "job")
-    assert strategy.recovered(3, [0.0, 1.0, 2.0]) == RestartAfter(0.0)
+    strategy, memory = restart_strategy(FixedDelay(attempts=2, delay=7), "job"), RestartMemory()
+    for _ in range(2):
+        memory = strategy.after_death(memory, 0.0)
+        assert strategy.recovered(memory, 0.0) == RestartAfter(0.0)
     assert isinstance(strategy.failed(0), GiveUp)
-    assert isinstance(strategy.recovered(4, [1.0, 2.0, 3.0]), GiveUp)
+    memory = strategy.after_death(strategy.memory(), 0.0)
+    assert isinstance(strategy.recovered(memory, 0.0), GiveUp)
 
 
 def test_delays_grow_up_to_the_longest():
@@ -77,20 +81,23 @@ def test_very_many_failures_do_not_overflow():
 
 def test_a_job_master_that_dies_in_a_loop_is_slowed_down_and_bounded():
     config = ExponentialBackoff(1, 60, jitter=0, attempts=4, reset_after=100)
-    seen, begun = [], [0.0]
-    for attempt in range(2, 8):
-        begun.append(begun[-1] + 2.0)
-        decision = restart_strategy(config, "job").recovered(attempt, begun)
+    seen, memory = [], RestartMemory()
+    for death in range(1, 7):
+        strategy = restart_strategy(config, "job")
+        memory = strategy.after_death(memory, 2.0 * death)
+        decision = strategy.recovered(memory, 2.0 * death)
         seen.append(decision.delay if isinstance(decision, RestartAfter) else None)
     assert seen == [0, 1, 2, 4, None, None]
+    assert memory.restarts == 6
 
 
 def test_a_job_master_that_dies_after_a_long_time_costs_no_delay():
     config = ExponentialBackoff(1, 60, jitter=0, attempts=4, reset_after=100)
-    strategy = restart_strategy(config, "job")
-    begun = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 500.0, 1000.0]
-    assert strategy.recovered(8, begun) == RestartAfter(0.0)
-    assert strategy.failed(0.0) == RestartAfter(1.0)
+    strategy, memory = restart_strategy(config, "job"), RestartMemory()
+    for age in (1.0, 2.0, 3.0, 4.0, 5.0, 500.0, 1000.0):
+        memory = strategy.after_death(memory, age)
+    assert strategy.recovered(memory, 1000.0) == RestartAfter(0.0)
+    assert strategy.failed(1000.0) == RestartAfter(1.0)
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -115,23 +122,31 @@ def test_a_failure_rate_bears_any_number_of_rare_failures():
 
 def test_a_failure_rate_counts_the_deaths_of_the_job_master():
     strategy = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
-    strategy.attempt_begun(50.0)
-    assert strategy.recovered(3, [1000.0, 1001.0, 1002.0]) == RestartAfter(0.0)
-    assert isinstance(strategy.failed(51.0), GiveUp), "the third within two seconds"
+    memory = strategy.after_death(strategy.after_death(RestartMemory(), 1001.0), 1002.0)
+    assert strategy.recovered(memory, 1002.0) == RestartAfter(0.0)
+    assert isinstance(strategy.failed(1003.0), GiveUp), "the third within two seconds"
     later = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
-    later.attempt_begun(50.0)
-    later.recovered(3, [1000.0, 1001.0, 1002.0])
-    assert later.failed(60.0) == RestartAfter(0.0), "the first is eleven seconds ago"
+    later.recovered(memory, 1002.0)
+    assert later.failed(1012.0) == RestartAfter(0.0), "the first is eleven seconds ago"
 
 
 def test_a_failure_rate_bounds_a_job_master_that_dies_in_a_loop():
-    seen, begun = [], [0.0]
-    for attempt in range(2, 6):
-        begun.append(begun[-1] + 1.0)
+    seen, memory = [], RestartMemory()
+    for age in (1.0, 2.0, 3.0, 4.0):
         strategy = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
-        strategy.attempt_begun(0.0)
-        seen.append(strategy.recovered(attempt, begun))
+        memory = strategy.after_death(memory, age)
+        seen.append(strategy.recovered(memory, age))
     assert [isinstance(decision, GiveUp) for decision in seen] == [False, False, True, True]
+
+
+def test_a_backoff_with_many_attempts_counts_them_all_over_the_deaths_of_job_masters():
+    config = ExponentialBackoff(1, 60, jitter=0, attempts=50, reset_after=100)
+    memory, decisions = RestartMemory(), []
+    for _ in range(51):
+        strategy = restart_strategy(config, "job")
+        memory = strategy.after_death(memory, 0.0)
+        decisions.append(strategy.recovered(memory, 0.0))
+    assert [isinstance(decision, GiveUp) for decision in decisions] == [False] * 50 + [True]
 
 
 def test_a_failure_rate_can_be_written_in_a_file():
