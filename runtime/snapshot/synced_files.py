@@ -6,13 +6,13 @@ was never answered, is there whole or not at all.
 Why it is right.
 
 1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced. Only then does
-   the object get its name: by a link where nothing may be overwritten, because a link refuses a name that is
-   taken, and by a rename otherwise. So a name never leads to bytes that a power cut can take.
+   the object get its name. A conditional create takes a link, which refuses a name that is taken. Any other
+   put renames. So a name never leads to bytes that a power cut can take.
 2. *Name before answer.* The folder is synced before `put` returns. Names in a folder that is new are lost
-   with the folder, so its own name is synced too, in the folder above, and so on up to the root.
+   with the folder. So its own name is synced too, in the folder above, and so on up to the root.
    *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
-   the way up once, for each folder that it meets. It keeps the folder open meanwhile: as long as it is open
-   the disk gives its number to no other one, so a folder that was removed and made again is told from it.
+   the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
+   open folder to no other one. So a folder that was removed and made again is told from it.
 3. *A refusal is an answer.* Whoever is told that an object exists acts on it: the decision log reads the
    record and believes it. Its writer may have died between the link and the sync. So the folder is
    synced before the refusal, too.
@@ -46,7 +46,6 @@ class SyncedFiles:
     """Puts, gets, lists and deletes files; may be used from several threads.
 
     Args:
-        disk: Has them.
         new_token: Names staging files; never gives the same token again, in whatever process.
     """
 
