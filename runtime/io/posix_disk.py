@@ -74,7 +74,8 @@ class PosixDisk:
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
         """Names of the files and of the folders in a folder; see the port."""
-        files, folders = [], []
+        files: list[str] = []
+        folders: list[str] = []
         with os.scandir(self._at(path)) as entries:
             for entry in entries:
                 (folders if entry.is_dir() else files).append(entry.name)

@@ -28,7 +28,7 @@ What it must never do: answer before the sync, or give a file its name before it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -94,7 +94,7 @@ class SyncedFiles:
         """
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
 
-    def staged(self, prefix: str) -> list[str]:
+    def staged(self, prefix: str) -> Sequence[str]:
         """Paths of staging files below the folder `prefix`: of writers that write now, or were killed.
 
         Raises:
@@ -102,7 +102,7 @@ class SyncedFiles:
         """
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path]
 
-    def folders(self) -> list[str]:
+    def folders(self) -> Sequence[str]:
         """Names of the folders in the root, in no order.
 
         Raises:
@@ -128,7 +128,7 @@ class SyncedFiles:
             with suppress(FileNotFoundError):
                 self._disk.open_folder(folder).sync()
 
-    def _put(self, path: str, data: bytes, made: list[str], *, create: bool) -> None:
+    def _put(self, path: str, data: bytes, made: MutableSequence[str], *, create: bool) -> None:
         folder = self._durable_folder(_above(path), made)
         staged = f"{path}{STAGED}{self._new_token()}"
         try:
@@ -152,7 +152,7 @@ class SyncedFiles:
         self._disk.remove(staged)
         folder.sync()
 
-    def _durable_folder(self, path: str, made: list[str]) -> DiskFolder:
+    def _durable_folder(self, path: str, made: MutableSequence[str]) -> DiskFolder:
         """A folder whose name is durable, and those of all folders above it."""
         known = self._durable.get(path)
         if known is not None and known.is_still_there():
