@@ -119,6 +119,7 @@ def assemble_scheduler(
         open_location=open_location,
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
         is_new=is_new,
+        writer=secrets.token_hex(8),
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))

@@ -97,6 +97,7 @@ class JobLedger:
         is_new: Whether the job was only just submitted: a log under its id is then of another job.
         monotonic: Seconds that never go backwards, from any thread.
         after_death: Counts the death of the JobMaster before this one as a restart.
+        writer: A token of this JobMaster's process, which no other one has.
     """
 
     def __init__(
@@ -111,13 +112,20 @@ class JobLedger:
         is_new: bool = False,
         monotonic: Callable[[], float] = lambda: 0.0,
         after_death: AfterDeath = lambda memory, age: memory,
+        writer: str = "",
     ) -> None:
         self._open_location = open_location
         self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
-        self._log = DecisionLog(storage, self.paths, monotonic=monotonic)
+        self._log = DecisionLog(
+            storage,
+            self.paths,
+            monotonic=monotonic,
+            writer=writer,
+            allow_damaged=checkpointing is not None and checkpointing.allow_older,
+        )
         self._is_new = is_new
         self._after_death = after_death
         #: Whether this JobMaster has taken the job over, and its strategy does not know the log's count yet.
@@ -267,10 +275,20 @@ class JobLedger:
             # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
-            warning=None if loaded is None else loaded.warning,
+            warning="; ".join(filter(None, (self._lost(), loaded and loaded.warning))) or None,
             parallelism=dict(begun.parallelism),
             was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
             given_id=rebuilt.given_id,
+        )
+
+    def _lost(self) -> str:
+        """A warning about damaged records that were passed over; empty when there are none."""
+        lost = "; ".join(self._log.lost)
+        if not lost:
+            return ""
+        return (
+            f"the job goes on without records of its decision log that are damaged ({lost}). "
+            "If one of them completed a checkpoint, sinks may repeat what was committed since"
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:

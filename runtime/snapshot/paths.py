@@ -1,6 +1,7 @@
 """`SnapshotPaths`: the only place that formats paths in a checkpoint storage.
 
     <job>/log/<slot>                                       decisions, 20 digits
+    <job>/log/compaction                                   the slot of a compaction
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
@@ -139,6 +140,11 @@ class SnapshotPaths:
     def log_slot(self, slot: int) -> str:
         """File of one slot of the log."""
         return f"{self.log}{slot:020d}"
+
+    @property
+    def log_hint(self) -> str:
+        """File that names a compaction of the log."""
+        return f"{self.log}compaction"
 
     def slot_of(self, path: str) -> int | None:
         """The slot of a file in the log's folder; `None` for a file that is no record."""
