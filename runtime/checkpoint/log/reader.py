@@ -9,8 +9,8 @@ is missing. The listing only shows what should be there and is not.
 Why it finds the end of the log, whatever the listing shows. Three rules of the writer matter here.
 
 a) A hint is acknowledged before anything is deleted, and names a compaction that was claimed.
-b) Slots in front of the last but one compaction are deleted, older compactions before all others, the oldest
-   first, each in a call of its own.
+b) Slots in front of the last but one compaction are deleted. Older compactions go before all others, the
+   oldest first, each in a call of its own.
 c) There are no gaps: a slot is claimed only behind slots that were seen.
 
 By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards, finds
@@ -26,7 +26,7 @@ Version 0.1 deleted without a hint. Such a log is read as it was then: the newes
 backwards to a compaction. So is a log whose hint is damaged. The next attempt writes a new hint.
 
 *Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
-that they were written. The reader leaves them out. Whether they count is decided by the next record: it names
+that they were written. The reader leaves them out. Whether they count is decided by the next record. It names
 the slots that it passes over, and like any decision it is made by one writer alone. From then on they
 have no effect, even if somebody can read them. A cut-off slot that no later record passes over is
 damage: a later writer has seen it whole.
