@@ -7,7 +7,9 @@ set here while a local cluster starts, and while one is joined by its loopback a
 rewrite too. It changes nothing for addresses of other machines.
 
 Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
-not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine.
+not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine:
+to addresses in the command lines of their processes. Anybody on the machine can write any address into the
+command line of a process of his own. So only processes of this user and of root are asked.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import psutil  # type: ignore[import-untyped] # comes with Ray
 import ray
 from ray._private import ray_constants, services
 
@@ -26,6 +29,9 @@ from penstock.runtime.errors import DeploymentError
 
 _LOOPBACK: Final = "127.0.0.1"
 _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+#: Of the command line of a node's raylet: its program, and the address of its cluster.
+_RAYLET: Final = "raylet"
+_GCS: Final = "--gcs-address="
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
 #: Seconds to wait for a connection; a busy machine may need many.
 _PROBE_TIMEOUT: Final = 20.0
@@ -108,8 +114,15 @@ def _only_cluster_here() -> str:
 
 
 def _clusters_here() -> list[str]:
-    addresses: frozenset[str] = services.find_gcs_addresses()  # type: ignore[no-untyped-call]
-    return sorted(addresses)
+    """Addresses of the clusters that this user or root has started on this machine."""
+    trusted = {psutil.Process().username(), "root"}
+    found: set[str] = set()
+    for process in psutil.process_iter(["username", "cmdline"]):
+        line = process.info["cmdline"] or ()
+        if process.info["username"] in trusted and line and _RAYLET in line[0]:
+            arguments = (argument for text in line for argument in text.split(" "))
+            found.update(a.removeprefix(_GCS) for a in arguments if a.startswith(_GCS))
+    return sorted(found - {"", "None"})
 
 
 def _join(address: str, what: str, advice: str) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.job_report import HistoryEntry, JobReport, Takeover
+from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
@@ -59,6 +59,9 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     yield _head(report)
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
+    for subtask in report.subtasks:
+        for trouble in _troubles(subtask):
+            yield Text(trouble, style="yellow")
     failure = report.failure or (report.failures[-1] if report.failures else None)
     if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
@@ -73,6 +76,15 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     yield _indented(operators_table(report))
     yield Text("\ncheckpoints", style="bold")
     yield _indented(_checkpoints(report))
+
+
+def _troubles(info: SubtaskInfo) -> Iterator[str]:
+    """What is wrong with a subtask right now, for people."""
+    process = info.process
+    where = "" if process is None else f" (pid {process.pid} on node {process.node_id[:8]})"
+    for trouble in (info.silence, info.long_call):
+        if trouble is not None:
+            yield f"{info.subtask}{where}: {trouble}"
 
 
 def _history_line(entry: HistoryEntry) -> str:

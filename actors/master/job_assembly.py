@@ -6,15 +6,16 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import ray
 
 from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.master.loop_timers import LoopTimers
 from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.master.user_threads import UserThreads
 from penstock.actors.shared.background import BackgroundRunner
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer
@@ -68,6 +69,7 @@ def assemble_scheduler(
     is_new: bool,
     on_end: Callable[[JobState, str], None],
     on_fenced: Callable[[], None],
+    warn: Callable[[str], None],
 ) -> JobScheduler:
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
@@ -83,6 +85,7 @@ def assemble_scheduler(
         is_new: Whether the job was only just submitted, so that its id must have no log.
         on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
         on_fenced: Called when another JobMaster has taken the job over.
+        warn: Called in the event loop with a warning for the user.
     """
     clock, timers, fleet = SystemClock(), processes.timers, processes.fleet
 
@@ -92,7 +95,17 @@ def assemble_scheduler(
         restore: CompletedCheckpoint | None,
         subtasks: Collection[SubtaskId],
     ) -> Sequence[TaskDescriptor]:
-        return describe_tasks(job_id, attempt, graph, config, restore, storage, subtasks, open_location)
+        return describe_tasks(
+            job_id,
+            attempt,
+            graph,
+            config,
+            restore,
+            storage,
+            subtasks,
+            open_location,
+            warn=lambda warning: guarded.post(partial(warn, warning)),
+        )
 
     runner = BackgroundRunner(pool, guarded.post)
     deployer = Deployer(graph, config, fleet, processes.processes, timers, runner, describe)

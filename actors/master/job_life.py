@@ -44,6 +44,8 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
+from penstock.actors.shared.system_clock import SystemClock
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError, JobIdTakenError, StorageError
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.reports import hand_to_scheduler
@@ -251,21 +253,31 @@ class JobLife:
             is_new=not self._came_back,
             on_end=self._on_end,
             on_fenced=self._fenced,
+            warn=self._reporter.warn,
         )
-        self._serve(scheduler, processes, config.lease_timeout)
+        self._serve(scheduler, processes, config)
         scheduler.start()
         if cancelled:
             scheduler.cancel()
 
-    def _serve(self, scheduler: JobScheduler, processes: RayFleet, lease_timeout: float) -> None:
+    def _serve(self, scheduler: JobScheduler, processes: RayFleet, config: JobConfig) -> None:
         """Take clients' requests from now on, and watch the subtasks."""
         fleet = processes.fleet
         self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
             scheduler, self._storage.url, self._guarded.guard, self._ended, self._reporter.report
         )
-        counted = self._reporter.counted
-        self._watch = Watch(fleet, processes.processes, processes.timers, counted, lease_timeout)
+        reporter = self._reporter
+        self._watch = Watch(
+            fleet,
+            processes.processes,
+            SystemClock(),
+            processes.timers,
+            config,
+            reporter.counted,
+            listener=reporter,
+        )
+        reporter.watched_by(self._watch)
         # An error in it is logged: leases are renewed all the same.
         self._watch.begin(lambda: self._guarded.spawn(self._publish()))
 

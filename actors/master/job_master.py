@@ -88,6 +88,9 @@ class JobMaster:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
+    async def answers(self) -> None:
+        """Return at once: an answer says that the event loop runs."""
+
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
         self._process.report(role, report)

@@ -16,8 +16,12 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
     Takeover,
 )
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.fleet import Fleet, Member
+from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.processes import Counters, LongCall
+from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
@@ -93,7 +97,9 @@ class JobReporter:
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
         self._fleet: Fleet | None = None
+        self._watch: Watch | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
+        self._long_calls: dict[SubtaskId, LongCall] = {}
         self._counted_attempt = 0
         self._begin_failure: FailureRecord | None = None
         self._warnings: dict[str, None] = {}
@@ -112,7 +118,7 @@ class JobReporter:
         self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         if config.checkpointing is None:
-            self._warn(NO_CHECKPOINTS)
+            self.warn(NO_CHECKPOINTS)
 
     def _describe_graph(self, job: JobGraph) -> None:
         self._described = job
@@ -126,7 +132,20 @@ class JobReporter:
         self._earlier = earlier
         self._taken_over_at = time.time()
         for warning in earlier.warnings:
-            self._warn(warning)
+            self.warn(warning)
+
+    def watched_by(self, watch: Watch) -> None:
+        """The processes of the job are watched."""
+        self._watch = watch
+
+    def fell_silent(self, member: Member, silence: Silence) -> None:
+        """A process has not answered for a while: tell people."""
+        where = f"pid {member.place.pid} on node {member.place.node_id[:8]}"
+        logger.warning("job %s: %s (%s): %s", self._job_id, member.role.subtask, where, silence)
+
+    def answers_again(self, member: Member) -> None:
+        """A process that was said to be silent has answered: tell people."""
+        logger.warning("job %s: %s answers again", self._job_id, member.role.subtask)
 
     def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
         """The job has a scheduler."""
@@ -143,15 +162,18 @@ class JobReporter:
         self._cause_of_end = cause
         self._ended_at = self._ended_at or time.time()
 
-    def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
+    def counted(self, subtask: SubtaskId, counters: Counters) -> None:
         """A subtask has reported its counters; those of an older attempt are dropped."""
-        if self._scheduler is None or attempt != self._scheduler.attempt_of(subtask):
+        if self._scheduler is None or counters.attempt != self._scheduler.attempt_of(subtask):
             return
         if self._scheduler.attempt != self._counted_attempt:
             self._counters.clear()
             self._counted_attempt = self._scheduler.attempt
-        if statistics is not None:
-            self._counters[subtask] = statistics
+        if counters.statistics is not None:
+            self._counters[subtask] = counters.statistics
+        self._long_calls.pop(subtask, None)
+        if counters.long_call is not None:
+            self._long_calls[subtask] = counters.long_call
 
     def report(self) -> JobReport:
         """A report of the job as it is now."""
@@ -192,7 +214,7 @@ class JobReporter:
             self._describe_graph(self._scheduler.graph)
         seen = self._scheduler.statistics()
         if seen.warning is not None:
-            self._warn(seen.warning)
+            self.warn(seen.warning)
         return seen
 
     def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
@@ -256,7 +278,8 @@ class JobReporter:
         earlier = self._earlier.history[-_EARLIER_HISTORY:]
         return (*earlier, Takeover(self._taken_over_at, self._process), *own)
 
-    def _warn(self, warning: str) -> None:
+    def warn(self, warning: str) -> None:
+        """Show a warning in the report, and log it, once."""
         if warning not in self._warnings:
             self._warnings[warning] = None
             if len(self._warnings) > _WARNINGS_KEPT:
@@ -268,6 +291,7 @@ class JobReporter:
         if scheduler is None or seen is None:
             return ()
         processes, counters = self._processes(), self._counters_of_attempt()
+        silent = {} if self._watch is None else self._watch.silent
         return tuple(
             SubtaskInfo(
                 subtask,
@@ -275,6 +299,8 @@ class JobReporter:
                 status,
                 processes.get(subtask),
                 counters.get(subtask),
+                silent.get(subtask),
+                self._long_calls.get(subtask) if status is SubtaskStatus.RUNNING else None,
             )
             for subtask, status in sorted(seen.subtasks.items())
         )

@@ -15,8 +15,9 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.shared import process_registry
+from penstock.actors.shared import node_processes, process_registry
 from penstock.actors.shared.names import NAMESPACE, process_name
+from penstock.actors.shared.node_processes import on_node, own_place
 from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -77,6 +78,9 @@ class RayProcesses:
         self._master = master
         self._guarded = guarded
         self._handles: dict[ProcessId, ActorHandle[Any]] = {}
+        self._place = own_place()
+        #: Why processes were killed, for the answers of their open calls.
+        self._killed: dict[ProcessId, str] = {}
         #: Warm processes of the program, counted when the job ends.
         self._left_warm: int | None = None
 
@@ -119,6 +123,7 @@ class RayProcesses:
         """Kill a process."""
         if why:
             logger.warning("process %s of job %s is killed: %s", process, self._job_id, why)
+            self._killed[process] = f"it was killed, because {why}"
         handle = self._handles.pop(process, None)
         if handle is not None:
             ray.kill(handle)
@@ -146,7 +151,8 @@ class RayProcesses:
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Call `take`."""
-        self._call(process, lambda actor: actor.take.remote(role, self._config.lease_timeout), reply)
+        lease, heartbeat = self._config.lease_timeout, self._config.heartbeat_timeout
+        self._call(process, lambda actor: actor.take.remote(role, lease, heartbeat), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
@@ -181,9 +187,16 @@ class RayProcesses:
         """Call `stop`."""
         self._call(process, lambda actor: actor.stop.remote(role), reply)
 
-    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
-        """Call `renew`."""
-        self._call(process, lambda actor: actor.renew.remote(role), reply)
+    def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
+        """Call `renew`; a guard learns where this process runs."""
+        guarded = self._place if guards else None
+        self._call(process, lambda actor: actor.renew.remote(role, guarded), reply)
+
+    def processor_times(
+        self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
+    ) -> None:
+        """Read them on that node."""
+        self._guarded.spawn(self._answer(on_node(node_id, node_processes.processor_times, places), reply))
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Call `leave`."""
@@ -223,10 +236,14 @@ class RayProcesses:
                 call = make(handle)
             except Exception as error:  # its arguments can't be sent
                 call = Raised(unsendable(error))
-        self._guarded.spawn(self._answer(call, reply))
+        self._guarded.spawn(self._answer(call, reply, process))
 
-    async def _answer(self, call: Awaitable[T] | CallFailure, reply: Reply[T]) -> None:
+    async def _answer(
+        self, call: Awaitable[T] | CallFailure, reply: Reply[T], process: ProcessId | None = None
+    ) -> None:
         answer = call if isinstance(call, CallFailure) else await settled(call)
+        if isinstance(answer, Died) and process in self._killed:
+            answer = Died(self._killed[process])
         self._guarded.guard(lambda: reply(answer))
 
 

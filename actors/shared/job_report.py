@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 from penstock.actors.shared.log_names import JOB_MASTER
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.failure import FailureRecord
@@ -65,6 +67,8 @@ class SubtaskInfo:
         status: Whether it is being deployed, runs, or has finished.
         process: Where it runs; `None` when it has no process.
         statistics: Its counters in this attempt; `None` before it has reported any.
+        silence: How long its process has not answered; `None` when it answers.
+        long_call: The call of a user's function that it is in, if that takes long.
     """
 
     subtask: SubtaskId
@@ -72,6 +76,8 @@ class SubtaskInfo:
     status: SubtaskStatus
     process: SubtaskProcess | None = None
     statistics: SubtaskStatistics | None = None
+    silence: Silence | None = None
+    long_call: LongCall | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -83,6 +89,8 @@ class SubtaskInfo:
             "status": self.status.value,
             "process": None if process is None else {"pid": process.pid, "node_id": process.node_id},
             "statistics": None if self.statistics is None else self.statistics.to_dict(),
+            "silence": None if self.silence is None else asdict(self.silence),
+            "long_call": None if self.long_call is None else asdict(self.long_call),
         }
 
     @classmethod
@@ -90,12 +98,15 @@ class SubtaskInfo:
         """The subtask that `to_dict` gave."""
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
+        silence, long_call = data.get("silence"), data.get("long_call")  # new in 0.2
         return cls(
             subtask,
             data["attempt"],
             SubtaskStatus(data["status"]),
             None if process is None else SubtaskProcess(subtask, **process),
             None if statistics is None else SubtaskStatistics.from_dict(statistics),
+            None if silence is None else Silence(**silence),
+            None if long_call is None else LongCall(**long_call),
         )
 
 

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,12 +25,18 @@ from ray.actor import ActorHandle
 
 from penstock.actors.shared import process_registry
 from penstock.actors.shared.cycle_collector import collect_ended_role, spare_long_lived_objects
+from penstock.actors.shared.loop_timers import LoopTimers
+from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
+from penstock.actors.shared.system_clock import SystemClock
 from penstock.actors.shared.traces import Traces
+from penstock.actors.subtask.guarded_master import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
@@ -85,18 +91,21 @@ class SubtaskActor:
         self._metrics = SubtaskMetrics()
         self._output: OutputCapture | None = None
         self._traces = Traces()
+        self._master = RayMaster(self._loop)
+        self._guard: MasterGuard | None = None
 
     # -- the role -------------------------------------------------------------------------------------------
 
     async def ask(self) -> Held:
         """What this process holds, and where it runs; for a JobMaster that was restarted."""
-        return Held(self._holder.role, self._needs, _place())
+        return Held(self._holder.role, self._needs, own_place())
 
-    async def take(self, role: Role, lease_timeout: float) -> Place | Stale:
+    async def take(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
         """Take a role; `Stale` when this process holds another one, or when no other job may run here.
 
         Args:
             lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
+            heartbeat_timeout: Seconds after which a JobMaster that stands still is killed by its guards.
         """
         is_free = self._holder.role is None
         if is_free and (changed := self._traces.changed_module()):
@@ -106,10 +115,11 @@ class SubtaskActor:
             return Stale()
         self._lease.change(lease_timeout)
         if is_free:
+            self._guard = self._new_guard(HeartbeatLimits.of(heartbeat_timeout, lease_timeout * OVERDUE))
             self._output = capture_subtask(role.job_id, role.subtask)
             self._traces.role_taken()
             self._roles += 1
-        return _place()
+        return own_place()
 
     async def give_back(self, role: Role) -> bool:
         """Stop what runs and give the role back; `False` when this process does not hold it."""
@@ -122,6 +132,9 @@ class SubtaskActor:
         if self._attempt is not None:
             self._attempt.end_reports()
             self._attempt = None
+        if self._guard is not None:
+            self._guard.end()
+            self._guard = self._master.handle = None
         self._metrics.end()
         # An upload that still runs goes on in its thread, which `Traces` sees. Others do not begin.
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -170,6 +183,7 @@ class SubtaskActor:
         self._renew(role)
         if not self._holder.deploy(role):
             return SubtaskFailed(f"{role} is past", "")
+        self._master.handle = master
         previous = self._attempt
         if previous is not None and previous.outcome is None:
             await previous.stop()
@@ -213,11 +227,17 @@ class SubtaskActor:
         self._renew(role)
         await self._stop_current(role)
 
-    async def renew(self, role: Role) -> Counters | Stale:
-        """Renew the lease; returns the counters and the attempt that they belong to."""
+    async def renew(self, role: Role, guarded: Place | None = None) -> Counters | Stale:
+        """Renew the lease; returns the counters and the attempt that they belong to.
+
+        Args:
+            guarded: Where the JobMaster runs, if this process guards it.
+        """
         if not self._holder.holds(role):
             return Stale()
         self._lease.renew()
+        if self._guard is not None:
+            self._guard.renewed(guarded)
         if self._attempt is None:
             return Counters(0, None)
         return Counters(self._attempt.role.attempt, self._attempt.statistics())
@@ -239,6 +259,10 @@ class SubtaskActor:
     def _renew(self, role: Role) -> None:
         if self._holder.holds(role):
             self._lease.renew()
+
+    def _new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
+        timers = LoopTimers(self._loop, _run)
+        return MasterGuard(limits, SystemClock(), timers, self._master, self._master.fell_silent)
 
     def _current(self, role: Role) -> Attempt | None:
         is_current = self._holder.fit(role.token, role.attempt) is CallFit.CURRENT
@@ -282,6 +306,5 @@ def _upload_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
 
 
-def _place() -> Place:
-    node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
-    return Place(os.getpid(), node)
+def _run(callback: Callable[[], None]) -> None:
+    callback()

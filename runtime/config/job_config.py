@@ -23,7 +23,13 @@ Failover: TypeAlias = Literal["region", "full"]
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
 _AT_LEAST_ZERO: Final = ("buffer_timeout", "cancellation_timeout")
-_ABOVE_ZERO: Final = ("slice_duration", "deployment_timeout", "lease_timeout", "gap_timeout")
+_ABOVE_ZERO: Final = (
+    "slice_duration",
+    "deployment_timeout",
+    "lease_timeout",
+    "heartbeat_timeout",
+    "gap_timeout",
+)
 _COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "credits")
 
 
@@ -47,7 +53,10 @@ class JobConfig(metaclass=NearestNames):
         slice_duration: How long a subtask works before it looks for barriers and control again.
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
         deployment_timeout: How long subtasks may take to start, and before that master hooks to restore.
-        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
+        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself. A process
+            that has not answered for this long is killed, even if its processor time advances.
+        heartbeat_timeout: A process that has not answered for this long is killed if its processor time
+            stands still, as under SIGSTOP. It is named in status and logs after five eighths of it.
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
             gives each a new process that ends with the job.
@@ -83,6 +92,7 @@ class JobConfig(metaclass=NearestNames):
     allow_pickle: bool = True
     deployment_timeout: float = 60.0
     lease_timeout: float = 60.0
+    heartbeat_timeout: float = 8.0
     reuse_processes: bool = True
     gap_timeout: float = 30.0
     cancellation_timeout: float = 30.0

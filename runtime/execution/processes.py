@@ -104,10 +104,13 @@ class Place:
 
     Attributes:
         pid: Its process id.
+        started: When it started, as the kernel of its node counts; tells it from a later process with the
+            same id. 0 when it is not known.
     """
 
     pid: int
     node_id: str
+    started: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +129,38 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class LongCall:
+    """A call of a user's function that has not returned for a while.
+
+    Attributes:
+        what: What is called, and where it stands: `map function parse (job.py:12)`.
+        seconds: How long the call takes so far.
+
+    Example:
+        >>> str(LongCall("map function parse (job.py:12)", 40.3))
+        'in map function parse (job.py:12) for 40 s'
+    """
+
+    what: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"in {self.what} for {self.seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Counters of a subtask.
 
     Attributes:
         attempt: The attempt that counted; 0 for none.
         statistics: The counters; `None` before the attempt is built.
+        long_call: The call of a user's function that it is in, if that takes long.
     """
 
     attempt: int
     statistics: SubtaskStatistics | None
+    long_call: LongCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +217,10 @@ class Processes(Protocol):
         ...
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one."""
+        """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one.
+
+        Its open calls are answered with `Died`, and `why` if it was given.
+        """
         ...
 
     def forget(self, process: ProcessId) -> None:
@@ -239,8 +267,22 @@ class Processes(Protocol):
         """Stop this attempt and older ones; answered when nothing of them runs any more."""
         ...
 
-    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
-        """Renew the lease of a process, and ask what it has counted."""
+    def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
+        """Renew the lease of a process, and ask what it has counted.
+
+        Args:
+            guards: Whether the process guards the JobMaster until the next renewal.
+        """
+        ...
+
+    def processor_times(
+        self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
+    ) -> None:
+        """Read on a node the processor time of some of its processes, in seconds.
+
+        The answer leaves out a process that is gone. None of the processes takes part in this, so that it
+        works when they hang.
+        """
         ...
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:

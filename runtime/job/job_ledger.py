@@ -16,6 +16,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.store.located import check_own_location
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -226,7 +227,9 @@ class JobLedger:
             CorruptSnapshotError: It is damaged.
         """
         record = self._log.view.newest
-        return None if record is None else read_metadata(self._storage, record.metadata)
+        if record is None:
+            return None
+        return check_own_location(read_metadata(self._storage, record.metadata), self.paths.job_id)
 
     def newer_attempt(self) -> int | None:
         """An attempt that another JobMaster has begun since; may run beside another call.

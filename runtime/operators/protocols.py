@@ -13,7 +13,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -120,6 +120,24 @@ class FollowsCheckpoints(Protocol):
         What a reader is restored with is covered by a completed checkpoint, too.
         """
         ...
+
+
+class SplitsWithWarnings(list[Any]):
+    """Splits, and what the user should know about them; the job's report shows it.
+
+    Args:
+        splits: As `Source.splits` returns them.
+        warnings: Each is shown once.
+
+    Example:
+        >>> listed = SplitsWithWarnings(["a", "b"], ["c is empty"])
+        >>> listed, listed.warnings
+        (['a', 'b'], ('c is empty',))
+    """
+
+    def __init__(self, splits: Iterable[Any], warnings: Iterable[str]) -> None:
+        super().__init__(splits)
+        self.warnings = tuple(warnings)
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from penstock.runtime.config.job_config import JobConfig
@@ -10,6 +10,7 @@ from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockErr
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.protocols import SplitsWithWarnings
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.restore.state_assignment import assign_states
@@ -30,6 +31,7 @@ def describe_tasks(
     storage: SnapshotStorage,
     subtasks: Collection[SubtaskId] | None = None,
     open_location: StorageOpener | None = None,
+    warn: Callable[[str], None] = lambda warning: None,
 ) -> list[TaskDescriptor]:
     """One descriptor a subtask; blocks, because it reads state that is shared out and lists sources' splits.
 
@@ -39,6 +41,7 @@ def describe_tasks(
         storage: Where its state is.
         subtasks: Only these are described: whole vertices; `None` for all.
         open_location: Opens the place of a snapshot that is not in the checkpoint storage.
+        warn: Called with what a source says about its splits, for the user.
 
     Raises:
         OperatorError: A source can't list its splits.
@@ -54,7 +57,7 @@ def describe_tasks(
             lambda handle: read_state(place, handle),
             allow_non_restored_state=config.allow_non_restored_state,
         )
-    splits = _fresh_splits(graph, restore, subtasks)
+    splits = _fresh_splits(graph, restore, subtasks, warn)
     given_id = -1 if attempt == 1 or config.checkpointing is None else highest_given_id(storage, job_id)
     return [
         TaskDescriptor(
@@ -74,7 +77,10 @@ def describe_tasks(
 
 
 def _fresh_splits(
-    graph: ExecutionGraph, restore: CompletedCheckpoint | None, subtasks: Collection[SubtaskId] | None
+    graph: ExecutionGraph,
+    restore: CompletedCheckpoint | None,
+    subtasks: Collection[SubtaskId] | None,
+    warn: Callable[[str], None],
 ) -> dict[SubtaskId, Sequence[Any]]:
     """The splits of sources that begin at their beginning; the others' are in their state."""
     splits: dict[SubtaskId, Sequence[Any]] = {}
@@ -84,18 +90,22 @@ def _fresh_splits(
         if isinstance(vertex.operators[0].source, EnumeratesSplits):
             continue  # its coordinator hands them out
         if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
-            listed = _list_splits(vertex)
+            listed = _list_splits(vertex, warn)
             for index in range(vertex.parallelism):
                 splits[SubtaskId(vertex.id, index)] = listed[index :: vertex.parallelism]
     return splits
 
 
-def _list_splits(vertex: JobVertex) -> Sequence[Any]:
+def _list_splits(vertex: JobVertex, warn: Callable[[str], None]) -> Sequence[Any]:
     spec = vertex.operators[0]
     assert spec.source is not None, f"{spec.id} is no source"
     location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
     try:
-        return list(spec.source.splits(vertex.parallelism))
+        splits = spec.source.splits(vertex.parallelism)
+        if isinstance(splits, SplitsWithWarnings):
+            for warning in splits.warnings:
+                warn(f"source {spec.id!r}: {warning}")
+        return list(splits)
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
     except Exception as error:  # the user's source

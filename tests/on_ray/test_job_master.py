@@ -29,7 +29,7 @@ from jobs.driving import (
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
+from penstock.actors import RayJobHandle, kill_process
 from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.master_registry import find_master
 from penstock.runtime import JobConfig, JobStatus
@@ -108,12 +108,14 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
 
 
 def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:
-    config = JobConfig(lease_timeout=5.0)
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), config=config))
+    """One whose subtasks live is replaced, see test_hung_processes.py."""
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2)))
     report = after_checkpoints(job, 2)
     assert report.master is not None
     os.kill(report.master.pid, signal.SIGSTOP)
     try:
+        for process in report.processes:
+            kill_process(process)
         pids = [p.pid for p in report.processes]
         eventually("the subtasks end", lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids))
     finally:

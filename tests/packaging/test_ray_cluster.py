@@ -1,4 +1,4 @@
-"""`ray-cluster.yaml` is what Ray's cluster launcher takes, and asks for tokens on every node."""
+"""`ray-cluster.yaml` and its variant with Redis are right for Ray's cluster launcher, and ask for tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("head_start_ray_commands", "worker_start_ray_commands")
 
 
-@pytest.fixture
-def config() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((ROOT / "ray-cluster.yaml").read_text(encoding="utf-8"))
-    return loaded
+PLAIN, REDIS = "ray-cluster.yaml", "deploy/ray-cluster.redis.yaml"
+
+
+def loaded(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(params=[PLAIN, REDIS])
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return loaded(request.param)
 
 
 def ray_start(config: dict[str, Any], which: str) -> list[str]:
@@ -73,3 +80,24 @@ def test_the_wheel_and_the_token_go_to_every_node(config: dict[str, Any]) -> Non
     assert install.endswith("~/penstock-dist/penstock-*.whl")
     assert mounts["~/penstock-dist"] == "./dist"
     assert (ROOT / mounts["~/penstock-constraints.txt"]).is_file()
+
+
+def test_the_variant_with_redis_has_the_health_checks_of_the_operations_guide() -> None:
+    said = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    for which in COMMANDS:
+        (command,) = (c for c in loaded(REDIS)[which] if "ray start" in c)
+        settings = [word.rstrip(";") for word in command.split() if word.startswith("RAY_health_check_")]
+        assert len(settings) == 4
+        assert all(setting in said for setting in settings)
+        assert "RAY_gcs_rpc_server_reconnect_timeout_s=600" in command
+
+
+def test_the_variant_with_redis_differs_in_nothing_else() -> None:
+    plain, redis = loaded(PLAIN), loaded(REDIS)
+    assert redis["file_mounts"].pop("~/.ray/redis") == "~/.ray/redis"
+    for which in COMMANDS:
+        assert ray_start(plain, which) == ray_start(redis, which)
+        del plain[which], redis[which]
+    del plain["setup_commands"][0], redis["setup_commands"][0]
+
+    assert plain == redis

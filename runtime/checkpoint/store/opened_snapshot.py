@@ -18,6 +18,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
+from penstock.runtime.checkpoint.store.located import check_named_location
 from penstock.runtime.checkpoint.store.recovery import check_files
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -118,8 +119,9 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
         msg = f"there is no snapshot at {root}/{path.removesuffix('/' + METADATA)}: {_LOOKED_FOR}"
         raise RestoreError(msg) from error
     if checkpoint.location is not None:
-        # The job's note of a savepoint that is elsewhere.
-        return OpenedSnapshot(checkpoint, storage)
+        # The job's note of a savepoint that is elsewhere, in <job>/savepoint-<id>-<attempt>.
+        job = path.split("/")[0] if path != METADATA else root.rpartition("/")[2]
+        return OpenedSnapshot(check_named_location(checkpoint, job, root), storage)
     try:
         check_files(storage, replace(checkpoint, metadata=None))
     except CorruptSnapshotError as error:

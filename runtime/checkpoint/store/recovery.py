@@ -13,6 +13,7 @@ from types import MappingProxyType
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.store.located import check_own_location
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -79,7 +80,8 @@ def load_latest(
         try:
             if record.checkpoint_id in known_damage:
                 raise CorruptSnapshotError(known_damage[record.checkpoint_id])
-            checkpoint = read_metadata(storage, record.metadata)
+            job_id = record.metadata.path.split("/")[0]
+            checkpoint = check_own_location(read_metadata(storage, record.metadata), job_id)
             if checkpoint.location is None:
                 check_files(storage, checkpoint)
             elif open_location is not None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from contextlib import suppress
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 from ray._private import ray_constants
@@ -26,7 +28,7 @@ def test_an_address_is_tried_before_ray_is_asked_to_join_it(monkeypatch: pytest.
 def test_several_clusters_on_a_machine_are_not_guessed_among(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
-    monkeypatch.setattr(cluster.services, "find_gcs_addresses", lambda: frozenset({"h:1", "h:2"}))
+    monkeypatch.setattr(cluster, "_clusters_here", lambda: ["h:1", "h:2"])
     with pytest.raises(DeploymentError, match=r"2 Ray clusters run on this machine \(h:1, h:2\)"):
         cluster.join_existing()
 
@@ -34,9 +36,32 @@ def test_several_clusters_on_a_machine_are_not_guessed_among(monkeypatch: pytest
 def test_a_machine_without_a_cluster_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
-    monkeypatch.setattr(cluster.services, "find_gcs_addresses", frozenset)
+    monkeypatch.setattr(cluster, "_clusters_here", list)
     with pytest.raises(DeploymentError, match=r"no Ray cluster runs on this machine.*--address"):
         cluster.join_existing()
+
+
+@contextmanager
+def raylet_of(address: str, user: str | int | None = None) -> Iterator[None]:
+    """A process whose command line looks like that of a node of a cluster."""
+    program = ["raylet", "-c", "read _", "raylet", f"--gcs-address={address}"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(program, executable="/bin/sh", stdin=pipe, user=user, cwd="/") as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_the_clusters_of_this_user_are_found_by_their_processes() -> None:
+    with raylet_of("203.0.113.7:6379"):
+        assert "203.0.113.7:6379" in cluster._clusters_here()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root runs programs of others")
+def test_the_command_line_of_another_users_process_gets_no_token() -> None:
+    with raylet_of("203.0.113.8:6379", user=65534):
+        assert "203.0.113.8:6379" not in cluster._clusters_here()
 
 
 @pytest.mark.parametrize("before", [None, "1"])

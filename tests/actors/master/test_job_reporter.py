@@ -11,6 +11,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport, Subta
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.processes import Counters
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
@@ -64,8 +65,8 @@ def counted(records: int) -> SubtaskStatistics:
 
 def test_counters_are_kept_for_each_subtask_and_summed_for_each_operator() -> None:
     made = reporter(Scheduler())
-    made.counted(FIRST, 1, counted(3))
-    made.counted(SECOND, 1, counted(4))
+    made.counted(FIRST, Counters(1, counted(3)))
+    made.counted(SECOND, Counters(1, counted(4)))
     report = made.report()
     assert [(each.subtask, each.statistics) for each in report.subtasks] == [
         (FIRST, counted(3)),
@@ -77,9 +78,9 @@ def test_counters_are_kept_for_each_subtask_and_summed_for_each_operator() -> No
 def test_counters_of_an_older_attempt_are_dropped() -> None:
     scheduler = Scheduler()
     made = reporter(scheduler)
-    made.counted(FIRST, 1, counted(3))
+    made.counted(FIRST, Counters(1, counted(3)))
     scheduler.attempt = 2
-    made.counted(SECOND, 1, counted(4))
+    made.counted(SECOND, Counters(1, counted(4)))
     report = made.report()
     assert [each.statistics for each in report.subtasks] == [None, None]
     assert report.statistics.operators == {}

@@ -22,7 +22,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 NO_MASTER = cast("Any", None)
-LEASE = 60.0
+LEASE, HEARTBEAT = 60.0, 8.0
 ROLE = Role("job", SubtaskId("numbers", 0), 0, "token")
 OTHER = Role("other-job", SubtaskId("count", 1), 0, "other")
 
@@ -40,7 +40,7 @@ def descriptor(attempt: int, function: Any = abs, sink: Any = None) -> TaskDescr
 async def an_actor() -> SubtaskActor:
     """An actor that holds `ROLE`."""
     actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
-    assert isinstance(await actor.take(ROLE, LEASE), Place)
+    assert isinstance(await actor.take(ROLE, LEASE, HEARTBEAT), Place)
     return actor
 
 
@@ -193,7 +193,7 @@ def test_a_message_for_an_attempt_that_does_not_run_returns_false() -> None:
 def test_an_actor_that_holds_a_role_takes_no_other_one_and_no_call_for_one() -> None:
     async def scenario() -> None:
         actor = await an_actor()
-        assert await actor.take(OTHER, LEASE) == Stale()
+        assert await actor.take(OTHER, LEASE, HEARTBEAT) == Stale()
         assert isinstance(await actor.deploy(OTHER.at(1), descriptor(1), NO_MASTER), SubtaskFailed)
         assert await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER) is None
         running = asyncio.create_task(actor.run(ROLE.at(1), {}))
@@ -232,7 +232,7 @@ def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process
         release.set()
         pool.shutdown(wait=True)
         assert actor._why_not_again() is None
-        assert isinstance(await actor.take(OTHER, LEASE), Place)
+        assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
         assert actor._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
 
     run(scenario)
@@ -295,7 +295,7 @@ def test_an_actor_that_has_given_its_role_back_can_take_one_of_another_job() -> 
         assert await running == SubtaskStopped(), "what ran was stopped"
         assert (await actor.ask()).role is None
 
-        assert isinstance(await actor.take(OTHER, LEASE), Place)
+        assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
         assert await actor.deploy(OTHER.at(1), descriptor(1), NO_MASTER) is None
 
         assert isinstance(await actor.deploy(ROLE.at(8), descriptor(8), NO_MASTER), SubtaskFailed)

@@ -11,6 +11,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 JOB = "words-1"
+_CALLS = ("ask", "take", "deploy", "run", "control", "stop", "renew", "processor_times", "leave")
 
 
 @dataclass
@@ -77,7 +78,17 @@ class ScriptedProcesses:
         return Room(4.0, 1.0, 0.0, 0.0)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        if name not in ("ask", "take", "deploy", "run", "control", "stop", "renew", "leave"):
+        if name not in (
+            "ask",
+            "take",
+            "deploy",
+            "run",
+            "control",
+            "stop",
+            "renew",
+            "processor_times",
+            "leave",
+        ):
             raise AttributeError(name)
 
         def called(process: str, *arguments: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.fleet import Fleet, Member
+from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import Counters, Died, Stale
 from penstock.runtime.execution.watch import INTERVAL, PATIENCE, Watch
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -20,17 +21,25 @@ READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 class Watched:
     def __init__(self, lease_timeout: float = 60.0) -> None:
         self.time: ManualTimers
-        _, self.time = timers()
+        clock, self.time = timers()
         self.processes = ScriptedProcesses()
         tokens = iter("abcdef")
         graph = read_and_count(reads=1)
         self.fleet = Fleet(JOB, graph, JobConfig(), self.processes, self.time, lambda: next(tokens))
         self.fleet.ensure([READ, COUNT], lambda problem: None)
         self.counted: list[tuple[SubtaskId, int, Any]] = []
-        self.watch = Watch(
-            self.fleet, self.processes, self.time, lambda *told: self.counted.append(told), lease_timeout
-        )
+        config = JobConfig(lease_timeout=lease_timeout)
+        self.watch = Watch(self.fleet, self.processes, clock, self.time, config, self.count, self)
         self.looks = 0
+
+    def count(self, subtask: SubtaskId, counters: Counters) -> None:
+        self.counted.append((subtask, counters.attempt, counters.statistics))
+
+    def fell_silent(self, member: Member, silence: Silence) -> None:
+        pass
+
+    def answers_again(self, member: Member) -> None:
+        pass
 
     def looked(self) -> None:
         self.looks += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
@@ -9,6 +11,7 @@ from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -65,6 +68,17 @@ def test_fresh_splits_are_dealt_out_in_turn() -> None:
     assert [list(tasks[SubtaskId("source-0", i)].splits) for i in range(2)] == [["a", "c", "e"], ["b", "d"]]
     assert list(tasks[SubtaskId("sink-0", 0)].splits) == []
     assert all(task.restore is None for task in tasks.values())
+
+
+def test_what_a_source_says_about_its_splits_is_a_warning_that_names_it(tmp_path: Path) -> None:
+    for name in ("a.txt", "_b.txt"):
+        (tmp_path / name).write_text("x\n")
+    env = StreamEnvironment("job")
+    env.from_source("lines", FileSource.text(tmp_path)).sink("out", DiscardSink())
+    graph, warnings = build_execution_graph(env.build()), list[str]()
+    describe_tasks("job-1", 1, graph, JobConfig(), None, MemoryStorage(), warn=warnings.append)
+    [warning] = warnings
+    assert warning.startswith(f"source 'lines': {tmp_path}: 1 file was left out")
 
 
 def test_restored_source_gets_its_state_and_a_new_one_beside_it_its_splits() -> None:

@@ -26,7 +26,7 @@ from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat, RecordFormat
 from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
-from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -212,14 +212,16 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         serving = self._file_systems()
         by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
-        for info in list_files(self.locations, serving):
+        warnings: list[str] = []
+        for info in list_files(self.locations, serving, warnings.append):
             system = serving(info.path)
             by_system.setdefault(id(system), (system, []))[1].append(info)
-        return [
+        listed = [
             split
             for system, files in by_system.values()
             for split in self.form.splits(files, system, parallelism)
         ]
+        return SplitsWithWarnings(listed, warnings)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> FileReader:
         """Make the reader of one subtask.

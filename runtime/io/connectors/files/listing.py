@@ -9,7 +9,11 @@ from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, File
 from penstock.runtime.io.connectors.filesystems.glob_pattern import is_glob, literal_folder
 
 
-def list_files(patterns: Sequence[str], filesystem: Callable[[str], FileSystem]) -> list[FileInfo]:
+def list_files(
+    patterns: Sequence[str],
+    filesystem: Callable[[str], FileSystem],
+    warn: Callable[[str], None] = lambda warning: None,
+) -> list[FileInfo]:
     """Find the files of all patterns, each file once, in the order of the patterns and then by path.
 
     Names that begin with `_` or `.` are hidden, or sinks are still writing them. They are read only when the
@@ -18,6 +22,7 @@ def list_files(patterns: Sequence[str], filesystem: Callable[[str], FileSystem])
     Args:
         patterns: Absolute paths, folders, or globs.
         filesystem: Which file system serves a pattern.
+        warn: Called for a pattern some of whose files are hidden.
 
     Raises:
         ConnectorError: A pattern matches no file, or the place can't be listed.
@@ -32,16 +37,33 @@ def list_files(patterns: Sequence[str], filesystem: Callable[[str], FileSystem])
         visible = [info for info in found if _is_visible(info.path, pattern)]
         if not visible:
             raise ConnectorError(_nothing_found(pattern, hidden=len(found)))
+        if len(visible) < len(found):
+            warn(_left_out(pattern, [info.path for info in found if not _is_visible(info.path, pattern)]))
         files.update((info.path, info) for info in visible)
     return list(files.values())
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    if path == pattern or pattern.rsplit("/", 1)[-1][:1] in ("_", "."):
+    if path == pattern:
         return True
     below = path[len(literal_folder(pattern)) :] if is_glob(pattern) else path[len(pattern.rstrip("/")) + 1 :]
     written_out = set(pattern.split("/"))
-    return not any(part[:1] in ("_", ".") and part not in written_out for part in below.split("/"))
+    parts = below.split("/")
+    wants_hidden = pattern.rsplit("/", 1)[-1][:1] in ("_", ".")
+    signs, seen = (".", parts[:-1]) if wants_hidden else ("_.", parts)
+    return not any(part[:1] in tuple(signs) and part not in written_out for part in seen)
+
+
+def _left_out(pattern: str, hidden: list[str]) -> str:
+    first = min(hidden)
+    begin = first.rsplit("/", 1)[-1][:1]
+    folder = literal_folder(pattern).rstrip("/") if is_glob(pattern) else pattern.rstrip("/")
+    pick = f"{folder}/{begin if begin in ('_', '.') else '_'}*"
+    files = "1 file was" if len(hidden) == 1 else f"{len(hidden)} files were"
+    return (
+        f"{pattern}: {files} left out, because names that begin with '_' or '.' are hidden; the first is "
+        f"{first}. A pattern whose last part begins so reads them, such as {pick!r}"
+    )
 
 
 def _nothing_found(pattern: str, *, hidden: int) -> str:

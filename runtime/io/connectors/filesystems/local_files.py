@@ -56,12 +56,14 @@ class LocalFileSystem:
     """The local disk; paths are absolute."""
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All files that match; folders are walked, names beginning with `_` or `.` are left out of them."""
+        """All files that match, also hidden ones; folders are walked."""
         if os.path.isfile(pattern):
             return [FileInfo(pattern, os.path.getsize(pattern))]
         if os.path.isdir(pattern):
             pattern = os.path.join(glob.escape(pattern), "**", "*")
-        found = (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
+        found = (
+            path for path in glob.iglob(pattern, recursive=True, include_hidden=True) if os.path.isfile(path)
+        )
         return [FileInfo(path, os.path.getsize(path)) for path in sorted(set(found))]
 
     def size(self, path: str) -> int | None:

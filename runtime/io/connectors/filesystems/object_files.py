@@ -151,7 +151,7 @@ class ObjectFileSystem:
         self._root = root
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All objects that match; folders are listed whole, names beginning with `_` or `.` are left out."""
+        """All objects that match, also hidden ones; folders are listed whole."""
         key = self._key(pattern)
         if not is_glob(key):
             size = self.size(pattern) if key else None

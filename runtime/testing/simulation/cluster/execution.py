@@ -12,7 +12,8 @@ from typing import Any
 
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.deployment import Deployer
-from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.fleet import Fleet, Member
+from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.job_execution import JobExecution
 from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -66,7 +67,9 @@ class SimulatedExecution:
             self._leave_fenced,
         )
         self._execution.listener = ObservedScheduler(world, master)
-        self._watch = Watch(fleet, processes, timers, _not_counted, job.config.lease_timeout)
+        self._watch = Watch(
+            fleet, processes, world.clock, timers, job.config, _not_counted, NotedSilences(world, master)
+        )
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
 
@@ -260,9 +263,29 @@ class ObservedScheduler:
         self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
 
 
+class NotedSilences:
+    """Notes which processes do not answer.
+
+    Args:
+        world: Has the trace.
+    """
+
+    def __init__(self, world: World, master: Master) -> None:
+        self._world = world
+        self._master = master
+
+    def fell_silent(self, member: Member, silence: Silence) -> None:
+        """A process has not answered for a while."""
+        self._world.trace.note(f"{self._master}: {member.role.subtask} is silent: {silence}")
+
+    def answers_again(self, member: Member) -> None:
+        """A silent process has answered."""
+        self._world.trace.note(f"{self._master}: {member.role.subtask} answers again")
+
+
 def _nothing() -> None:
     """Nobody waits for it."""
 
 
-def _not_counted(subtask: SubtaskId, attempt: int, statistics: object) -> None:
+def _not_counted(subtask: SubtaskId, counters: object) -> None:
     """Counters are not looked at here."""

@@ -41,12 +41,14 @@ class SimulatedJob:
         graph: As it is submitted.
         config: Its settings.
         code: Copies users' objects for each process; `None` shares them.
+        is_new: Whether its first JobMaster is that of a job that was only just submitted.
     """
 
     id: str
     graph: ExecutionGraph
     config: JobConfig
     code: UserCode | None = None
+    is_new: bool = True
 
     def received(self) -> SimulatedJob:
         """The job as a JobMaster receives it: with users' objects of its own."""

@@ -46,7 +46,7 @@ class Master:
         self.is_alive = True
         self.timers = ManualTimers(world.clock)
         self._world = world
-        self._is_first = number == 1
+        self._is_new = job.is_new and number == 1
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
         self.runner = SimulatedRunner(world, self._name, _run, self._do_work, self._on_work)
@@ -79,7 +79,7 @@ class Master:
             self.runner,
             known_attempt,
             open_location=world.places(world.storage),
-            is_new=self._is_first,
+            is_new=self._is_new,
             writer=self._name,
         )
         self.hooks = ledger.take_made()

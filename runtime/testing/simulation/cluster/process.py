@@ -42,7 +42,8 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
 _GONE = Died("killed by the simulation")
-_PLACE = Place(1, "simulated")
+#: Seconds by which the processor time of a process has grown when it is read again.
+_USED = 0.01
 
 
 class WarmFlaw(Enum):
@@ -58,7 +59,7 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        id: Names it.
+        pid: Its number.
         needs: What it was started with.
         masters: Take reports.
         lease_timeout: Seconds without a sign of a JobMaster after which it ends itself.
@@ -66,6 +67,7 @@ class SimulatedProcess:
 
     Attributes:
         id: Names it.
+        place: Where it runs.
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
@@ -73,14 +75,16 @@ class SimulatedProcess:
     """
 
     def __init__(
-        self, world: World, id: str, needs: Needs, masters: Masters, lease_timeout: float, credits: int
+        self, world: World, pid: int, needs: Needs, masters: Masters, lease_timeout: float, credits: int
     ) -> None:
-        self.id = id
+        self.id = f"process {pid}"
+        self.place = Place(pid, "simulated")
         self.needs = needs
         self.is_alive = True
         self.is_silent = False
         self.task: RunningTask | None = None
         self._world = world
+        self._processor_time = 0.0
         self._refuses = False
         self._masters = masters
         self._credits = credits
@@ -133,6 +137,12 @@ class SimulatedProcess:
         if self.task is not None:
             self.task.die()
         self._run_has_ended(_GONE)
+
+    def processor_time(self) -> float:
+        """Seconds that it has used; they stand still while it hangs."""
+        if not self.is_silent:
+            self._processor_time += _USED
+        return self._processor_time
 
     def spoil(self, flaw: WarmFlaw) -> None:
         """Be a warm process that nobody can use."""
@@ -197,14 +207,14 @@ class SimulatedProcess:
 
     def ask(self) -> Held:
         """What it holds."""
-        return Held(self._holder.role, self.needs, _PLACE)
+        return Held(self._holder.role, self.needs, self.place)
 
     def take(self, role: Role) -> Place | Stale:
         """Take a role."""
         if self._refuses or not self._holder.take(role):
             return Stale()
         self._lease.renew()
-        return _PLACE
+        return self.place
 
     def deploy(self, role: Role, descriptor: TaskDescriptor, master: Master) -> SubtaskFailed | Died | None:
         """Build the subtask of a new attempt; what went wrong, if anything did."""

@@ -80,11 +80,11 @@ class ProcessTable:
 
     def start(self, needs: Needs) -> SimulatedProcess:
         """One more."""
-        id = f"process {next(self._numbers)}"
+        pid = next(self._numbers)
         process = SimulatedProcess(
-            self._world, id, needs, self._masters, self._job.config.lease_timeout, self._job.config.credits
+            self._world, pid, needs, self._masters, self._job.config.lease_timeout, self._job.config.credits
         )
-        self._all[id] = process
+        self._all[process.id] = process
         return process
 
     def claim(self, needs: Needs) -> SimulatedProcess | None:
@@ -228,9 +228,20 @@ class MasterProcesses:
         """Stop an attempt."""
         self._call(process, f"stop {role}", lambda p: p.stop(role), reply)
 
-    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
+    def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
         """Renew a lease."""
         self._call(process, f"renew the lease of {role.subtask}", lambda p: p.renew(role), reply)
+
+    def processor_times(
+        self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
+    ) -> None:
+        """Read processor times; the kernel answers, whatever the processes do."""
+
+        def arrive() -> None:
+            times = {p.place: p.processor_time() for p in self._table.alive if p.place in places}
+            self._answer(Happening.OPERATION, "processor times", reply, times)
+
+        self._world.send(Happening.OPERATION, arrive, f"{self._master}: processor times")
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process go; it stays warm."""

@@ -151,7 +151,8 @@ class ScriptedJob:
         self._world = _World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
-        job = SimulatedJob(job_id, graph, self._config)
+        # Its storage may have the log of a job that it goes on with.
+        job = SimulatedJob(job_id, graph, self._config, is_new=False)
         self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
         self._begin()
 
@@ -421,7 +422,9 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
     """Without periodic checkpoints, and restarted as a whole without delay."""
     checkpointing = config.checkpointing
     if checkpointing is None:
-        return replace(config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE)
+        return replace(
+            config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE, heartbeat_timeout=_LEASE
+        )
     keep = KeepAfter.ALWAYS if keeps_checkpoints else checkpointing.keep_after
     checkpointing = replace(
         checkpointing, every=_NEVER, timeout=_NEVER, keep_after=keep, tolerable_failures=None
@@ -434,6 +437,7 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
         failover="full",
         gap_timeout=_NEVER,
         lease_timeout=_LEASE,
+        heartbeat_timeout=_LEASE,
     )
 
 

@@ -97,3 +97,25 @@ def test_finding_only_work_in_progress_says_so(tmp_path):
     (tmp_path / "_inprogress-a.txt").write_text("a")
     with pytest.raises(ConnectorError, match=r"1 files with names beginning with '_' or '\.' were left out"):
         FileSource.text(tmp_path).splits(1)
+
+
+def test_hidden_files_that_are_left_out_are_told_with_their_number_and_the_first_name(tmp_path):
+    for name in ("a.py", "_b.py", "__init__.py", "sub/.c.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x\n")
+    splits = FileSource.text(tmp_path).splits(1)
+    assert [os.path.basename(split.path) for split in splits] == ["a.py"]
+    [warning] = splits.warnings
+    assert f"{tmp_path}: 3 files were left out" in warning
+    assert f"the first is {tmp_path}/__init__.py." in warning
+    assert f"such as '{tmp_path}/_*'" in warning
+    [one] = FileSource.text([f"{tmp_path}/*.py", f"{tmp_path}/sub/.*"]).splits(1).warnings
+    assert "2 files were left out" in one
+    everything = FileSource.text([tmp_path, f"{tmp_path}/_*", f"{tmp_path}/sub/.*"]).splits(1)
+    assert len(everything) == 4
+
+
+def test_files_that_are_all_read_need_no_warning(tmp_path):
+    (tmp_path / "a.txt").write_text("x\n")
+    assert FileSource.text(tmp_path).splits(1).warnings == ()

@@ -1,0 +1,103 @@
+"""Processes as the kernel of their node knows them: how much processor time they have used.
+
+A process that hangs can't be asked, so another one on its node reads `/proc`. On the caller's own node that
+is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node for that,
+and a task works when all processes of a job hang. Its first call on a node takes half a second, because
+Ray starts a worker; the next ones take some milliseconds.
+
+A process id is used again one day. So `Place` has the time at which the process started. A later process
+with the same id counts as gone. Without `/proc`, as on macOS, nothing is known of any process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.runtime.execution.processes import Place
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Fields of `/proc/PID/stat` behind the name of the program: processor time in user mode and in the kernel,
+#: and when the process started. All are in ticks.
+_USER, _KERNEL, _STARTED = 11, 12, 19
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+
+
+def own_node() -> str:
+    """Ray's id of the node that this process runs on; empty outside of a cluster."""
+    node: str = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return node
+
+
+def own_place() -> Place:
+    """Where this process runs."""
+    pid = os.getpid()
+    fields = _fields(pid)
+    return Place(pid, own_node(), 0 if fields is None else fields[_STARTED])
+
+
+def processor_times(places: Sequence[Place]) -> dict[Place, float]:
+    """The processor time of these processes of this node, in seconds; without those that are gone.
+
+    Example:
+        >>> place = own_place()
+        >>> processor_times([place])[place] > 0
+        True
+    """
+    return {place: used for place in places if (used := _processor_time(place)) is not None}
+
+
+def end_process(place: Place) -> bool:
+    """Kill a process of this node; `False` when it is gone, also when another one has its process id."""
+    try:
+        descriptor = os.pidfd_open(place.pid)  # names the process, whoever has its id later
+    except OSError:
+        return False
+    try:
+        if _processor_time(place) is None:
+            return False
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Call a function in some process of a node: in this one if it is there, else in a Ray task.
+
+    Raises:
+        ray.exceptions.RayError: The node is gone, or can't be reached.
+    """
+    if node_id == own_node():
+        return function(*arguments, **named)
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    answer: T = await task.options(scheduling_strategy=there).remote(*arguments, **named)
+    return answer
+
+
+def _processor_time(place: Place) -> float | None:
+    fields = _fields(place.pid)
+    if fields is None or not place.started or fields[_STARTED] != place.started:
+        return None
+    return (fields[_USER] + fields[_KERNEL]) / _TICKS_PER_SECOND
+
+
+def _fields(pid: int) -> list[int] | None:
+    """The numbers of `/proc/PID/stat`, 0 for what is no number; `None` when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The program's name comes before, in parentheses, and may hold anything.
+    return [int(field) if field.isdecimal() else 0 for field in text.rpartition(")")[2].split()]

@@ -1,0 +1,88 @@
+"""Nodes of a cluster die, are cut off while their subtasks go on, and come back: the result stays exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs.driving import after_checkpoints, eventually, submit
+from jobs.nodes import (
+    Nodes,
+    counted_on_workers,
+    finish_exactly,
+    lives,
+    pids_on,
+    running_elsewhere,
+    three_nodes,
+)
+from jobs.oracle import hidden_files
+from jobs.words import NEVER, paced_lines
+
+COUNT, RATE = 3_000, 3_000.0
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with three_nodes() as started:
+        yield started
+
+
+def test_a_worker_node_that_dies_costs_nothing(tmp_path: Path, nodes: Nodes) -> None:
+    """Its raylet dies with all that runs on it, which may be the JobMaster."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(counted_on_workers(tmp_path, source, parallelism=2))
+    before = after_checkpoints(job, 2)
+    victim = nodes.hosting(before, "count")
+    victim.kill()
+
+    running_elsewhere(job, victim.node_id, before.statistics.attempt)
+    (tmp_path / "go").touch()
+
+    finish_exactly(job, tmp_path, COUNT)
+    assert hidden_files(tmp_path / "out") == []
+    assert not victim.is_alive()
+
+
+@pytest.mark.long
+def test_subtasks_of_a_node_that_is_cut_off_commit_nothing_and_leave(tmp_path: Path, nodes: Nodes) -> None:
+    """The raylet is frozen: the cluster takes the node for dead, and its subtasks go on for a while."""
+    nodes.refill()
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(counted_on_workers(tmp_path, source, parallelism=2))
+    before = after_checkpoints(job, 2)
+    cut_off = nodes.hosting(before, "count")
+    zombies = pids_on(before, cut_off.node_id)
+    cut_off.freeze()
+    try:
+        after = running_elsewhere(job, cut_off.node_id, before.statistics.attempt)
+        assert zombies != []
+        after_checkpoints(job, after.statistics.completed_checkpoints + 2)
+        assert not cut_off.is_alive()
+    finally:
+        cut_off.thaw()
+    eventually("the end of the node that was cut off", cut_off.has_left)
+    eventually("the end of what was cut off", lambda: not any(map(lives, zombies)))
+    (tmp_path / "go").touch()
+
+    finish_exactly(job, tmp_path, COUNT)
+    assert hidden_files(tmp_path / "out") == []
+
+
+@pytest.mark.long
+def test_a_node_that_comes_back_serves_the_job_again(tmp_path: Path, nodes: Nodes) -> None:
+    """Both worker nodes die, one after the other; a new one stands in for each."""
+    nodes.refill()
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(counted_on_workers(tmp_path, source, parallelism=2))
+    report = after_checkpoints(job, 2)
+    for _ in range(2):
+        victim = nodes.hosting(report, "count")
+        victim.kill()
+        nodes.add()
+        running_elsewhere(job, victim.node_id, report.statistics.attempt)
+        report = after_checkpoints(job, report.statistics.completed_checkpoints + 2)
+    (tmp_path / "go").touch()
+
+    finish_exactly(job, tmp_path, COUNT)
+    assert hidden_files(tmp_path / "out") == []

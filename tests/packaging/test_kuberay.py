@@ -1,0 +1,121 @@
+"""The manifests in `deploy/` are what KubeRay takes, and say the same as `ray-cluster.yaml` where they must.
+
+The schema is a reduced extract of KubeRay's own: see `kuberay/README.md`. A field that the schema lacks is
+an error here. Kubernetes would drop it without a word.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+SCHEMAS = Path(__file__).with_name("kuberay")
+CLUSTER, JOB = "ray-cluster.kuberay.yaml", "job.kuberay.yaml"
+
+
+def manifest(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    return loaded
+
+
+def strict(schema: Any) -> Any:
+    """The schema without fields that it does not name, and with the form that JSON Schema knows."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items() if key != "properties"}
+    if "properties" in schema:
+        made["properties"] = {name: strict(value) for name, value in schema["properties"].items()}
+        made.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    return made
+
+
+def check(loaded: dict[str, Any]) -> None:
+    extract = json.loads((SCHEMAS / f"{loaded['kind'].lower()}.json").read_text(encoding="utf-8"))
+    assert loaded["apiVersion"] == f"{extract['group']}/{extract['version']}"
+    schema = strict(extract["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    jsonschema.validate(loaded, schema)
+
+
+def environment(container: dict[str, Any]) -> dict[str, str | None]:
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def containers(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = cluster["spec"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    return [container for group in groups for container in group["template"]["spec"]["containers"]]
+
+
+@pytest.mark.parametrize("name", [CLUSTER, JOB])
+def test_the_manifest_fits_kuberays_schema(name: str) -> None:
+    check(manifest(name))
+
+
+def test_every_manifest_in_the_folder_is_tested() -> None:
+    assert {file.name for file in DEPLOY.glob("*.kuberay.yaml")} == {CLUSTER, JOB}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda spec: spec.update(workerGroupSpec=[]), "workerGroupSpec"),
+        (lambda spec: spec["gcsFaultToleranceOptions"].update(redis="here"), "redis"),
+        (lambda spec: spec["workerGroupSpecs"][0].update(replicas="three"), "three"),
+        (lambda spec: spec["headGroupSpec"]["template"]["spec"]["containers"][0].update(envs=[]), "envs"),
+    ],
+)
+def test_a_mistake_would_be_found(change: Any, what: str) -> None:
+    wrong = copy.deepcopy(manifest(CLUSTER))
+    change(wrong["spec"])
+
+    with pytest.raises(jsonschema.ValidationError, match=what):
+        check(wrong)
+
+
+def test_all_nodes_ask_for_the_token_and_take_it_from_a_secret() -> None:
+    for container in containers(manifest(CLUSTER)):
+        assert environment(container)["RAY_AUTH_MODE"] == "token"
+        (token,) = (each for each in container["env"] if each["name"] == "RAY_AUTH_TOKEN")
+        assert "value" not in token
+        assert token["valueFrom"]["secretKeyRef"]["name"] == "penstock-ray"
+
+
+def test_the_head_keeps_its_tables_in_redis_and_workers_wait_for_it() -> None:
+    cluster = manifest(CLUSTER)
+
+    assert cluster["spec"]["gcsFaultToleranceOptions"]["redisAddress"]
+    for container in containers(cluster):
+        assert int(environment(container)["RAY_gcs_rpc_server_reconnect_timeout_s"] or 0) >= 300
+
+
+def test_health_checks_are_those_of_the_operations_guide() -> None:
+    said = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    given = environment(containers(manifest(CLUSTER))[0])
+    checks = {name: value for name, value in given.items() if name.startswith("RAY_health_check_")}
+    assert len(checks) == 4
+    for name, value in checks.items():
+        assert f"{name}={value}" in said
+
+
+def test_cluster_and_job_have_one_image_with_the_ray_that_is_tested() -> None:
+    cluster, job = manifest(CLUSTER), manifest(JOB)
+    images = {container["image"] for container in containers(cluster)}
+    images |= {each["image"] for each in job["spec"]["submitterPodTemplate"]["spec"]["containers"]}
+    assert len(images) == 1
+    assert cluster["spec"]["rayVersion"] == version("ray")
+    assert f"rayproject/ray:{version('ray')}-" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}

@@ -1,0 +1,140 @@
+"""The folder that the metadata of a savepoint names: believed only where somebody has declared it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere, finalize
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.located import check_own_location
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.store.recovery import load_latest
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import encode_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.memory_places import MemoryPlaces
+
+PATHS = SnapshotPaths("job")
+OWN = "savepoint-job-7-1"
+
+
+def savepoint(location: str) -> CompletedCheckpoint:
+    return CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 1.0, 2.0, location=location)
+
+
+@pytest.mark.parametrize("location", [f"/saved/{OWN}", f"s3://bucket/{OWN}"])
+def test_the_folder_that_penstock_has_made_is_believed(location: str) -> None:
+    checkpoint = savepoint(location)
+    assert check_own_location(checkpoint, "job") is checkpoint
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/etc",
+        "s3://theirs/secrets",
+        "/saved/savepoint-job-8-1",
+        "/saved/savepoint-job-7-2",
+        "/saved/savepoint-other-7-1",
+        f"/saved/../etc/{OWN}",
+        f"/saved/{OWN}/",
+        f"/saved/{OWN}/..",
+        "",
+    ],
+)
+def test_any_other_folder_is_refused_by_name(location: str) -> None:
+    with pytest.raises(CorruptSnapshotError, match=f"not the folder {OWN} of this savepoint"):
+        check_own_location(savepoint(location), "job")
+
+
+def test_a_checkpoint_has_no_folder_elsewhere() -> None:
+    checkpoint = replace(savepoint(f"/saved/{OWN}"), kind=SnapshotKind.CHECKPOINT)
+    with pytest.raises(CorruptSnapshotError, match="metadata of checkpoint 7"):
+        check_own_location(checkpoint, "job")
+
+
+class Opened(MemoryPlaces):
+    """Remembers which places were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
+        self.asked.append(url)
+        return super().__call__(url, create=create)
+
+
+def job_with_savepoint_in(places: Opened, location: str) -> MemoryStorage:
+    """The storage of a job whose newest snapshot is a savepoint in `location`."""
+    storage = MemoryStorage("/data")
+    places.storages["/data"] = storage
+    places("/data/job", create=True)
+    places(location, create=True)
+    log = DecisionLog(storage, PATHS)
+    log.begin_attempt(0.0)
+    finalize(storage, PATHS, log, savepoint(location), open_location=places)
+    places.asked.clear()
+    return storage
+
+
+def change_location(storage: MemoryStorage, location: str) -> None:
+    """Point the note elsewhere, with checksums that fit, as someone does who can write the storage."""
+    path = PATHS.metadata(SnapshotKind.SAVEPOINT, 7, 1)
+    changed = savepoint(location)
+    storage.delete([path])
+    storage.put(path, encode_metadata(changed, path))
+
+
+def test_a_named_storage_that_points_elsewhere_opens_nothing_there_until_the_user_names_it() -> None:
+    places = Opened()
+    job_with_savepoint_in(places, f"/saved/{OWN}")
+    with pytest.raises(RestoreError, match=f"files are in /saved/{OWN}.*name that folder"):
+        open_snapshot("/data/job", places)
+    assert f"/saved/{OWN}" not in places.asked
+    assert open_snapshot(f"/saved/{OWN}", places).checkpoint.checkpoint_id == 7
+
+
+def test_a_savepoint_inside_of_the_named_storage_is_found() -> None:
+    places = Opened()
+    job_with_savepoint_in(places, f"/data/saved/{OWN}")
+    assert open_snapshot("/data/job", places).checkpoint.location == f"/data/saved/{OWN}"
+
+
+@pytest.mark.parametrize("location", ["/etc", f"/data/../etc/{OWN}", "s3://theirs/secrets"])
+def test_a_changed_note_in_a_named_storage_is_refused(location: str) -> None:
+    places = Opened()
+    storage = job_with_savepoint_in(places, f"/data/saved/{OWN}")
+    change_location(storage, location)
+    with pytest.raises(RestoreError, match=r"was changed, or damaged|checksum"):
+        open_snapshot("/data/job", places)
+    assert location not in places.asked
+
+
+def test_a_job_that_restarts_opens_the_folder_of_its_own_savepoint() -> None:
+    places = Opened()
+    storage = job_with_savepoint_in(places, f"/saved/{OWN}")
+    loaded = load_latest(
+        storage, DecisionLog(storage, PATHS).replay(), allow_older=False, open_location=places
+    )
+    assert loaded is not None
+    assert loaded.checkpoint.location == f"/saved/{OWN}"
+
+
+def test_a_job_that_restarts_opens_no_other_folder() -> None:
+    places = Opened()
+    storage = MemoryStorage("/data")
+    log = DecisionLog(storage, PATHS)
+    log.begin_attempt(0.0)
+    places("/etc", create=True)
+    complete_elsewhere(places("/etc"), savepoint("/etc"))
+    finalize(storage, PATHS, log, savepoint("/etc"), open_location=places)
+    places.asked.clear()
+    with pytest.raises(CorruptSnapshotError, match="not the folder"):
+        load_latest(storage, log.replay(), allow_older=False, open_location=places)
+    assert places.asked == []
