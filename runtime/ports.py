@@ -7,7 +7,7 @@ actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -158,8 +158,12 @@ class Disk(Protocol):
         """
         ...
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes:
         """The content of a file.
+
+        Args:
+            path: Relative to the root.
+            on_progress: Called for each piece.
 
         Raises:
             FileNotFoundError: There is none.
@@ -243,6 +247,23 @@ class SpillFileOpener(Protocol):
 
         Raises:
             StorageError: It could not be made.
+        """
+        ...
+
+
+@runtime_checkable
+class StagesFiles(Protocol):
+    """A storage whose writers leave something behind when they are killed."""
+
+    def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
+        """Delete what they have left; returns the number of files.
+
+        Args:
+            prefix: Folder to look in.
+            is_past: Whether the writer of an object, given by its path, can't be writing it any more.
+
+        Raises:
+            StorageError: It could not be listed or deleted.
         """
         ...
 

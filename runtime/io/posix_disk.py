@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -49,12 +50,13 @@ class PosixDisk:
         """Remove a name of a file; see the port."""
         os.unlink(self._at(path))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """The content of a file; see the port."""
         with open(self._at(path), "rb", buffering=0) as file:
             chunks = []
             while chunk := file.read(_CHUNK):
                 chunks.append(chunk)
+                on_progress()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def make_folder(self, path: str) -> None:

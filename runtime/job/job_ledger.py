@@ -136,6 +136,11 @@ class JobLedger:
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
 
+    @property
+    def storage_timeout(self) -> float | None:
+        """Seconds that the end of the job may wait for the storage; `None` for a log in memory."""
+        return None if self._checkpointing is None else self._checkpointing.storage_timeout_seconds
+
     def age(self) -> float:
         """Seconds of the job's life, as the restart strategy counts them; never blocks."""
         return self._log.age()

@@ -251,6 +251,11 @@ class SnapshotPaths:
         written = self._written(path)
         return None if written is None or written.is_savepoint else written.attempt
 
+    def attempt_of(self, path: str) -> int | None:
+        """The attempt that wrote a file of a checkpoint or savepoint; `None` for any other file."""
+        written = self._written(path)
+        return None if written is None else written.attempt
+
     def checkpoint_of(self, path: str) -> int | None:
         """The checkpoint or savepoint for which a file of this job was written; `None` for any other file.
 

@@ -77,14 +77,18 @@ class SyncedFiles:
                     self._disk.remove_folder(folder)
             raise
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """Read an object.
+
+        Args:
+            path: Relative to the root.
+            on_progress: Called for each piece.
 
         Raises:
             FileNotFoundError: Nothing is there.
             OSError: It could not be read.
         """
-        return self._disk.read(path)
+        return self._disk.read(path, on_progress)
 
     def list(self, prefix: str) -> list[str]:
         """Paths of objects below the folder `prefix`, in no order; staging files are left out.

@@ -78,6 +78,7 @@ from penstock.runtime.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    StorageTimeoutError,
 )
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -215,10 +216,10 @@ class DecisionLog:
                 # A retry below the storage may report the writer's own record as somebody else's.
                 if not self._is_own(view.next_slot, record):
                     continue
-            except StorageError:
+            except StorageError as error:
                 unanswered += 1
                 self._unanswered.add(record.attempt)
-                if unanswered == PUT_TRIES:
+                if unanswered == PUT_TRIES or isinstance(error, StorageTimeoutError):
                     raise
                 continue
             self._unanswered.add(record.attempt)  # its number is known as this writer's own, should this fail

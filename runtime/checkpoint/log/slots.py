@@ -11,7 +11,7 @@ from typing import Final
 from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import LogRecord
-from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError, StorageTimeoutError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -77,6 +77,8 @@ class LogSlots:
             except StorageError as error:
                 silence = error
                 self.was_in_doubt = True
+                if isinstance(error, StorageTimeoutError):
+                    break  # it was waited for as long as the user wants to wait
             else:
                 self.in_doubt = -1
                 return None

@@ -7,6 +7,7 @@ off, or empty. A name that is durable may lead to such a file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -81,7 +82,7 @@ class ModelDisk:
         folder, name = self._place(path)
         del folder.entries[name]
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """The content of a file; see the port."""
         return self._file(path).data
 
