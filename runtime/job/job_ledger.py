@@ -283,7 +283,7 @@ class JobLedger:
             # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
-            warning="; ".join(filter(None, (self._lost(), loaded and loaded.warning))) or None,
+            warning="; ".join(filter(None, (self._lost(), loaded.warning if loaded else None))) or None,
             parallelism=dict(begun.parallelism),
             was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
             given_id=rebuilt.given_id,
