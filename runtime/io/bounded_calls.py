@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from penstock.runtime.errors import StorageTimeoutError
 
@@ -84,7 +84,7 @@ class BoundedCalls:
             self._hanging -= 1
 
 
-class _Call:
+class _Call(Generic[T]):
     """One call in its thread."""
 
     def __init__(self, call: Callable[[Callable[[], None]], T]) -> None:
