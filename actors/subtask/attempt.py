@@ -27,6 +27,7 @@ from penstock.runtime.execution.messages import (
     SubtaskOutcome,
     SubtaskStopped,
 )
+from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.spill_file import open_spill_file
@@ -139,6 +140,10 @@ class Attempt:
     def statistics(self) -> SubtaskStatistics | None:
         """The subtask's counters; `None` before it is built."""
         return None if self._runner.subtask is None else self._runner.subtask.statistics()
+
+    def long_call(self) -> LongCall | None:
+        """The call of a user's function that the subtask is in, if that takes long."""
+        return self._runner.long_call()
 
     def _build(self) -> Subtask:
         config = self.descriptor.config
