@@ -96,6 +96,9 @@ FOUND_BY: Final[dict[Plant, int]] = {
     follow_the_fastest_watermark: 18,
 }
 
+#: With these a job stands still, which takes tens of thousands of moves to see.
+STAND_STILL: Final = (hear_old_attempts, reuse_checkpoint_ids)
+
 
 def first_failure(*first: int) -> SimulationResult | None:
     """The first run that fails; `None` for none.
@@ -107,7 +110,10 @@ def first_failure(*first: int) -> SimulationResult | None:
     return next((result for result in map(run_seed, seeds) if not result.passed), None)
 
 
-@pytest.mark.parametrize("plant", FOUND_BY, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant",
+    [pytest.param(p, marks=pytest.mark.long if p in STAND_STILL else (), id=p.__name__) for p in FOUND_BY],
+)
 def test_planted_bug_is_found_by_its_seed(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     # The seed finds it until seeds mean other runs; then the others are tried.
