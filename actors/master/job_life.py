@@ -232,7 +232,13 @@ class JobLife:
         self._reuse_processes = config.reuse_processes
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
-            opened = partial(open_proven, checkpointing.storage, self._job_id, is_new=not self._came_back)
+            opened = partial(
+                open_proven,
+                checkpointing.storage,
+                self._job_id,
+                is_new=not self._came_back,
+                timeout=checkpointing.storage_timeout_seconds,
+            )
             self._storage = await self._loop.run_in_executor(self._pool, opened)
         self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
         await happened(processes.fleet.adopt)
@@ -346,7 +352,10 @@ class JobLife:
             is_fenced = scheduler is not None and scheduler.statistics().is_fenced
             if self._reporter.has_storage and not (self._is_taken or is_fenced):
                 keep = partial(keep_beside_checkpoints, self._storage, report)
-                await self._loop.run_in_executor(self._pool, keep)
+                kept = self._loop.run_in_executor(self._pool, keep)
+                # A storage that hangs holds up no end; the cluster has the report.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(kept, _KEEPING)
 
     def retire(self) -> None:
         """What still comes for the ended job can't end the process any more."""

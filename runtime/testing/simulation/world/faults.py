@@ -24,9 +24,15 @@ class FaultKind(Enum):
     LEASE_OVER = "process gave up waiting for a JobMaster"
     REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
 
+    SUBTASK_FROZEN = "subtask frozen"
+    ZOMBIE = "subtask that counts as dead runs on"
+
     # -- JobMasters, and what runs in them --
     MASTER_CRASH = "JobMaster crash"
     TWO_MASTERS = "two JobMasters at once"
+    MASTER_FROZEN = "JobMaster frozen"
+    MASTER_WOKE_LATE = "JobMaster woke up behind its successor"
+    MASTER_REPLACED = "frozen JobMaster killed by its guards"
     HOOK_FAILED = "master hook failed"
     HOOK_LATE = "master hook answered late"
     HOOK_RESTORED = "master hook restored"
@@ -38,6 +44,10 @@ class FaultKind(Enum):
     WRITE_UNSURE = "write done, answer lost"
     READ_REFUSED = "read refused"
     STORAGE_AWAY = "storage away"
+    STORAGE_HANGS = "storage call given up, done later or never"
+    LISTED_LATE = "log listed late"
+    POWER_CUT = "power cut of the storage during a write"
+    DISK_FULL = "checkpoint storage full"
     NO_ROOM = "no room for a stored alignment"
 
     # -- the network --
@@ -45,6 +55,12 @@ class FaultKind(Enum):
     FRAME_REPEATED = "frame twice"
     MESSAGE_REPEATED = "message twice"
     SLOW_CHANNEL = "slow channel"
+
+    NETWORK_CUT = "network cut in two"
+
+    # -- clocks --
+    CLOCK_SET = "wall clock set"
+    CLOCKS_DIFFER = "clocks that drift apart"
 
     # -- checkpoints --
     CHECKPOINT_CANCELLED = "checkpoint cancelled"
@@ -55,6 +71,7 @@ class FaultKind(Enum):
 
     # -- what people ask for --
     SAVEPOINT = "savepoint in between"
+    GAVE_UP = "job failed by its restart strategy"
     JOB_CANCELLED = "job cancelled"
     RESCALED = "rescaled while running"
     STOPPED = "stopped with a savepoint"
