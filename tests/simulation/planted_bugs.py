@@ -42,6 +42,7 @@ from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task import channel_restore
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
+from penstock.runtime.testing.simulation.world.model_disk import KeptFolder, ModelDisk
 from penstock.runtime.time.watermark_valve import WatermarkValve
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -352,6 +353,22 @@ def follow_the_fastest_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WatermarkValve, "_slowest", lambda self: max(self._watermarks))
 
 
+def answer_before_names_are_synced(patch: pytest.MonkeyPatch) -> None:
+    def skip(self: KeptFolder) -> None:
+        """Names in the folder are lost when the power fails."""
+
+    patch.setattr(KeptFolder, "sync", skip)
+
+
+def name_files_before_their_content_is_synced(patch: pytest.MonkeyPatch) -> None:
+    write = ModelDisk.write
+
+    def unsynced(self: ModelDisk, path: str, data: bytes, *, sync: bool) -> None:
+        write(self, path, data, sync=False)
+
+    patch.setattr(ModelDisk, "write", unsynced)
+
+
 #: All of them, by the part of the system that is wrong.
 PLANTED: Final[tuple[Plant, ...]] = (
     count_a_barrier_twice,
@@ -388,4 +405,6 @@ PLANTED: Final[tuple[Plant, ...]] = (
     leave_with_any_checkpoint,
     fire_windows_when_the_job_stops,
     follow_the_fastest_watermark,
+    answer_before_names_are_synced,
+    name_files_before_their_content_is_synced,
 )

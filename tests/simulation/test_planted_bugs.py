@@ -11,6 +11,7 @@ import pytest
 from planted_bugs import (
     PLANTED,
     Plant,
+    answer_before_names_are_synced,
     capture_no_input,
     capture_no_output,
     capture_what_is_behind_the_barrier,
@@ -37,6 +38,7 @@ from planted_bugs import (
     leave_with_any_checkpoint,
     let_new_input_pass_what_is_stored,
     let_no_lease_end,
+    name_files_before_their_content_is_synced,
     remove_leftovers_before_all_are_open,
     restore_hooks_as_if_there_were_no_state,
     reuse_checkpoint_ids,
@@ -94,6 +96,8 @@ FOUND_BY: Final[dict[Plant, int]] = {
     leave_with_any_checkpoint: 9,
     fire_windows_when_the_job_stops: 132,
     follow_the_fastest_watermark: 18,
+    answer_before_names_are_synced: 2,
+    name_files_before_their_content_is_synced: 8,
 }
 
 #: With these a job stands still, which takes tens of thousands of moves to see.

@@ -107,9 +107,9 @@ class ModelDisk:
     def sync_way_up(self) -> None:
         """The root is always there."""
 
-    def open_folder(self, path: str) -> _OpenFolder:
+    def open_folder(self, path: str) -> KeptFolder:
         """Open a folder; see the port."""
-        return _OpenFolder(self, path, self._folder(path))
+        return KeptFolder(self, path, self._folder(path))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
         """Names of the files and of the folders in a folder; see the port."""
@@ -149,7 +149,9 @@ class ModelDisk:
         return self._folder(above), name
 
 
-class _OpenFolder:
+class KeptFolder:
+    """A folder of a `ModelDisk` that somebody holds open; a `DiskFolder`."""
+
     def __init__(self, disk: ModelDisk, path: str, folder: _Folder) -> None:
         self._disk = disk
         self._path = path
