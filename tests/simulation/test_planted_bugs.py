@@ -66,7 +66,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     drop_a_buffer_on_release: 4,
     capture_no_output: 18,
     commit_without_a_record: 27,
-    fence_no_attempt: 317,
+    fence_no_attempt: 49,
     leave_the_valve_open: 59,
     give_no_splits_back: 6,
     deal_key_groups_out_by_the_old_parallelism: 68,
