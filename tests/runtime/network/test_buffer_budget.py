@@ -44,7 +44,7 @@ def largest_buffer(rows: list[bytes]) -> int:
     """Bytes of rows in the largest buffer that a new channel makes of them."""
     channel = Channel(credits=100, rows=4096, size=256 * 1024)
     channel.sending.add_rows(rows, None)
-    channel.sending.flush(0.0)
+    channel.sending.flush()
     assert channel.rows == rows
     return max(sum(map(len, batch.rows)) for batch in channel.sent if isinstance(batch, RowBatch))
 
