@@ -42,7 +42,7 @@ class BufferBudget:
 
         Example:
             >>> budget = BufferBudget(max_rows=4096, max_bytes=1000)
-            >>> budget.weigh_first(["row"] * 50, lambda sample: Buffer(b"x" * 1600, rows=len(sample.rows)))
+            >>> budget.weigh_first(["row"] * 16, lambda sample: Buffer(b"x" * 1600, rows=len(sample.rows)))
             >>> budget.rows
             10
         """
