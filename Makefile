@@ -21,13 +21,14 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo mutants picture notebook test test-long simulate check checked bench dist compiled lint types help clean prose
+.PHONY: soak demo mutants picture notebook test test-long simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
 	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
+	@echo "make soak       MINUTES=30 a job on three nodes in hostile weather; its figures go to benchmarks/RESULTS.md"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
@@ -58,6 +59,11 @@ picture: $(READY)
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
+
+MINUTES ?= 30
+
+soak: $(READY) compiled
+	$(BIN)/python tests/on_ray/soak.py --minutes $(MINUTES) --results benchmarks/RESULTS.md
 
 test-long: $(READY) compiled $(CLASSES)
 	$(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark"

@@ -40,6 +40,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],
     "start": ["--rounds", "1"],
+    "weather": ["--rounds", "1"],
 }
 
 

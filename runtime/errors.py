@@ -108,6 +108,10 @@ class ObjectExistsError(StorageError):
     """A put-if-absent lost: something is already stored under this path."""
 
 
+class StorageTimeoutError(StorageError):
+    """A call to a storage was given up because it hung; it may still be done at any later time."""
+
+
 class JobIdTakenError(StorageError):
     """A new job finds the log of another job under its id; the message names the place."""
 

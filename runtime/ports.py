@@ -7,7 +7,7 @@ actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -101,6 +101,120 @@ class SnapshotStorage(Protocol):
         ...
 
 
+class DiskFolder(Protocol):
+    """An open folder of a disk."""
+
+    def sync(self) -> None:
+        """Make the names in it durable: what was created, renamed or removed there before this call.
+
+        Raises:
+            OSError: The disk fails.
+        """
+        ...
+
+    def is_still_there(self) -> bool:
+        """Whether its path still leads to this folder, and not to nothing or to another one."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system below one folder. Paths are relative to it and use `/`; the empty one is that folder.
+
+    Nothing is durable before it is synced: neither the content of a file nor a name in a folder. Calls block,
+    may come from several threads, and raise the subclasses of `OSError` that the operating system's calls do.
+    """
+
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Write a new file; with `sync` its content is durable then, its name is not.
+
+        Raises:
+            OSError: It is there already, or could not be written; part of it may be there.
+        """
+        ...
+
+    def link(self, path: str, to: str) -> None:
+        """Give a file a second name, atomically.
+
+        Raises:
+            FileExistsError: The name is taken.
+            OSError: It could not be done.
+        """
+        ...
+
+    def rename(self, path: str, to: str) -> None:
+        """Rename a file, over another one if there is one, atomically.
+
+        Raises:
+            OSError: It could not be done.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a name of a file.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It could not be done.
+        """
+        ...
+
+    def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes:
+        """The content of a file.
+
+        Args:
+            path: Relative to the root.
+            on_progress: Called for each piece.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It could not be read.
+        """
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make one folder; the root with all that is missing above it.
+
+        Raises:
+            FileExistsError: The name is taken.
+            OSError: It could not be done.
+        """
+        ...
+
+    def remove_folder(self, path: str) -> None:
+        """Remove an empty folder.
+
+        Raises:
+            OSError: It is not empty, or could not be removed.
+        """
+        ...
+
+    def sync_way_up(self) -> None:
+        """Make the name of the root durable, and those of all folders above it.
+
+        Raises:
+            OSError: The disk fails.
+        """
+        ...
+
+    def open_folder(self, path: str) -> DiskFolder:
+        """Open a folder.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It could not be opened.
+        """
+        ...
+
+    def names(self, path: str) -> tuple[list[str], list[str]]:
+        """Names of the files and of the folders in a folder.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It could not be read.
+        """
+        ...
+
+
 class SpillFile(Protocol):
     """Bytes on a local disk that only its owner reads: first all are written, then all are read, in order."""
 
@@ -133,6 +247,23 @@ class SpillFileOpener(Protocol):
 
         Raises:
             StorageError: It could not be made.
+        """
+        ...
+
+
+@runtime_checkable
+class StagesFiles(Protocol):
+    """A storage whose writers leave something behind when they are killed."""
+
+    def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
+        """Delete what they have left; returns the number of files.
+
+        Args:
+            prefix: Folder to look in.
+            is_past: Whether the writer of an object, given by its path, can't be writing it any more.
+
+        Raises:
+            StorageError: It could not be listed or deleted.
         """
         ...
 

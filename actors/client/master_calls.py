@@ -1,7 +1,8 @@
 """`MasterCalls`: questions to the JobMaster of one job, which may be away for a while, or have left for good.
 
 A JobMaster that has died is brought back by Ray under its old name, so a question is asked again until the
-next process answers. A job that has ended has left a record, which answers when no JobMaster does.
+next process answers. One that hangs is killed first (`ClientGuard`). A job that has ended has left a record,
+which answers when no JobMaster does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import ray
 
+from penstock.actors.client.client_guard import ClientGuard
 from penstock.actors.client.deadlines import Deadline, answer_deadline
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
@@ -97,8 +99,11 @@ class MasterCalls:
 
         absence = Absence(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
         repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
-        if not repeated.wait(deadline.left()):
-            raise deadline.error() from repeated.error
+        guard = ClientGuard(self._job_id)
+        while not repeated.wait(deadline.left(guard.interval)):
+            if deadline.has_passed:
+                raise deadline.error() from repeated.error
+            guard.look()
         if ends:
             return of_ended(ends[-1])
         if repeated.gave_up:

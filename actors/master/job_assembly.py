@@ -25,7 +25,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.checkpoint_record import EarlierHistory
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -89,6 +89,10 @@ def assemble_scheduler(
     """
     clock, timers, fleet = SystemClock(), processes.timers, processes.fleet
 
+    place: StorageOpener = open_location
+    if config.checkpointing is not None:
+        place = partial(open_location, timeout=config.checkpointing.storage_timeout_seconds)
+
     def describe(
         attempt: int,
         graph: ExecutionGraph,
@@ -103,7 +107,7 @@ def assemble_scheduler(
             restore,
             storage,
             subtasks,
-            open_location,
+            place,
             warn=lambda warning: guarded.post(partial(warn, warning)),
         )
 
@@ -129,9 +133,10 @@ def assemble_scheduler(
         timers,
         runner,
         known_attempt=0 if earlier is None else earlier.statistics.attempt,
-        open_location=open_location,
+        open_location=place,
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
         is_new=is_new,
+        writer=secrets.token_hex(8),
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))

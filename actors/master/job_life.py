@@ -15,14 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Final
-
-import ray
 
 from penstock.actors.master.guarded_loop import GuardedLoop, happened
 from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
@@ -42,6 +39,7 @@ from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.shared.system_clock import SystemClock
@@ -102,7 +100,8 @@ class JobLife:
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._guarded = GuardedLoop(self._loop, job_id)
-        process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
+        place = own_place()
+        process = JobMasterProcess(place.pid, place.node_id, place.started)
         self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
         self._job_id = job_id
         self._output = capture_job_master(job_id)
@@ -233,7 +232,13 @@ class JobLife:
         self._reuse_processes = config.reuse_processes
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
-            opened = partial(open_proven, checkpointing.storage, self._job_id, is_new=not self._came_back)
+            opened = partial(
+                open_proven,
+                checkpointing.storage,
+                self._job_id,
+                is_new=not self._came_back,
+                timeout=checkpointing.storage_timeout_seconds,
+            )
             self._storage = await self._loop.run_in_executor(self._pool, opened)
         self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
         await happened(processes.fleet.adopt)
@@ -347,7 +352,10 @@ class JobLife:
             is_fenced = scheduler is not None and scheduler.statistics().is_fenced
             if self._reporter.has_storage and not (self._is_taken or is_fenced):
                 keep = partial(keep_beside_checkpoints, self._storage, report)
-                await self._loop.run_in_executor(self._pool, keep)
+                kept = self._loop.run_in_executor(self._pool, keep)
+                # A storage that hangs holds up no end; the cluster has the report.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(kept, _KEEPING)
 
     def retire(self) -> None:
         """What still comes for the ended job can't end the process any more."""

@@ -168,6 +168,7 @@ class JobReporter:
             return
         if self._scheduler.attempt != self._counted_attempt:
             self._counters.clear()
+            self._long_calls.clear()
             self._counted_attempt = self._scheduler.attempt
         if counters.statistics is not None:
             self._counters[subtask] = counters.statistics
@@ -300,7 +301,7 @@ class JobReporter:
                 processes.get(subtask),
                 counters.get(subtask),
                 silent.get(subtask),
-                self._long_calls.get(subtask) if status is SubtaskStatus.RUNNING else None,
+                None if status is SubtaskStatus.FINISHED else self._long_calls.get(subtask),
             )
             for subtask, status in sorted(seen.subtasks.items())
         )

@@ -16,6 +16,7 @@ from ray.experimental import internal_kv
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.old_reports import report_of_0_1
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
+from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -97,19 +98,22 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
         raise CorruptSnapshotError(msg) from error
 
 
-def open_proven(url: str, job_id: str, *, is_new: bool = False) -> SnapshotStorage:
+def open_proven(
+    url: str, job_id: str, *, is_new: bool = False, timeout: float = STORAGE_TIMEOUT
+) -> SnapshotStorage:
     """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
 
     Args:
         url: A path or URL.
         job_id: Lower-case letters, digits and `-`.
         is_new: Whether the job was only just submitted. What lies under its id is then another job's.
+        timeout: Seconds without progress after which a call is given up.
 
     Raises:
         JobIdTakenError: The job is new, and its id has a log there; nothing was written.
         StorageError: It can't be opened or written.
     """
-    storage = open_storage(url)
+    storage = open_storage(url, timeout=timeout)
     if is_new and (found := storage.list(SnapshotPaths(job_id).log)):
         msg = (
             f"job id {job_id!r} is taken: {url}/{found[0]} is of an earlier job. Nothing was changed there; "

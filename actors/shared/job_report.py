@@ -51,10 +51,12 @@ class JobMasterProcess:
     Attributes:
         pid: Process id on its node.
         node_id: Ray's id of the node.
+        started: When it started, as the kernel of its node counts; 0 when that is not known.
     """
 
     pid: int
     node_id: str
+    started: int = 0
 
 
 @dataclass(frozen=True, slots=True)

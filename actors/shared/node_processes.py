@@ -80,10 +80,15 @@ async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **
     """
     if node_id == own_node():
         return function(*arguments, **named)
+    answer: T = await task_on_node(node_id, function, *arguments, **named)
+    return answer
+
+
+def task_on_node(node_id: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> Any:
+    """Begin to call a function on a node, in a Ray task; its reference."""
     task: Any = ray.remote(num_cpus=0, max_retries=0)(function)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    answer: T = await task.options(scheduling_strategy=there).remote(*arguments, **named)
-    return answer
+    return task.options(scheduling_strategy=there).remote(*arguments, **named)
 
 
 def _processor_time(place: Place) -> float | None:

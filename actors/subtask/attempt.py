@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import ray
@@ -26,11 +27,12 @@ from penstock.runtime.execution.messages import (
     SubtaskOutcome,
     SubtaskStopped,
 )
+from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
@@ -139,11 +141,18 @@ class Attempt:
         """The subtask's counters; `None` before it is built."""
         return None if self._runner.subtask is None else self._runner.subtask.statistics()
 
+    def long_call(self) -> LongCall | None:
+        """The call of a user's function that the subtask is in, if that takes long."""
+        return self._runner.long_call()
+
     def _build(self) -> Subtask:
         config = self.descriptor.config
         storage: SnapshotStorage | None = None
+        place: StorageOpener = open_location
         if config.checkpointing is not None and config.checkpointing.storage is not None:
-            storage = open_storage(config.checkpointing.storage, create=False)
+            timeout = config.checkpointing.storage_timeout_seconds
+            storage = open_storage(config.checkpointing.storage, create=False, timeout=timeout)
+            place = partial(open_location, timeout=timeout)
             paths = SnapshotPaths(self.descriptor.job_id)
             node = ray.get_runtime_context().get_node_id()
             check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
@@ -153,7 +162,7 @@ class Attempt:
             self._background,
             SystemClock(),
             storage,
-            open_location,
+            place,
             open_spill_file,
         )
 

@@ -238,9 +238,10 @@ class SubtaskActor:
         self._lease.renew()
         if self._guard is not None:
             self._guard.renewed(guarded)
-        if self._attempt is None:
+        attempt = self._attempt
+        if attempt is None:
             return Counters(0, None)
-        return Counters(self._attempt.role.attempt, self._attempt.statistics())
+        return Counters(attempt.role.attempt, attempt.statistics(), attempt.long_call())
 
     # -- calls of other subtasks ----------------------------------------------------------------------------
 

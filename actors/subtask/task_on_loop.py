@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from penstock.actors.subtask.task_thread import BuildSubtask, Mail
+from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 
@@ -57,6 +58,10 @@ class TaskOnLoop:
         self._woken.set()
         if self._task is None:
             self.start()
+
+    def long_call(self) -> LongCall | None:
+        """Nobody can be told of one: the event loop that would tell is in it."""
+        return None
 
     def _receive(self, mail: Mail) -> None:
         self._mail.append(mail)

@@ -8,18 +8,23 @@ stopping deliveries, and no part of the subtask needs a lock.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias
 
+from penstock.runtime.execution.processes import LongCall
+from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 
 Mail: TypeAlias = Callable[[], None]
 BuildSubtask: TypeAlias = Callable[[], Subtask]
 
+#: Seconds after which people are told of a call of a user's function.
+_LONG_CALL = 5.0
 #: Longest sleep of an idle task thread, in seconds; it looks at its stop flag at least this often.
 _MAX_IDLE = 5.0
 
@@ -47,6 +52,10 @@ class TaskRunner(Protocol):
         """Stop at the next occasion and close the subtask."""
         ...
 
+    def long_call(self) -> LongCall | None:
+        """The call of a user's function that it is in, if that takes long; from the event loop."""
+        ...
+
 
 class TaskThread:
     """Runs a subtask in a thread of its own (see `TaskRunner`).
@@ -61,6 +70,8 @@ class TaskThread:
         self._may_run = threading.Event()
         self._stopping = False
         self._build: BuildSubtask | None = None
+        #: When the piece of work began that the thread does now; `None` while it waits.
+        self._busy_since: float | None = None
         self.subtask: Subtask | None = None
         self.deployed: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -85,14 +96,25 @@ class TaskThread:
         self._may_run.set()
         self.post(lambda: None)
 
+    def long_call(self) -> LongCall | None:
+        """The call of a user's function that it is in, if that takes long; from any other thread."""
+        since = self._busy_since
+        seconds = 0.0 if since is None else time.monotonic() - since
+        if seconds < _LONG_CALL or self._thread.ident is None:
+            return None
+        what = running_call(sys._current_frames().get(self._thread.ident))
+        return None if what is None else LongCall(what, seconds)
+
     def _main(self) -> None:
         try:
             assert self._build is not None
+            self._busy_since = time.monotonic()
             self.subtask = self._build()
         except BaseException as error:  # even SystemExit would only end this thread, in silence
             self._settle(self.deployed, error)
             self._settle(self.ended, None)
             return
+        self._busy_since = None
         self._settle(self.deployed, None)
         failure: BaseException | None = None
         try:
@@ -106,6 +128,7 @@ class TaskThread:
         while not self._may_run.wait(_MAX_IDLE):
             continue  # `start` or `stop` comes: the lease ends an attempt that hears of neither
         while not self._stopping:
+            self._busy_since = time.monotonic()
             result = subtask.step()
             if result.finished:
                 return
@@ -117,8 +140,10 @@ class TaskThread:
             self._take_mail(mailbox, timeout)
 
     def _take_mail(self, mailbox: SimpleQueue[Mail], timeout: float) -> None:
+        self._busy_since = None
         try:
             mail = mailbox.get(timeout=timeout) if timeout > 0 else mailbox.get_nowait()
+            self._busy_since = time.monotonic()
             while True:
                 mail()
                 mail = mailbox.get_nowait()

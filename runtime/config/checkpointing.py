@@ -80,6 +80,8 @@ class Checkpointing(metaclass=NearestNames):
             to a file in the temporary folder of the node.
         max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
             this; what was stored is processed. `None` for no limit but the disk's.
+        storage_timeout: A call to the storage that makes no progress for this long is given up (default
+            60 s). The end of a job waits no longer for its storage either.
         max_raw_state_bytes: Most bytes of raw state of one operator in one subtask (default 256 MiB). They
             are in memory twice while they are written. A checkpoint that would hold more fails.
 
@@ -112,6 +114,7 @@ class Checkpointing(metaclass=NearestNames):
     alignment_memory: int = ALIGNMENT_MEMORY
     max_alignment_bytes: int | None = None
     max_raw_state_bytes: int = 256 * 1024 * 1024
+    storage_timeout: Duration = 60.0
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
@@ -119,6 +122,7 @@ class Checkpointing(metaclass=NearestNames):
             "mode": choice("mode", self.mode, CheckpointingMode),
             "timeout": seconds("timeout", self.timeout, above=0.0),
             "min_pause": seconds("min_pause", self.min_pause),
+            "storage_timeout": seconds("storage_timeout", self.storage_timeout, above=0.0),
             "max_concurrent": whole_number("max_concurrent", self.max_concurrent, at_least=1),
             "retain": whole_number("retain", self.retain, at_least=1),
             "keep_after": choice("keep_after", self.keep_after, KeepAfter),
@@ -230,6 +234,11 @@ aligned_timeout=3.0, drain=False, location=None)
     def timeout_seconds(self) -> float:
         """`timeout` in seconds."""
         return seconds("timeout", self.timeout)
+
+    @property
+    def storage_timeout_seconds(self) -> float:
+        """`storage_timeout` in seconds."""
+        return seconds("storage_timeout", self.storage_timeout)
 
     @property
     def min_pause_seconds(self) -> float:

@@ -41,7 +41,8 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Seconds within which a process that was left behind must say what it holds.
+#: Seconds within which a process that was left behind must say what it holds, or `heartbeat_timeout` if that
+#: is shorter. A busy one is killed, too: the new attempt would begin its work anew in any case.
 TAKE_OVER_TIMEOUT: Final = 10.0
 #: Seconds within which processes must have left.
 LEAVE_TIMEOUT: Final = 10.0
@@ -100,7 +101,10 @@ class Fleet:
     # -- a JobMaster that comes back ------------------------------------------------------------------------
 
     def adopt(self, then: Callable[[], None]) -> None:
-        """Take over what an earlier JobMaster has left, and end what is silent or too much; then go on."""
+        """Take over what an earlier JobMaster has left, and end what is silent or too much; then go on.
+
+        All are asked at once, so several that hang take no longer than one.
+        """
         left = self._processes.left_behind()
 
         def answered(answers: Mapping[ProcessId, Held | CallFailure]) -> None:
@@ -108,7 +112,8 @@ class Fleet:
                 self._take_over(process, answers.get(process))
             then()
 
-        gathering: Gathering[ProcessId, Held] = Gathering(left, self._timers, TAKE_OVER_TIMEOUT, answered)
+        timeout = min(TAKE_OVER_TIMEOUT, self._config.heartbeat_timeout)
+        gathering: Gathering[ProcessId, Held] = Gathering(left, self._timers, timeout, answered)
         for process in left:
             self._processes.ask(process, gathering.reply(process))
 

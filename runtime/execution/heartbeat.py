@@ -30,6 +30,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+#: Seconds for which processor time must stand still at least. The kernel counts it in hundredths.
+_SHORTEST_STILLNESS: Final = 1.0
 
 
 class Pulse(Enum):
@@ -89,7 +93,7 @@ class HeartbeatLimits:
             suspect_after=heartbeat_timeout * 3 / 8,
             named_after=heartbeat_timeout * 5 / 8,
             timeout=heartbeat_timeout,
-            still_for=heartbeat_timeout / 4,
+            still_for=max(heartbeat_timeout / 4, _SHORTEST_STILLNESS),
             overdue_after=overdue_after,
         )
 

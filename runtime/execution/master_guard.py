@@ -3,8 +3,8 @@
 Ray brings back a JobMaster that has died. One that lives and does nothing must be killed first, and its own
 subtasks are there to notice. Each hears from it every two seconds, when it renews their leases. A few of them
 are its guards (`choose_guards`), so that a frozen JobMaster is not looked at by a thousand subtasks at once.
-The JobMaster says in each renewal who guards it. So a guard that dies is replaced two seconds later. A job
-whose guards and JobMaster hang at the same time is noticed by nobody but its clients.
+The JobMaster says in each renewal who guards it. So a guard that dies is replaced two seconds later. A
+JobMaster that hangs together with its guards, or before its first renewal, is noticed by its clients only.
 
 A guard hears nothing, too, when the JobMaster has given its process up, or when a connection is cut. So it
 asks the JobMaster by itself before it acts. An answer to that is a sign of life, and renews no lease.

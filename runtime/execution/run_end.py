@@ -2,7 +2,7 @@
 
 The JobMaster keeps one `run` call open on every subtask. It ends when the attempt ends, and within
 milliseconds when the process dies, so no heartbeat is needed to see a death. A process that lives and is
-silent is seen by others: by a checkpoint that times out, and by its own lease.
+silent is seen by `Heartbeats`, which kills it if it hangs.
 """
 
 from __future__ import annotations

@@ -1,27 +1,40 @@
-"""`open_storage`: the checkpoint storage behind a URL, through obstore (local disk, S3, GCS, Azure).
+"""`open_storage`: the checkpoint storage behind a URL: a local disk, or S3, GCS and Azure through obstore.
 
-All that decides in Penstock rests on one property: of several writers that create the same object exactly one
-succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried when
-a storage is opened. Losing a disk's power can lose what was written last: durable is what the store calls so.
+All that decides in Penstock rests on two properties. Of several writers that create the same object exactly
+one succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried
+when a storage is opened. What was acknowledged stays, also when the power fails. obstore's own local store
+never syncs, so files on a local disk are written by `SyncedFiles`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import ObjectStore, from_url
 
-from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StorageTimeoutError
+from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT, BoundedCalls
+from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import check_folder, check_path
 from penstock.runtime.snapshot.storage_statistics import StorageCounters, StorageStatistics
+from penstock.runtime.snapshot.synced_files import STAGED, SyncedFiles
+
+T = TypeVar("T")
+
+#: Bytes of a large object that count as progress.
+_CHUNK: Final = 8 * 1024 * 1024
+
+#: What holds the objects: files on a local disk, or a store behind a network.
+Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
@@ -31,7 +44,7 @@ PROBE: Final = ".penstock"
 _PROBE_TEXT: Final = b"Checkpoints of Penstock jobs. This file proves that nothing here is overwritten.\n"
 
 
-def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
+def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIMEOUT) -> ObjectStorage:
     """Open a checkpoint storage; blocks.
 
     Args:
@@ -40,19 +53,21 @@ def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
             take them.
         create: Make a missing local folder and try that the store can be written. With `False` the storage
             is opened for reading: nothing is written.
+        timeout: Seconds without progress after which a call is given up, this one too.
 
     Raises:
         StorageError: There is no such storage, it can't be written, or it has no atomic put-if-absent; the
             message names the place and what to do.
     """
-    made: list[Path] = []
-    storage = ObjectStorage(_open(url, create, made), url.rstrip("/") if url != "/" else url)
+    calls = BoundedCalls(timeout)
+    store = calls.run(f"open {url}", lambda _: _open(url, create, []))
+    storage = ObjectStorage(store, _shown(url), calls=calls)
     if create:
         _require_conditional_put(storage)
     return storage
 
 
-def open_location(url: str, *, create: bool = False) -> ObjectStorage:
+def open_location(url: str, *, create: bool = False, timeout: float = STORAGE_TIMEOUT) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
     Nothing in it is decided by who writes first, so conditional writes are not tried. Local folders that
@@ -61,12 +76,15 @@ def open_location(url: str, *, create: bool = False) -> ObjectStorage:
     Args:
         url: As for `open_storage`.
         create: Make a missing local folder.
+        timeout: As for `open_storage`.
 
     Raises:
         StorageError: There is no such place; the message says what can be one.
     """
     made: list[Path] = []
-    return ObjectStorage(_open(url, create, made), url.rstrip("/") if url != "/" else url, made)
+    calls = BoundedCalls(timeout)
+    store = calls.run(f"open {url}", lambda _: _open(url, create, made))
+    return ObjectStorage(store, _shown(url), made, calls=calls)
 
 
 def absolute_location(place: str | Path) -> str:
@@ -81,15 +99,19 @@ def absolute_location(place: str | Path) -> str:
 
 
 class ObjectStorage:
-    """The `SnapshotStorage` over one obstore store; may be used from several threads.
+    """The `SnapshotStorage` over a disk or an object store; may be used from several threads.
 
     Args:
         store: Rooted at the storage's folder.
         url: For messages.
         made: Local folders that were made for it, outermost first; they go when they are empty again.
+        calls: Makes its calls, each with a bound.
     """
 
-    def __init__(self, store: ObjectStore, url: str, made: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, store: Store, url: str, made: Sequence[Path] = (), *, calls: BoundedCalls | None = None
+    ) -> None:
+        self._calls = BoundedCalls() if calls is None else calls
         self._store = store
         self._url = url
         self._made = made
@@ -101,21 +123,20 @@ class ObjectStorage:
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store `data`; with `create` only if nothing is there, atomically.
+        """Store `data`; with `create` only if nothing is there, atomically. It is durable then.
 
         Raises:
             ObjectExistsError: `create` was asked and something is there.
             StorageError: It could not be written.
         """
-        missing = self._missing_folders(check_path(path))
+        check_path(path)
         try:
             with self._described("write", path):
-                obstore.put(self._store, path, data, mode="create" if create else "overwrite")
+                self._run("write", path, lambda _: _put(self._store, path, data, create), size=len(data))
         except ObjectExistsError:
             self._counters.conflicts += 1
             raise
         except StorageError:
-            _remove_if_empty(missing)
             _remove_if_empty(self._made)
             raise
         self._counters.wrote(len(data))
@@ -128,7 +149,7 @@ class ObjectStorage:
             StorageError: It could not be read.
         """
         with self._described("read", check_path(path)):
-            data = obstore.get(self._store, path).bytes().to_bytes()
+            data = self._run("read", path, lambda progress: _get(self._store, path, progress))
         self._counters.read(len(data))
         return data
 
@@ -140,8 +161,7 @@ class ObjectStorage:
         """
         self._counters.lists += 1
         with self._described("list", check_folder(prefix)):
-            chunks = obstore.list(self._store, prefix=prefix.rstrip("/") or None)
-            found = [entry["path"] for chunk in chunks for entry in chunk]
+            found = self._run("list", prefix, lambda progress: _list(self._store, prefix, progress))
         return sorted(path for path in found if path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -154,22 +174,36 @@ class ObjectStorage:
         if not doomed:
             return
         with self._described("delete", doomed[0]):
-            try:
-                obstore.delete(self._store, doomed)
-            except FileNotFoundError:
-                # Stores without a bulk delete stop at the first that is missing.
-                for path in doomed:
-                    with suppress(FileNotFoundError):
-                        obstore.delete(self._store, path)
+            self._run("delete", doomed[0], lambda _: _delete(self._store, doomed))
         self._counters.deletes += len(doomed)
         _remove_if_empty(self._made)
 
-    def _missing_folders(self, path: str) -> Sequence[Path]:
-        """Local folders that a write has to make, outermost first; they go again if it fails."""
-        if not isinstance(self._store, LocalStore) or self._store.prefix is None:
-            return []
-        folders = [self._store.prefix / each for each in Path(path).parents]
-        return [each for each in reversed(folders) if not os.path.exists(each)]
+    def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
+        """Delete what writers that were killed have left half-way; returns the number of files.
+
+        Args:
+            prefix: Folder to look in.
+            is_past: Whether the writer of an object can't be writing it any more.
+
+        Raises:
+            StorageError: They could not be listed or deleted.
+        """
+        store = self._store
+        if not isinstance(store, SyncedFiles):
+            return 0  # an object store shows nothing of an upload that did not end
+        with self._described("sweep", prefix):
+            staged = self._run("sweep", prefix, lambda _: store.staged(prefix))
+            doomed = [path for path in staged if is_past(path.partition(STAGED)[0])]
+            self._run("sweep", prefix, lambda _: store.delete(doomed))
+        self._counters.deletes += len(doomed)
+        return len(doomed)
+
+    def _run(self, what: str, path: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
+        try:
+            return self._calls.run(f"{what} {self._url}/{path}", call, size=size)
+        except StorageTimeoutError:
+            self._counters.errors += 1
+            raise
 
     def statistics(self) -> StorageStatistics:
         """Counters."""
@@ -183,7 +217,7 @@ class ObjectStorage:
         except FileNotFoundError as error:
             msg = f"{where} does not exist"
             raise ObjectNotFoundError(msg) from error
-        except AlreadyExistsError as error:
+        except (AlreadyExistsError, FileExistsError) as error:
             msg = f"{where} exists already"
             raise ObjectExistsError(msg) from error
         except (BaseError, OSError, ValueError) as error:
@@ -192,18 +226,74 @@ class ObjectStorage:
             raise StorageError(msg) from error
 
 
-def list_folders(url: str) -> list[str]:
+def _put(store: Store, path: str, data: bytes, create: bool) -> None:
+    if isinstance(store, SyncedFiles):
+        store.put(path, data, create=create)
+    elif not create:
+        obstore.put(store, path, data)
+    else:
+        try:
+            obstore.put(store, path, data, mode="create")
+        except AlreadyExistsError as refused:
+            # Some stores answer the same (409) while another create is under way, which may fail.
+            try:
+                obstore.head(store, path)
+            except FileNotFoundError:
+                msg = "it was refused as taken, and nothing is there; another writer may have failed"
+                raise OSError(msg) from refused
+            raise
+
+
+def _get(store: Store, path: str, progress: Callable[[], None]) -> bytes:
+    if isinstance(store, SyncedFiles):
+        return store.get(path, progress)
+    chunks = []
+    for chunk in obstore.get(store, path).stream(min_chunk_size=_CHUNK):
+        progress()
+        chunks.append(bytes(chunk))
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _list(store: Store, prefix: str, progress: Callable[[], None]) -> Sequence[str]:
+    if isinstance(store, SyncedFiles):
+        return store.list(prefix)
+    found: list[str] = []
+    for chunk in obstore.list(store, prefix=prefix.rstrip("/") or None):
+        progress()
+        found += [entry["path"] for entry in chunk]
+    return found
+
+
+def _delete(store: Store, doomed: Sequence[str]) -> None:
+    if isinstance(store, SyncedFiles):
+        store.delete(doomed)
+        return
+    try:
+        obstore.delete(store, doomed)
+    except FileNotFoundError:
+        # Stores without a bulk delete stop at the first that is missing.
+        for path in doomed:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
+
+
+def list_folders(url: str) -> Sequence[str]:
     """Names of the folders at the top of a storage, sorted, without a look into them; blocks.
 
     Raises:
         StorageError: There is no such storage, or it can't be listed.
     """
-    store = _open(url, create=False, made=[])
     try:
-        prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
+        return BoundedCalls().run(f"list {url}", lambda _: _folders(_open(url, create=False, made=[])))
     except (BaseError, OSError, ValueError) as error:
         msg = f"can't list {url}: {_short(error)}"
         raise StorageError(msg) from error
+
+
+def _folders(store: Store) -> Sequence[str]:
+    if isinstance(store, SyncedFiles):
+        return sorted(store.folders())
+    prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
     return sorted(prefix.rstrip("/") for prefix in prefixes)
 
 
@@ -245,7 +335,7 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
         raise StorageError(msg)
 
 
-def _open(url: str, create: bool, made: list[Path]) -> ObjectStore:
+def _open(url: str, create: bool, made: list[Path]) -> Store:
     """Open a store; local folders that had to be made are added to `made`, outermost first."""
     scheme = urlsplit(url).scheme if "://" in url else ""
     if not scheme and url.startswith("/"):
@@ -271,7 +361,7 @@ def _open(url: str, create: bool, made: list[Path]) -> ObjectStore:
     raise StorageError(msg)
 
 
-def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> ObjectStore:
+def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> SyncedFiles:
     path = Path(folder)
     try:
         if create:
@@ -280,11 +370,11 @@ def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> Object
         elif not path.is_dir():
             msg = f"{url} is no folder; check the path"
             raise StorageError(msg)
-        return LocalStore(path, automatic_cleanup=True)
+        return SyncedFiles(PosixDisk(path), _new_token)
     except (FileExistsError, NotADirectoryError) as error:
         msg = f"{url} can't be a checkpoint storage: it, or a part of its path, is a file; name a folder"
         raise StorageError(msg) from error
-    except (BaseError, OSError) as error:
+    except OSError as error:
         _remove_if_empty(made)
         msg = f"{url} can't be opened: {_short(error)}. Name a folder that may be written"
         raise StorageError(msg) from error
@@ -314,6 +404,14 @@ def _require_conditional_put(storage: ObjectStorage) -> None:
         "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
     )
     raise StorageError(msg)
+
+
+def _shown(url: str) -> str:
+    return url.rstrip("/") if url != "/" else url
+
+
+def _new_token() -> str:
+    return f"{os.getpid()}-{secrets.token_hex(6)}"
 
 
 def _short(error: Exception) -> str:

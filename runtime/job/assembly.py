@@ -39,6 +39,7 @@ class Surroundings:
         user_runner: Runs what may hang for ever: users' code in hooks and enumerators, and users' folders.
         open_location: Opens storages of snapshots that are not in `storage`.
         is_new: Whether the job was only just submitted, so that its id must have no log.
+        writer: A token of this JobMaster's process, which no other one has.
     """
 
     gateway: ExecutionGateway
@@ -49,6 +50,7 @@ class Surroundings:
     user_runner: AsyncRunner
     open_location: StorageOpener | None
     is_new: bool = False
+    writer: str = ""
 
 
 def assemble(
@@ -66,6 +68,7 @@ def assemble(
         is_new=around.is_new,
         monotonic=around.clock.monotonic,
         after_death=restart.after_death,
+        writer=around.writer,
     )
     job = JobContext(
         graph=graph,

@@ -12,11 +12,13 @@ wrong is in the note and a warning.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, StorageTimeoutError
 from penstock.runtime.job.job_ledger import LostToOther
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.ports import Cancellable
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
@@ -31,33 +33,64 @@ class EndOfJob:
     def __init__(self, job: JobContext) -> None:
         self._job = job
 
-    def record(self, state: JobState, cause: str, then: Callable[[str], None], tried: int = 0) -> None:
-        """Write the end.
+    def record(self, state: JobState, cause: str, then: Callable[[str], None]) -> None:
+        """Write the end; `storage_timeout` bounds the wait for it, with all tries.
 
         Args:
             state: The job's last state.
             cause: Why the job ended.
             then: Called once, with an empty note, or with one that says what went wrong.
-            tried: Number of earlier tries.
         """
+        job, timeout = self._job, self._job.ledger.storage_timeout
+        pending: list[Cancellable | None] = [None]
+
+        def settle(go_on: Callable[[], None]) -> None:
+            """The first outcome counts; a record that gets in later changes nothing any more."""
+            if pending:
+                timer = pending.pop()
+                if timer is not None:
+                    timer.cancel()
+                go_on()
+
+        def give_up() -> None:
+            late = StorageTimeoutError(f"the storage did not answer within {timeout:g} s (storage_timeout)")
+            settle(lambda: self._give_up(late, then))
+
+        if timeout is not None:
+            pending[0] = job.timers.call_later(timeout, give_up)
+        self._try(state, cause, then, settle, 0)
+
+    def _try(
+        self,
+        state: JobState,
+        cause: str,
+        then: Callable[[str], None],
+        settle: Callable[[Callable[[], None]], None],
+        tried: int,
+    ) -> None:
         job = self._job
         now = job.clock.now()
 
         def written(outcome: LostToOther | None) -> None:
             if outcome is not None:
-                job.fence()
+                settle(job.fence)
             else:
-                self._clear_away(lambda ended: self._remove_uncovered(state, ended), then)
+                settle(lambda: self._clear_away(lambda ended: self._remove_uncovered(state, ended), then))
 
         def failed(error: BaseException) -> None:
-            is_damaged = isinstance(error, CorruptSnapshotError)  # waiting does not mend it
-            if tried < len(RETRIES) and not is_damaged:
-                job.timers.call_later(RETRIES[tried], lambda: self.record(state, cause, then, tried + 1))
+            # Waiting mends no damage, and a storage that hung was waited for.
+            is_final = isinstance(error, CorruptSnapshotError | StorageTimeoutError)
+            if tried < len(RETRIES) and not is_final:
+                again = partial(self._try, state, cause, then, settle, tried + 1)
+                job.timers.call_later(RETRIES[tried], again)
             else:
-                note = f"its end could not be recorded: {type(error).__name__}: {error}"
-                self._clear_away(lambda ended: ended(note), then)
+                settle(lambda: self._give_up(error, then))
 
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
+
+    def _give_up(self, error: BaseException, then: Callable[[str], None]) -> None:
+        note = f"its end could not be recorded: {type(error).__name__}: {error}"
+        self._clear_away(lambda ended: ended(note), then)
 
     def _clear_away(
         self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]

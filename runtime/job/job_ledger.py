@@ -98,6 +98,7 @@ class JobLedger:
         is_new: Whether the job was only just submitted: a log under its id is then of another job.
         monotonic: Seconds that never go backwards, from any thread.
         after_death: Counts the death of the JobMaster before this one as a restart.
+        writer: A token of this JobMaster's process, which no other one has.
     """
 
     def __init__(
@@ -112,13 +113,20 @@ class JobLedger:
         is_new: bool = False,
         monotonic: Callable[[], float] = lambda: 0.0,
         after_death: AfterDeath = lambda memory, age: memory,
+        writer: str = "",
     ) -> None:
         self._open_location = open_location
         self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
-        self._log = DecisionLog(storage, self.paths, monotonic=monotonic)
+        self._log = DecisionLog(
+            storage,
+            self.paths,
+            monotonic=monotonic,
+            writer=writer,
+            allow_damaged=checkpointing is not None and checkpointing.allow_older,
+        )
         self._is_new = is_new
         self._after_death = after_death
         #: Whether this JobMaster has taken the job over, and its strategy does not know the log's count yet.
@@ -127,6 +135,11 @@ class JobLedger:
         self._known_attempt = known_attempt
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
+
+    @property
+    def storage_timeout(self) -> float | None:
+        """Seconds that the end of the job may wait for the storage; `None` for a log in memory."""
+        return None if self._checkpointing is None else self._checkpointing.storage_timeout_seconds
 
     def age(self) -> float:
         """Seconds of the job's life, as the restart strategy counts them; never blocks."""
@@ -270,10 +283,20 @@ class JobLedger:
             # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
-            warning=None if loaded is None else loaded.warning,
+            warning="; ".join(filter(None, (self._lost(), loaded.warning if loaded else None))) or None,
             parallelism=dict(begun.parallelism),
             was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
             given_id=rebuilt.given_id,
+        )
+
+    def _lost(self) -> str:
+        """A warning about damaged records that were passed over; empty when there are none."""
+        lost = "; ".join(self._log.lost)
+        if not lost:
+            return ""
+        return (
+            f"the job goes on without records of its decision log that are damaged ({lost}). "
+            "If one of them completed a checkpoint, sinks may repeat what was committed since"
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:

@@ -57,6 +57,8 @@ class JobScheduler:
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
         is_new: Whether the job was only just submitted. A log under its id then belongs to another job: this
             one fails and writes nothing there.
+        writer: A token of this JobMaster's process, which no other one has. By it an attempt is known whose
+            beginning was not answered.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -77,6 +79,7 @@ class JobScheduler:
         user_runner: AsyncRunner | None = None,
         *,
         is_new: bool = False,
+        writer: str = "",
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -84,7 +87,15 @@ class JobScheduler:
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
         around = Surroundings(
-            gateway, self._storage, clock, timers, runner, user_runner or runner, open_location, is_new
+            gateway,
+            self._storage,
+            clock,
+            timers,
+            runner,
+            user_runner or runner,
+            open_location,
+            is_new,
+            writer,
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0

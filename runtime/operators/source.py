@@ -69,7 +69,7 @@ class SourceOperator:
             self._requested = RequestedSplits(self._source, context.connector, mine, send_event)
             self._reader = self._requested
         else:
-            self._reader = self._guarded("reader", lambda: self._source.reader(context.connector, mine))
+            self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
         # Asked once: looking whether a class fits a protocol takes longer than many a poll.
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
 
@@ -84,7 +84,7 @@ class SourceOperator:
         if requested is None:
             msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
             raise PenstockError(msg)
-        self._guarded("handle_event", lambda: requested.handle_event(event))
+        self.guarded("handle_event", lambda: requested.handle_event(event))
 
     def poll(self, max_rows: int) -> Polled[Any]:
         """Ask the reader for about `max_rows` records.
@@ -93,9 +93,9 @@ class SourceOperator:
             OperatorError: The reader failed, or gave something that is not a `Polled`.
         """
         reader = self._opened_reader
-        polled = self._guarded("poll", lambda: _checked(reader.poll(max_rows)))
+        polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         if self._induced is not None:
-            self.mark = self._guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
+            self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
@@ -113,10 +113,10 @@ class SourceOperator:
             OperatorError: The reader failed.
         """
         reader = self._opened_reader
-        splits = self._guarded("snapshot", lambda: tuple(reader.snapshot()))
+        splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
         if isinstance(reader, FollowsCheckpoints):
             follower: FollowsCheckpoints = reader
-            self._guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
+            self.guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
         return {SPLITS: ListState(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -128,7 +128,7 @@ class SourceOperator:
         reader = self._opened_reader
         if isinstance(reader, FollowsCheckpoints):
             follower: FollowsCheckpoints = reader
-            self._guarded(
+            self.guarded(
                 "notify_checkpoint_complete", lambda: follower.notify_checkpoint_complete(checkpoint_id)
             )
 
@@ -146,22 +146,30 @@ class SourceOperator:
         """
         reader, self._reader = self._reader, None
         if reader is not None:
-            self._guarded("close", reader.close)
+            self.guarded("close", reader.close)
 
     @property
     def _opened_reader(self) -> SourceReader[Any]:
         assert self._reader is not None, "open() comes first"
         return self._reader
 
-    def _guarded(self, what: str, call: Callable[[], T]) -> T:
+    def doing(self, what: str) -> str:
+        """What the source runs, as errors call it: `source Numbers: poll`."""
+        return f"source {type(self._source).__name__}: {what}"
+
+    def guarded(self, what: str, call: Callable[[], T]) -> T:
+        """Call something of the reader.
+
+        Raises:
+            OperatorError: It failed.
+        """
         assert self._context is not None, "open() comes first"
         try:
             return call()
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            doing = f"source {type(self._source).__name__}: {what}"
-            raise operator_error(self._context.location, doing, error) from error
+            raise operator_error(self._context.location, self.doing(what), error) from error
 
 
 def _checked(polled: Any) -> Polled[Any]:

@@ -1,6 +1,7 @@
 """`SnapshotPaths`: the only place that formats paths in a checkpoint storage.
 
     <job>/log/<slot>                                       decisions, 20 digits
+    <job>/log/compaction                                   the slot of a compaction
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
@@ -140,6 +141,11 @@ class SnapshotPaths:
         """File of one slot of the log."""
         return f"{self.log}{slot:020d}"
 
+    @property
+    def log_hint(self) -> str:
+        """File that names a compaction of the log."""
+        return f"{self.log}compaction"
+
     def slot_of(self, path: str) -> int | None:
         """The slot of a file in the log's folder; `None` for a file that is no record."""
         name = path.removeprefix(self.log)
@@ -244,6 +250,11 @@ class SnapshotPaths:
         """The attempt that wrote a file of a checkpoint; `None` for any other file, a savepoint's too."""
         written = self._written(path)
         return None if written is None or written.is_savepoint else written.attempt
+
+    def attempt_of(self, path: str) -> int | None:
+        """The attempt that wrote a file of a checkpoint or savepoint; `None` for any other file."""
+        written = self._written(path)
+        return None if written is None else written.attempt
 
     def checkpoint_of(self, path: str) -> int | None:
         """The checkpoint or savepoint for which a file of this job was written; `None` for any other file.

@@ -1,6 +1,8 @@
 """The envelope of the metadata and the log's records: magic, version, checksum, then msgpack.
 
-Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and body, the body.
+Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest.
+A *sized* file has 4 bytes of length and 4 bytes of its complement first, then comes the body. So a file
+that a power cut has cut off is told from a damaged one: whatever bit flips, no whole file looks cut off.
 The body is plain msgpack (no extension types, no pickle), so every version can name a file that it can't
 read.
 """
@@ -16,25 +18,36 @@ import xxhash
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 
 _HEADER: Final = struct.Struct(">8sH16s")
+_LENGTH: Final = struct.Struct(">II")
+_ALL_ONES: Final = 0xFFFFFFFF
 
 
-def seal(magic: bytes, version: int, body: Any) -> bytes:
+class IncompleteFileError(CorruptSnapshotError):
+    """A sized file ends before its length; its writer can't have been told that it was written."""
+
+
+def seal(magic: bytes, version: int, body: Any, *, sized: bool = False) -> bytes:
     """Wrap `body` for storage.
 
     Args:
         magic: 8 bytes that identify the kind of file.
         version: Of the body's layout, from 1.
         body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
+        sized: Write the length of the body, too.
 
     Example:
         >>> unseal(b"EXAMPLE.", 1, seal(b"EXAMPLE.", 1, [1, "a"]), "an example", "x")
         [1, 'a']
     """
     packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
+    if sized:
+        packed = _LENGTH.pack(len(packed), len(packed) ^ _ALL_ONES) + packed
     return _HEADER.pack(magic, version, _digest(version, packed)) + packed
 
 
-def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
+def unseal(
+    magic: bytes, newest: int, data: bytes, what: str, path: str, *, sized_from: int | None = None
+) -> Any:
     """The body of a sealed file.
 
     Args:
@@ -42,11 +55,16 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
         newest: The newest version that the caller understands.
         what: What the file is, for messages (`"the metadata of a checkpoint"`).
         path: The file's path, for messages.
+        sized_from: The first version that is sized; `None` for none.
 
     Raises:
+        IncompleteFileError: It is sized and cut off, or empty.
         CorruptSnapshotError: The file is damaged, or of another kind.
         StorageError: It was written by a newer version.
     """
+    if sized_from is not None and _is_cut_off(magic, sized_from, data):
+        msg = f"{path} should be {what} but is cut off after {len(data)} bytes"
+        raise IncompleteFileError(msg)
     if len(data) < _HEADER.size:
         raise damaged(what, path, f"it has {len(data)} bytes, which is too short")
     found, version, digest = _HEADER.unpack_from(data)
@@ -61,6 +79,8 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
             "use the version that wrote it, or a later one"
         )
         raise StorageError(msg)
+    if sized_from is not None and version >= sized_from:
+        body = body[_LENGTH.size :]
     try:
         return msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
     except ValueError as error:
@@ -75,6 +95,20 @@ def damaged(what: str, path: str, why: str) -> CorruptSnapshotError:
         'j/log/1 should be a record but is damaged: it is empty'
     """
     return CorruptSnapshotError(f"{path} should be {what} but is damaged: {why}")
+
+
+def _is_cut_off(magic: bytes, sized_from: int, data: bytes) -> bool:
+    if not magic.startswith(data[: len(magic)]):
+        return False
+    if len(data) < len(magic) + 2:
+        return True
+    if int.from_bytes(data[len(magic) : len(magic) + 2], "big") < sized_from:
+        return False
+    whole = _HEADER.size + _LENGTH.size
+    if len(data) < whole:
+        return True
+    length, complement = _LENGTH.unpack_from(data, _HEADER.size)
+    return bool(length ^ _ALL_ONES == complement and len(data) < whole + length)
 
 
 def _digest(version: int, body: bytes) -> bytes:

@@ -104,6 +104,18 @@ def test_the_start_of_a_small_job_is_measured_in_warm_and_in_new_processes(
 
 @pytest.mark.long
 @pytest.mark.ray
+@pytest.mark.timeout(600)
+def test_what_is_noticed_in_bad_weather_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On nodes of its own."""
+    figures = run_tiny("weather", tmp_path, capsys)
+
+    assert figures["seconds"].keys() == importlib.import_module("weather").GOALS.keys()
+
+
+@pytest.mark.long
+@pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -6,6 +6,7 @@ Needs root, for hosts with networks and process ids of their own: see `jobs/host
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from jobs.hosts import Network, network, why_not
 from jobs.oracle import hidden_files
 from jobs.redis import redis_server, why_no_redis
 from jobs.watched import WatchedJob
+
+PASSWORD = secrets.token_hex(16)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -30,9 +33,10 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     with network(4, RAY_external_storage_namespace="words") as made:
         *_, apart = made.hosts
         in_it = ("ip", "netns", "exec", apart.namespace)
-        with redis_server(tmp_path_factory.mktemp("redis"), apart.address, 6380, *in_it) as address:
+        with redis_server(tmp_path_factory.mktemp("redis"), apart.address, 6380, PASSWORD, *in_it) as address:
             made.hosts.remove(apart)
-            made.head.environment = {**made.head.environment, "RAY_REDIS_ADDRESS": address}
+            behind = {"RAY_REDIS_ADDRESS": address, "RAY_REDIS_PASSWORD": PASSWORD}
+            made.head.environment = {**made.head.environment, **behind}
             made.start_head()
             for host in made.workers:
                 made.start_worker(host)

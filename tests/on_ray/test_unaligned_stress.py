@@ -38,7 +38,10 @@ CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
     ("topology", "parallelism", "how"),
     [
         pytest.param(pipeline, 1, {}, id="pipeline of 1", marks=pytest.mark.long),
-        pytest.param(pipeline, 3, {"aligned_timeout": 0.02}, id="pipeline of 3, with timeout"),
+        pytest.param(pipeline, 1, {"aligned_timeout": 0.02}, id="pipeline of 1, with timeout"),
+        pytest.param(
+            pipeline, 3, {"aligned_timeout": 0.02}, id="pipeline of 3, with timeout", marks=pytest.mark.long
+        ),
         pytest.param(
             multi_input,
             1,

@@ -96,7 +96,8 @@ def test_the_variant_with_redis_differs_in_nothing_else() -> None:
     plain, redis = loaded(PLAIN), loaded(REDIS)
     assert redis["file_mounts"].pop("~/.ray/redis") == "~/.ray/redis"
     for which in COMMANDS:
-        assert ray_start(plain, which) == ray_start(redis, which)
+        words = [word for word in ray_start(redis, which) if not word.startswith("--redis-password")]
+        assert ray_start(plain, which) == words
         del plain[which], redis[which]
     del plain["setup_commands"][0], redis["setup_commands"][0]
 

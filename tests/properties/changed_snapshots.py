@@ -8,6 +8,7 @@ chunks of keyed state and data in flight. One to three places are changed, and a
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Box:
     """Bytes that hold msgpack: how to make them again.
 
     Attributes:
-        kind: `sealed`, `chunk`, `plain`, or `ext` with its code in `head`.
+        kind: `sealed`, `sized`, `chunk`, `plain`, or `ext` with its code in `head`.
         head: What stands in front.
         value: What is inside, opened itself.
     """
@@ -50,6 +51,8 @@ class RunsCode:
 
 def opened(data: bytes) -> Any:
     """Take bytes apart, as far as they are msgpack in one of the known wrappings."""
+    if data[:8] == b"PENSTKLG" and data[8:10] >= b"\x00\x02":
+        return Box("sized", data[:10], _inside(_unpacked(data[34:])))
     if data[:8] in _SEALS:
         return Box("sealed", data[:10], _inside(_unpacked(data[26:])))
     if data.startswith(_CHUNK):
@@ -69,6 +72,10 @@ def closed(tree: Any) -> Any:
             return msgpack.ExtType(code, inner if isinstance(inner, bytes) else _packed(inner))
         case Box("sealed", head, value):
             body = _packed(closed(value))
+            return head + xxhash.xxh3_128_digest(head[8:10] + body) + body
+        case Box("sized", head, value):
+            body = _packed(closed(value))
+            body = struct.pack(">II", len(body), len(body) ^ 0xFFFFFFFF) + body
             return head + xxhash.xxh3_128_digest(head[8:10] + body) + body
         case Box("chunk", head, value):
             body = _packed(closed(value))

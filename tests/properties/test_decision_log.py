@@ -2,8 +2,9 @@
 
 Every writer has its own thread, but only one runs at a time: each storage call waits for the schedule.
 Hypothesis draws the schedule. A call succeeds, fails, succeeds without an answer, happens much later, or is
-the last one of its writer. After each call, a new reader must see exactly the result of all records that were
-put into a free slot.
+the last one of its writer. A put may leave a slot that is cut off, and has no answer then. A listing may be
+of any earlier moment, or miss its end. After each call, a new reader must see exactly the result of all
+records that were put into a free slot.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ FATES = (
     "crash_before",
     "crash_after",
     "land",
+    "stale",
+    "stale",
+    "in_part",
+    "cut_off",
 )
 ACTIONS = ("complete", "complete", "complete", "complete", "drop", "begin", "end")
 
@@ -60,37 +65,70 @@ class World:
     """The one storage, and what ever happened in it."""
 
     storage: MemoryStorage = field(default_factory=MemoryStorage)
-    history: dict[int, LogRecord] = field(default_factory=dict)
-    in_flight: list[tuple[str, bytes]] = field(default_factory=list)
+    history: dict[int, LogRecord | None] = field(default_factory=dict)
+    in_flight: list[tuple[str, bytes, bool]] = field(default_factory=list)
+    listings: list[list[str]] = field(default_factory=lambda: [[]])
 
-    def put(self, path: str, data: bytes) -> None:
-        self.storage.put(path, data, create=True)
+    def put(self, path: str, data: bytes, create: bool) -> None:
+        self.storage.put(path, data, create=create)
+        slot = PATHS.slot_of(path)
+        assert create is (slot is not None)
+        if slot is not None:
+            self.history.setdefault(slot, decode_record(data, path))
+        self.changed()
+
+    def cut_off(self, path: str, data: bytes) -> None:
+        """A power cut strikes the storage: the slot has a name, and not all of its content."""
+        self.storage.put(path, data[: len(data) * (len(self.history) % 3) // 3], create=True)
         slot = PATHS.slot_of(path)
         assert slot is not None
-        self.history.setdefault(slot, decode_record(data, path))
+        self.history.setdefault(slot, None)
+        self.changed()
 
     def land(self) -> None:
         if self.in_flight:
-            path, data = self.in_flight.pop(0)
+            path, data, create = self.in_flight.pop(0)
             try:
-                self.put(path, data)
+                self.put(path, data, create)
             except ObjectExistsError:
                 return
+
+    def changed(self) -> None:
+        self.listings.append(self.storage.list(PATHS.log))
 
     def truth(self) -> LogView:
         """What all records come to, without any compaction."""
         assert sorted(self.history) == list(range(len(self.history)))
         view = LogView()
-        for record in self.happened():
-            view = view.after(record)
-        return replace(view, compacted_at=None)
+        for slot in sorted(self.history):
+            record = self.history[slot]
+            view = replace(view, next_slot=slot + 1) if record is None else view.after(record)
+        return comparable(view)
 
     def happened(self) -> list[LogRecord]:
-        return [self.history[slot] for slot in sorted(self.history)]
+        found = (self.history[slot] for slot in sorted(self.history))
+        return [record for record in found if record is not None]
 
     def check(self) -> None:
-        seen = DecisionLog(self.storage, PATHS).replay()
-        assert replace(seen, compacted_at=None) == self.truth()
+        for storage in (self.storage, WithListing(self.storage, self.listings[len(self.listings) // 3])):
+            assert comparable(DecisionLog(storage, PATHS).replay()) == self.truth()
+
+
+def comparable(view: LogView) -> LogView:
+    """What a log comes to, however it was compacted and whatever it has passed over."""
+    return replace(view, compacted_at=None, passed_slots=(), to_pass=())
+
+
+class WithListing(MemoryStorage):
+    """A storage that always lists the same."""
+
+    def __init__(self, storage: MemoryStorage, listing: list[str]) -> None:
+        super().__init__()
+        self._objects = storage._objects
+        self._listing = listing
+
+    def list(self, prefix: str) -> list[str]:
+        return self._listing
 
 
 class Writer(threading.Thread):
@@ -101,7 +139,10 @@ class Writer(threading.Thread):
         self.world = world
         self.number = number
         self.actions = actions
-        self.log = DecisionLog(GatedStorage(world, self), PATHS, compact_every=compact_every)
+        # Without tokens all writers put the same bytes when they begin.
+        token = f"writer {number}" if number % 2 else ""
+        gated = GatedStorage(world, self)
+        self.log = DecisionLog(gated, PATHS, compact_every=compact_every, writer=token)
         self.wanted: Callable[[str], Any] | None = None
         self.fate = "ok"
         self.waits = threading.Semaphore(0)
@@ -184,21 +225,37 @@ class GatedStorage:
         self._writer = writer
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        assert create
-        self._do(lambda: self._world.put(path, data), late=lambda: self._world.in_flight.append((path, data)))
+        def effect(fate: str) -> None:
+            if fate == "cut_off" and create:
+                self._world.cut_off(path, data)
+                raise StorageError("no answer")
+            self._world.put(path, data, create)
+
+        self._do(effect, late=lambda: self._world.in_flight.append((path, data, create)))
 
     def get(self, path: str) -> bytes:
-        return self._do(lambda: self._world.storage.get(path))
+        return self._do(lambda fate: self._world.storage.get(path))
 
     def list(self, prefix: str) -> list[str]:
-        return self._do(lambda: self._world.storage.list(prefix))
+        def effect(fate: str) -> list[str]:
+            listings = self._world.listings
+            if fate == "stale":
+                return listings[len(listings) // 3]
+            now = self._world.storage.list(prefix)
+            return now[: len(now) // 2] if fate == "in_part" else now
+
+        return self._do(effect)
 
     def delete(self, paths: Iterable[str]) -> None:
         # The last first: a store deletes in any order.
         for path in reversed(list(paths)):
-            self._do(lambda path=path: self._world.storage.delete([path]))
+            self._do(lambda fate, path=path: self._delete(path))
 
-    def _do(self, effect: Callable[[], Any], late: Callable[[], None] | None = None) -> Any:
+    def _delete(self, path: str) -> None:
+        self._world.storage.delete([path])
+        self._world.changed()
+
+    def _do(self, effect: Callable[[str], Any], late: Callable[[], None] | None = None) -> Any:
         def call(fate: str) -> Any:
             if fate == "crash_before":
                 raise Crash
@@ -206,7 +263,7 @@ class GatedStorage:
                 late()
             if fate in ("late", "refused"):
                 raise StorageError("no answer")
-            result = effect()
+            result = effect(fate)
             if fate == "crash_after":
                 raise Crash
             if fate == "no_answer":

@@ -4,7 +4,7 @@ All durable decisions of a job are records here. Later versions read the format:
 version.
 
 - `decision_log`: the writer, and why the log is right. `claims`: what it returns.
-- `reader`: replays the log. `view`: what its records come to.
+- `reader`: replays the log, from where `hint` says. `view`: what its records come to.
 - `records`: the records and their format. `slots`: claims one slot.
 
 Imports `snapshot` only.

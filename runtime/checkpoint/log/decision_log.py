@@ -19,26 +19,30 @@ Why it is right.
    put again; a slot that turns out to hold the writer's own record is claimed. If nothing helps,
    `OutcomeUnknownError` is raised. The next record contends for the *same* slot, so the record in doubt gets
    in now or never.
-5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own, and then deletes
-   older slots. A replay reads backwards up to the newest compaction, so older slots do not matter, deleted or
-   not. A crash in between leaves files that the next compaction deletes. But a writer that was paused can put
-   a deleted slot again, and that would look like success. Three rules prevent it:
+5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own. Then it writes
+   the hint, by which readers find it, and then it deletes older slots. `reader` tells how the log is
+   read, and that a replay is exact whatever a listing shows. A crash in between leaves files that the next
+   compaction deletes. But a writer that was paused can put a deleted slot again, and that would look like
+   success. Four rules prevent it:
    a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
       There is one exception. The slot that it is in doubt about may hold its own record, and be deleted.
       So when it gets such a slot, or finds itself in it, it looks for a compaction behind it. If there is
       one, the writer is past.
-   b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
-      behind its slot. If there is one, its record has no effect: it begins again. If there is none, nothing
-      at or behind its slot was ever deleted. A record without effect stays; it is in front of a compaction,
-      where no replay reads.
-   c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that appears
-      or vanishes while it runs. So one of two compactions is always seen, and a reader still finds what it
-      has listed while another writer compacts.
+   b) A writer that is about to *begin* may want any deleted slot. After its put it looks for the compaction
+      that it has replayed from. If that can be read, nothing behind it was ever deleted. If not, its record
+      has no effect, or is that of an attempt that is past: it begins again.
+   c) Only slots in front of the *last but one* compaction are deleted, so a reader still finds what it reads
+      while another writer compacts.
+   d) Older compactions are deleted first, the oldest in front, each in a call of its own. So a compaction
+      that can be read shows that no slot behind it was deleted.
+6. *Power cuts.* A put that was not answered may leave a slot that is cut off. A writer that finds it newest
+   goes on behind it, and its record names the slots that it passes over (see `reader`). Such slots are
+   never deleted: a paused writer may still want them, and must not get them.
 
 What it must never do:
 
 * return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
-* delete the slot of an `AttemptBegun`,
+* delete the slot of an `AttemptBegun`, or one that is passed over,
 * take silence of the storage for a refusal.
 
 All methods block, and are called from one thread at a time. Only `newer_attempt` may run beside another one.
@@ -46,7 +50,8 @@ All methods block, and are called from one thread at a time. Only `newer_attempt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -73,9 +78,11 @@ from penstock.runtime.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    StorageTimeoutError,
 )
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 
 #: Number of tries to begin an attempt; only a storage that answers nonsense needs so many.
 BEGIN_TRIES: Final = 1000
@@ -94,6 +101,9 @@ class DecisionLog:
         storage: It must have an atomic put-if-absent.
         compact_every: Number of records after which the log is compacted; at least 2.
         monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
+        writer: A token that no other writer has. With it an attempt whose beginning was not answered is known
+            again; without it another one begins.
+        allow_damaged: Begin behind damaged records and lose what they decided; see `reader`.
 
     Raises:
         ValueError: `compact_every` is less than 2.
@@ -115,13 +125,16 @@ class DecisionLog:
         *,
         compact_every: int = COMPACT_EVERY,
         monotonic: Callable[[], float] = lambda: 0.0,
+        writer: str = "",
+        allow_damaged: bool = False,
     ) -> None:
         if compact_every < 2:
             msg = f"compact_every={compact_every}: a compaction is a record itself, so give at least 2"
             raise ValueError(msg)
         self._storage = storage
         self._paths = paths
-        self._reader = DecisionLogReader(storage, paths)
+        self._reader = DecisionLogReader(storage, paths, allow_damaged=allow_damaged)
+        self._writer = writer
         self._compact_every = compact_every
         self._view = LogView()
         self._attempt = 0
@@ -133,6 +146,7 @@ class DecisionLog:
         self._fenced: Fenced | None = None
         self._slots = LogSlots(storage, paths, self._reader)
         self._claimed = self._compactions = 0
+        self._lost: tuple[str, ...] = ()
         self._compaction_error = ""
 
     @property
@@ -193,26 +207,35 @@ class DecisionLog:
             newest = None if view.newest is None else view.newest.checkpoint_id
             parallel = view.parallelism if parallelism is None else parallelism
             restarts = view.restarts if count is None else count(view, is_other)
-            record = AttemptBegun(view.last_attempt + 1, newest, now, parallel, self.age(), restarts)
+            # A damaged record may be that of an attempt; its number is not given again.
+            number = view.last_attempt + 1 + len(view.to_pass)
+            record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer)
             try:
-                self._slots.put_once(view.next_slot, encode_record(record))
+                self._slots.put_once(view.next_slot, encode_record(record, view.to_pass))
             except ObjectExistsError:
-                continue
-            except StorageError:
+                # A retry below the storage may report the writer's own record as somebody else's.
+                if not self._is_own(view.next_slot, record):
+                    continue
+            except StorageError as error:
                 unanswered += 1
                 self._unanswered.add(record.attempt)
-                if unanswered == PUT_TRIES:
+                if unanswered == PUT_TRIES or isinstance(error, StorageTimeoutError):
                     raise
                 continue
-            if self._reader.compacted_behind(view.next_slot) is None:
-                self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
-                self._claimed += 1
+            self._unanswered.add(record.attempt)  # its number is known as this writer's own, should this fail
+            if self._reader.is_intact(view):
+                self._begun(view, record)
                 return record
         where = f"{self._storage.url}/{self._paths.log}"
         msg = (
             f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
         )
         raise StorageError(msg)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Descriptions of the damaged records that the last attempt of this writer has passed over."""
+        return self._lost
 
     def complete(self, record: CheckpointCompleted) -> Claim:
         """Make a checkpoint exist.
@@ -258,12 +281,12 @@ class DecisionLog:
         """
         slot = self._view.next_slot
         try:
-            while (found := self._reader.read(slot)).attempt <= self._attempt:
+            while (found := self._attempt_in(slot)) <= self._attempt:
                 slot += 1
         except ObjectNotFoundError:
             past = self._reader.compacted_behind(slot) if self._slots.in_doubt == slot else None
             return None if past is None else past.last_attempt
-        return found.attempt
+        return found
 
     def statistics(self) -> DecisionLogStatistics:
         """Counters."""
@@ -277,6 +300,32 @@ class DecisionLog:
             self._compactions,
             self._compaction_error,
         )
+
+    def _begun(self, view: LogView, record: AttemptBegun) -> None:
+        self._lost = view.damage
+        self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
+        self._claimed += 1
+        if view.compacted_at is not None:
+            # An older version compacted without a hint, or its writer died. The next compaction makes up.
+            with suppress(StorageError):
+                if not self._reader.hint.is_there():
+                    self._reader.hint.write(view.compacted_at)
+
+    def _is_own(self, slot: int, record: AttemptBegun) -> bool:
+        """Whether a slot that is taken holds this writer's record, which nobody else can have written."""
+        if not self._writer:
+            return False
+        try:
+            return self._reader.read(slot) == record
+        except StorageError:  # the replay that follows says what is wrong
+            return False
+
+    def _attempt_in(self, slot: int) -> int:
+        """The attempt of the record in a slot; 0 for one that is cut off."""
+        try:
+            return self._reader.read(slot).attempt
+        except IncompleteFileError:
+            return 0
 
     def _taken(self, view: LogView) -> str:
         job = self._paths.log.split("/")[0]
@@ -297,7 +346,6 @@ class DecisionLog:
         if self._attempt == 0:
             msg = "an attempt must begin before it decides anything"
             raise RuntimeError(msg)
-        data = encode_record(record)
         while True:
             if self._fenced is not None:
                 return self._fenced
@@ -305,9 +353,13 @@ class DecisionLog:
             if known is not None:
                 return known
             slot = self._view.next_slot
-            was_in_doubt = self._slots.in_doubt == slot
-            found = self._slots.claim(slot, data)
-            if was_in_doubt and (found is None or found.attempt == self._attempt):
+            try:
+                found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
+            except IncompleteFileError:
+                self._view = self._view.passing()
+                continue
+            is_own = found is not None and found.attempt == self._attempt
+            if is_own or (found is None and self._slots.was_in_doubt):
                 past = self._past(slot, record)
                 if past is not None:
                     return past
@@ -337,7 +389,7 @@ class DecisionLog:
         may be of no effect.
         """
         try:
-            view = self._reader.compacted_behind(slot)
+            view = None if self._reader.is_intact(self._view) else self._reader.compacted_behind(slot)
         except CorruptSnapshotError:
             raise
         except StorageError as error:
@@ -370,16 +422,25 @@ class DecisionLog:
         """Compact; a failure costs space only, and a later compaction makes up for it."""
         record, slot = self._view.compacted(now), self._view.next_slot
         try:
-            found = self._slots.claim(slot, encode_record(record))
+            found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
             if found is not None and found != record:
                 # It holds all that is in front of its own slot: in any other slot it would be wrong.
                 self._follow(slot, found)
                 return
+            if (found is not None or self._slots.was_in_doubt) and not self._reader.is_intact(self._view):
+                self._slots.in_doubt = slot  # the next record looks whether this writer is past
+                return
             self._view = self._view.after(record)
             self._compactions += 1
+            self._reader.hint.write(slot)
             if record.previous is not None:
-                self._storage.delete(self._reader.superseded(record.previous, record.begun_slots))
+                self._delete_superseded(record.previous, {*record.begun_slots, *record.passed_slots})
         except StorageError as error:
             self._compaction_error = str(error)
         else:
             self._compaction_error = ""
+
+    def _delete_superseded(self, before: int, keep: Collection[int]) -> None:
+        for slot in self._reader.compactions_before(before):
+            self._storage.delete([self._paths.log_slot(slot)])
+        self._storage.delete(self._reader.superseded(before, keep))

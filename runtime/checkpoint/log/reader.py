@@ -1,26 +1,78 @@
-"""Reads the decision log: backwards to the newest compaction, then forwards from there."""
+"""Reads the decision log: from the compaction that the hint names on, slot by slot, up to the first free one.
+
+A listing can't be believed to be fresh: some stores and network file systems list late, or in part. One that
+is older than two compactions shows slots of which some were deleted. A writer that took the slot behind them
+for free would begin an attempt that nobody else sees, and both would decide. So the reader trusts single
+reads alone, and these see the last write. It begins at the compaction of the hint and reads on until a slot
+is missing. The listing only shows what should be there and is not.
+
+Why it finds the end of the log, whatever the listing shows. Three rules of the writer matter here.
+
+a) A hint is acknowledged before anything is deleted, and names a compaction that was claimed.
+b) Slots in front of the last but one compaction are deleted. Older compactions go before all others, the
+   oldest first, each in a call of its own.
+c) There are no gaps: a slot is claimed only behind slots that were seen.
+
+By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards, finds
+slot e missing, and reads its compaction *last*. If that is there, e was not deleted before, so e was never
+written, and by c nothing behind it. Without a hint it begins at slot 0 and looks for the hint last. If there
+is still none, nothing was deleted, by a. Otherwise it begins again.
+
+A hint may be old: a put of a writer that was replaced lands late. Then it names an older compaction. If that
+is there, the argument holds. If it was deleted, the reader begins again, and fails by name in the end.
+A wrong answer it never gives. What it can't survive: a hint that somebody deletes while listings are stale.
+
+Version 0.1 deleted without a hint. Such a log is read as it was then: the newest slot that is listed, and
+backwards to a compaction. So is a log whose hint is damaged. The next attempt writes a new hint.
+
+*Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
+that they were written. The reader leaves them out. Whether they count is decided by the next record. It names
+the slots that it passes over, and like any decision it is made by one writer alone. From then on they
+have no effect, even if somebody can read them. A cut-off slot that no later record passes over is
+damage: a later writer has seen it whole.
+
+*Damage* is an error that names the file. With `allow_damaged` damaged slots are left out, too, and the next
+record passes over them. What they decided is lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 
-from penstock.runtime.checkpoint.log.records import LogCompacted, LogRecord, decode_record
+from penstock.runtime.checkpoint.log.hint import CompactionHint
+from penstock.runtime.checkpoint.log.records import LogCompacted, LogEntry, LogRecord, decode_entry
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 
 #: Number of replays when a slot is missing: another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
+#: What was found in the slots from one on: an entry, or why there is none.
+_Found: TypeAlias = list[tuple[int, LogEntry | CorruptSnapshotError]]
+
 
 class DecisionLogReader:
-    """Reads one job's log; every call blocks."""
+    """Reads one job's log; every call blocks.
 
-    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths) -> None:
+    Args:
+        allow_damaged: Whether damaged slots are left out.
+
+    Attributes:
+        hint: Where a replay begins.
+    """
+
+    def __init__(
+        self, storage: SnapshotStorage, paths: SnapshotPaths, *, allow_damaged: bool = False
+    ) -> None:
         self._storage = storage
         self._paths = paths
+        self._allow_damaged = allow_damaged
+        self.hint = CompactionHint(storage, paths)
 
     def replay(self) -> LogView:
         """The state of the job after all records.
@@ -50,7 +102,7 @@ class DecisionLogReader:
         Raises:
             CorruptSnapshotError: It has lost its last records, or all of them.
         """
-        if found.next_slot >= known.next_slot and found.last_attempt >= known_attempt:
+        if found.next_slot >= known.next_slot and (found.last_attempt >= known_attempt or found.damage):
             return
         msg = (
             f"{self._storage.url}/{self._paths.log} has lost records: attempt "
@@ -64,23 +116,50 @@ class DecisionLogReader:
 
         Raises:
             ObjectNotFoundError: There is none.
+            IncompleteFileError: It is cut off.
             CorruptSnapshotError: It is damaged.
             StorageError: It could not be read.
         """
-        path = self._paths.log_slot(slot)
-        return decode_record(self._storage.get(path), f"{self._storage.url}/{path}")
+        return self._entry(slot).record
+
+    def is_intact(self, view: LogView) -> bool:
+        """Whether no slot at or behind the end of `view` has been deleted up to now; blocks.
+
+        `False` means that somebody has compacted since, not that something was deleted.
+        """
+        if view.compacted_at is None:
+            return not self.hint.is_there()
+        try:
+            self._storage.get(self._paths.log_slot(view.compacted_at))
+        except ObjectNotFoundError:
+            return False
+        return True
 
     def compacted_behind(self, slot: int) -> LogView | None:
         """The log, if a compaction comes after `slot`: that may have been deleted."""
-        if not any(later > slot for later in self._slots()):
-            return None
         view = self.replay()
         return view if view.compacted_at is not None and view.compacted_at > slot else None
+
+    def compactions_before(self, slot: int) -> Sequence[int]:
+        """Compactions in front of the one in `slot` that were not deleted, oldest first."""
+        found: list[int] = []
+        try:
+            while isinstance(record := self.read(slot), LogCompacted) and record.previous is not None:
+                slot = record.previous
+                self._storage.get(self._paths.log_slot(slot))
+                found.append(slot)
+        except ObjectNotFoundError:
+            pass  # it and all in front of it are gone
+        return found[::-1]
 
     def superseded(self, before: int, keep: Collection[int]) -> list[str]:
         """Paths of the slots in front of `before`, without those in `keep`."""
         kept = frozenset(keep)
         return [self._paths.log_slot(slot) for slot in self._slots() if slot < before and slot not in kept]
+
+    def _entry(self, slot: int) -> LogEntry:
+        path = self._paths.log_slot(slot)
+        return decode_entry(self._storage.get(path), f"{self._storage.url}/{path}")
 
     def _slots(self) -> list[int]:
         found = map(self._paths.slot_of, self._storage.list(self._paths.log))
@@ -88,23 +167,93 @@ class DecisionLogReader:
 
     def _try_replay(self) -> LogView | int:
         """The view, or the slot that is missing."""
-        slots = self._slots()
-        if not slots:
-            return LogView()
-        present = frozenset(slots)
-        later: list[LogRecord] = []
-        view = LogView()
-        for slot in range(slots[-1], -1, -1):
-            if slot not in present:
-                return slot
+        try:
+            hinted, is_damaged = self.hint.read(), False
+        except CorruptSnapshotError:
+            hinted, is_damaged = None, True
+        if hinted is not None:
+            return self._replay_from(hinted)
+        found = self._read_on(0)
+        listed = self._slots()
+        if is_damaged or (listed and listed[-1] > len(found)):
+            return self._replay_backwards(listed, is_damaged)
+        return len(found) if self.hint.is_there() else self._view(LogView(), found)
+
+    def _replay_from(self, compaction: int) -> LogView | int:
+        found = self._read_on(compaction + 1)
+        end = compaction + 1 + len(found)
+        listed = self._slots()
+        if listed and listed[-1] > end:
+            return end
+        try:
+            record = self.read(compaction)
+        except ObjectNotFoundError:
+            return compaction
+        except CorruptSnapshotError:
+            if not self._allow_damaged:
+                raise
+            return self._replay_backwards([*range(end)], is_hinted=True)
+        if not isinstance(record, LogCompacted):
+            msg = f"{self._storage.url}/{self._paths.log_slot(compaction)} should be a compaction of the log"
+            raise CorruptSnapshotError(msg)
+        return self._view(LogView.at_compaction(record, compaction), found)
+
+    def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | int:
+        """Read from the last slot back to the newest compaction, as version 0.1 did.
+
+        Args:
+            is_hinted: There is a compaction.
+        """
+        last = listed[-1] if listed else -1
+        found = self._read_on(last + 1)
+        base = LogView()
+        for slot in range(last, -1, -1):
             try:
-                record = self.read(slot)
+                entry = self._entry(slot)
             except ObjectNotFoundError:
                 return slot
-            if isinstance(record, LogCompacted):
-                view = LogView.at_compaction(record, slot)
+            except CorruptSnapshotError as error:
+                found.insert(0, (slot, error))
+                continue
+            if isinstance(entry.record, LogCompacted):
+                base = LogView.at_compaction(entry.record, slot)
                 break
-            later.append(record)
-        for record in reversed(later):
-            view = view.after(record)
-        return view
+            found.insert(0, (slot, entry))
+        return last + 1 if is_hinted and base.compacted_at is None else self._view(base, found)
+
+    def _read_on(self, slot: int) -> _Found:
+        """What the slots from one on hold, up to the first that is not there."""
+        found: _Found = []
+        while True:
+            try:
+                found.append((slot, self._entry(slot)))
+            except ObjectNotFoundError:
+                return found
+            except CorruptSnapshotError as error:
+                found.append((slot, error))
+            slot += 1
+
+    def _view(self, base: LogView, found: _Found) -> LogView:
+        passed: set[int] = set()
+        kept: list[tuple[int, LogEntry]] = []
+        to_pass: dict[int, CorruptSnapshotError] = {}
+        for slot, entry in reversed(found):
+            if slot in passed:
+                continue
+            if isinstance(entry, LogEntry):
+                kept.append((slot, entry))
+                passed.update(entry.passes)
+            elif self._allow_damaged or (isinstance(entry, IncompleteFileError) and not kept):
+                to_pass[slot] = entry
+            else:
+                raise entry
+        view = base
+        for slot, entry in reversed(kept):
+            view = replace(view, next_slot=slot, to_pass=entry.passes).after(entry.record)
+        damage = [str(error) for error in to_pass.values() if not isinstance(error, IncompleteFileError)]
+        return replace(
+            view,
+            next_slot=base.next_slot + len(found),
+            to_pass=tuple(sorted(to_pass)),
+            damage=tuple(damage[::-1]),
+        )

@@ -25,6 +25,7 @@ class AttemptBegun:
         parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
         age: Seconds of the job's life, see `runtime.config.restart`.
         restarts: What the restart strategy has counted so far.
+        writer: Token of the JobMaster's process, which no other one has; empty when it is not known.
     """
 
     attempt: int
@@ -33,6 +34,7 @@ class AttemptBegun:
     parallelism: Parallelism = ()
     age: float = 0.0
     restarts: RestartMemory = NO_RESTARTS
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class LogCompacted:
         parallelism: As in the newest `AttemptBegun`.
         age: The highest of all records.
         restarts: As in the newest `AttemptBegun`.
+        passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
     """
 
     attempt: int
@@ -111,41 +114,66 @@ class LogCompacted:
     parallelism: Parallelism = ()
     age: float = 0.0
     restarts: RestartMemory = NO_RESTARTS
+    passed_slots: tuple[int, ...] = ()
 
 
 LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
 
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """What a slot holds.
+
+    Attributes:
+        passes: Slots in front of this one that have no effect, whatever they hold, because this record says
+            so: its writer found them cut off, or damaged.
+    """
+
+    record: LogRecord
+    passes: tuple[int, ...] = ()
+
+
 _MAGIC: Final = b"PENSTKLG"
-#: Format 1 has neither ages nor memories of restarts.
+#: Format 1 has no length, no ages, no memories of restarts, no tokens of writers, and passes over no slot.
 _VERSION: Final = 2
 _WHAT: Final = "a record of the decision log"
 
 
-def encode_record(record: LogRecord) -> bytes:
-    """A record as the content of its file."""
+def encode_record(record: LogRecord, passes: tuple[int, ...] = ()) -> bytes:
+    """A record as the content of its file.
+
+    Args:
+        passes: As in `LogEntry`.
+    """
+    body = _encode(record)
+    return seal(_MAGIC, _VERSION, ["passing", passes, *body] if passes else body, sized=True)
+
+
+def _encode(record: LogRecord) -> list[Any]:
     match record:
-        case AttemptBegun(attempt, restored, at, parallelism, age, restarts):
-            body: list[Any] = ["begun", attempt, restored, at, parallelism, age, _encode_restarts(restarts)]
+        case AttemptBegun(attempt, restored, at, parallelism, age, restarts, writer):
+            counted = _encode_restarts(restarts)
+            return ["begun", attempt, restored, at, parallelism, age, counted, writer]
         case CheckpointCompleted():
-            body = ["completed", *_encode_completed(record), record.age]
+            return ["completed", *_encode_completed(record), record.age]
         case CheckpointsDropped(ids, attempt, at):
-            body = ["dropped", ids, attempt, at]
+            return ["dropped", ids, attempt, at]
         case JobEnded(state, cause, attempt, at):
-            body = ["ended", state, cause, attempt, at]
-        case LogCompacted(attempt, completed, highest, begun, previous, at, parallelism, age, restarts):
-            body = [
+            return ["ended", state, cause, attempt, at]
+        case LogCompacted():
+            return [
                 "compacted",
-                attempt,
-                [_encode_completed(c) for c in completed],
-                highest,
-                begun,
-                previous,
-                at,
-                parallelism,
-                age,
-                _encode_restarts(restarts),
+                record.attempt,
+                [_encode_completed(c) for c in record.completed],
+                record.highest_checkpoint_id,
+                record.begun_slots,
+                record.previous,
+                record.at,
+                record.parallelism,
+                record.age,
+                _encode_restarts(record.restarts),
+                record.passed_slots,
             ]
-    return seal(_MAGIC, _VERSION, body)
 
 
 def decode_record(data: bytes, path: str) -> LogRecord:
@@ -155,6 +183,7 @@ def decode_record(data: bytes, path: str) -> LogRecord:
         path: Its path, for messages.
 
     Raises:
+        IncompleteFileError: It is cut off.
         CorruptSnapshotError: It is damaged; names the file.
         StorageError: A newer version wrote it.
 
@@ -162,9 +191,17 @@ def decode_record(data: bytes, path: str) -> LogRecord:
         >>> decode_record(encode_record(JobEnded("finished", None, 2, 0.0)), "x")
         JobEnded(state='finished', cause=None, attempt=2, at=0.0)
     """
-    body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
+    return decode_entry(data, path).record
+
+
+def decode_entry(data: bytes, path: str) -> LogEntry:
+    """What a slot holds; arguments and errors as for `decode_record`."""
+    body = unseal(_MAGIC, _VERSION, data, _WHAT, path, sized_from=2)
     try:
-        return _decode(body)
+        if body[0] == "passing":
+            _, passes, *body = body
+            return LogEntry(_decode(body), tuple(passes))
+        return LogEntry(_decode(body))
     except (ValueError, TypeError, IndexError) as error:
         raise damaged(_WHAT, path, f"its content makes no record ({error})") from error
 
@@ -174,7 +211,7 @@ def _decode(body: list[Any]) -> LogRecord:
     match name:
         case "begun":
             attempt, restored, at, *more = rest
-            return AttemptBegun(attempt, restored, at, *_decode_more(*more))
+            return AttemptBegun(attempt, restored, at, *_decode_more(*more[:3]), *more[3:])
         case "completed":
             return _decode_completed(rest)
         case "dropped":
@@ -185,7 +222,10 @@ def _decode(body: list[Any]) -> LogRecord:
         case "compacted":
             attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
-            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more))
+            passed = map(tuple, more[3:])
+            return LogCompacted(
+                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), *passed
+            )
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)
 

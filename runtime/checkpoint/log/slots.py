@@ -11,7 +11,7 @@ from typing import Final
 from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import LogRecord
-from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError, StorageTimeoutError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -28,6 +28,7 @@ class LogSlots:
 
     Attributes:
         in_doubt: The slot of the last claim, if it is not known what is in it; -1 otherwise.
+        was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
         conflicts: Puts that found the slot taken.
         unanswered: Puts that failed otherwise.
     """
@@ -37,6 +38,7 @@ class LogSlots:
         self._paths = paths
         self._reader = reader
         self.in_doubt = -1
+        self.was_in_doubt = False
         self.conflicts = self.unanswered = 0
 
     def put_once(self, slot: int, data: bytes) -> None:
@@ -60,8 +62,10 @@ class LogSlots:
 
         Raises:
             OutcomeUnknownError: There was no answer to any try.
+            IncompleteFileError: The record in it is cut off.
             CorruptSnapshotError: The record in it is damaged.
         """
+        self.was_in_doubt = self.in_doubt == slot
         self.in_doubt = slot
         for _ in range(PUT_TRIES):
             try:
@@ -72,6 +76,9 @@ class LogSlots:
                 return found
             except StorageError as error:
                 silence = error
+                self.was_in_doubt = True
+                if isinstance(error, StorageTimeoutError):
+                    break  # it was waited for as long as the user wants to wait
             else:
                 self.in_doubt = -1
                 return None

@@ -32,6 +32,9 @@ class LogView:
         parallelism: Vertices of another parallelism than the job was submitted with.
         age: Highest age of the job that a record has, in seconds.
         restarts: What the restart strategy had counted when the last attempt began.
+        passed_slots: Slots of no effect, because a later record passes over them.
+        to_pass: Slots that the next record must pass over.
+        damage: Descriptions of those of them that are damaged, and not merely cut off.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -49,6 +52,9 @@ class LogView:
     parallelism: Parallelism = ()
     age: float = 0.0
     restarts: RestartMemory = NO_RESTARTS
+    passed_slots: tuple[int, ...] = ()
+    to_pass: tuple[int, ...] = ()
+    damage: tuple[str, ...] = ()
 
     @property
     def newest(self) -> CheckpointCompleted | None:
@@ -61,9 +67,16 @@ class LogView:
         return self.next_slot - (self.compacted_at or 0)
 
     def after(self, record: LogRecord) -> LogView:
-        """The view when `record` is in `next_slot`."""
+        """The view when `record` is in `next_slot` and passes over the slots of `to_pass`."""
         slot = self.next_slot
-        view = replace(self, next_slot=slot + 1, last_attempt=max(self.last_attempt, record.attempt))
+        view = replace(
+            self,
+            next_slot=slot + 1,
+            last_attempt=max(self.last_attempt, record.attempt),
+            passed_slots=(*self.passed_slots, *self.to_pass),
+            to_pass=(),
+            damage=(),
+        )
         match record:
             case AttemptBegun():
                 begun_slots = (*self.begun_slots, slot)
@@ -90,6 +103,10 @@ class LogView:
             case LogCompacted():
                 return replace(view, compacted_at=slot)
 
+    def passing(self) -> LogView:
+        """The view when the next slot is cut off and the record behind it is to pass over it."""
+        return replace(self, next_slot=self.next_slot + 1, to_pass=(*self.to_pass, self.next_slot))
+
     def compacted(self, at: float) -> LogCompacted:
         """The record that stands for this view."""
         return LogCompacted(
@@ -102,6 +119,7 @@ class LogView:
             self.parallelism,
             self.age,
             self.restarts,
+            (*self.passed_slots, *self.to_pass),
         )
 
     @staticmethod
@@ -118,6 +136,7 @@ class LogView:
             record.parallelism,
             record.age,
             record.restarts,
+            record.passed_slots,
         )
 
 

@@ -6,7 +6,8 @@ before, because sinks have committed since and may commit the same again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -14,8 +15,8 @@ from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.located import check_own_location
-from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.ports import SnapshotStorage, StagesFiles, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.given_ids import given_ids
 from penstock.runtime.snapshot.metadata import missing, read_metadata
@@ -128,7 +129,8 @@ def rebuild_store(
     store = CompletedCheckpointStore(retained, may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
     present = storage.list(f"{paths.job_id}/")
-    _pin_savepoints(storage, store, paths.savepoint_metadata(present))
+    _pin_savepoints(storage, store, _savepoints_to_read(paths, present))
+    _sweep_staged(storage, paths, attempt)
     # The files that a damaged checkpoint names are not known, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
     ids = given_ids(paths, present)
@@ -147,6 +149,35 @@ def _orphans(
         for path in present
         if (writer := paths.writer_of(path)) is not None and writer < attempt and not store.names(path)
     )
+
+
+def _savepoints_to_read(paths: SnapshotPaths, present: Sequence[str]) -> list[str]:
+    """Metadata of savepoints that can name a file of a checkpoint.
+
+    A savepoint names no file that was written for a later checkpoint. So those that are older than all such
+    files, usually nearly all, need not be read.
+    """
+    ids = [paths.checkpoint_of(path) for path in present if paths.writer_of(path) is not None]
+    oldest = min((each for each in ids if each is not None), default=None)
+    if oldest is None:
+        return []
+    found = paths.savepoint_metadata(present)
+    return [path for path in found if (paths.checkpoint_of(path) or 0) >= oldest]
+
+
+def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
+    """Delete what killed writers of earlier attempts have left half-way.
+
+    A writer of such an attempt may still write: its put fails, and nobody needs it.
+    """
+
+    def is_past(path: str) -> bool:
+        writer = paths.attempt_of(path)
+        return writer is None or writer < attempt
+
+    if isinstance(storage, StagesFiles):
+        with suppress(StorageError):  # it costs space only, and the next attempt tries again
+            storage.delete_staged(f"{paths.job_id}/", is_past)
 
 
 def _pin_savepoints(

@@ -197,8 +197,10 @@ class Network:
     def start_head(self, cpus: int = 0) -> subprocess.Popen[bytes]:
         """Start the head; it has process ids of its own, so another one can be started when it is gone."""
         self.clear_sockets()
+        password = self.head.environment.get("RAY_REDIS_PASSWORD")
         head = self.head.start(
             *(_BIN / "ray", "start", "--head", "--block", "--port=6379", "--disable-usage-stats"),
+            *([] if password is None else [f"--redis-password={password}"]),
             *(f"--node-ip-address={self.head.address}", f"--temp-dir={self.folder / 'ray'}"),
             *("--include-dashboard=false", "--object-store-memory=100000000", f"--num-cpus={cpus}"),
             new_pids=True,
@@ -271,6 +273,8 @@ def network(count: int = 3, **environment: str) -> Iterator[Network]:
             _ip("-n", namespace, "addr", "add", f"{hosts[-1].address}/24", "dev", "eth0")
             _ip("-n", namespace, "link", "set", "eth0", "up")
             _ip("-n", namespace, "link", "set", "lo", "up")
+            # Nothing is behind it: Ray asks which address it would use for a host far away.
+            _ip("-n", namespace, "route", "add", "default", "dev", "eth0")
         yield Network(hosts, folder)
     finally:
         for host in hosts:

@@ -63,6 +63,11 @@ class WorkerNode:
         [started] = self.node.all_processes[PROCESS_TYPE_RAYLET]
         self._raylet: subprocess.Popen[bytes] = started.process
 
+    @property
+    def raylet_pid(self) -> int:
+        """Process id of the raylet, as it was started."""
+        return self._raylet.pid
+
     def kill(self) -> None:
         """SIGKILL the raylet and everything on the node, as when its power goes; reaps the raylet."""
         raylet = psutil.Process(self._raylet.pid)

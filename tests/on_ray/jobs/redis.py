@@ -20,17 +20,19 @@ def why_no_redis() -> str | None:
 
 
 @contextmanager
-def redis_server(folder: Path, host: str, port: int, *before: str) -> Iterator[str]:
+def redis_server(folder: Path, host: str, port: int, password: str, *before: str) -> Iterator[str]:
     """A server that lives as long as this block; its address.
 
     Args:
         folder: Where it keeps its data.
         host: Where it listens.
         port: Where it listens.
+        password: What it asks everybody for.
         before: Words in front of the command, such as `ip netns exec NAME`.
     """
     folder.mkdir(exist_ok=True)
     options = ["--save", "", "--appendonly", "yes", "--protected-mode", "no", "--dir", str(folder)]
+    options += ["--requirepass", password]
     command = [*before, "redis-server", "--bind", host, "--port", str(port), *options]
     with (folder / "said").open("wb") as said:
         server = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)

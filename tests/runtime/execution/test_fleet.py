@@ -81,6 +81,19 @@ def test_a_process_that_is_silent_or_gone_is_ended(answer: Died | Away | None) -
     assert (processes.ended, processes.forgotten) == (["x"], [])
 
 
+def test_several_processes_that_hang_hold_a_take_over_up_no_longer_than_one() -> None:
+    processes = ScriptedProcesses(dict.fromkeys(("a", "b", "c", "d")))  # type: ignore[arg-type]
+    made, time = fleet(processes, config=JobConfig(heartbeat_timeout=3.0))
+    done: list[bool] = []
+    made.adopt(lambda: done.append(True))
+    assert len(processes.waiting("ask")) == 4
+    processes.answer("ask", held(READ, 1, "x"), "b")
+    time.advance(3.0)
+    assert done == [True]
+    assert processes.ended == ["a", "c", "d"]
+    assert list(made.members) == [READ]
+
+
 @pytest.mark.parametrize("answer", [Held(None, NEEDS[READ], HERE), held(READ, 1, "t", "another-job")])
 def test_a_process_that_serves_another_job_or_none_lives_on(answer: Held) -> None:
     made, processes = adopted({"x": answer, "y": held(COUNT, 1, "t")})

@@ -80,6 +80,7 @@ class Master:
             known_attempt,
             open_location=world.places(world.storage),
             is_new=self._is_new,
+            writer=self._name,
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()

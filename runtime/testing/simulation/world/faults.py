@@ -38,6 +38,10 @@ class FaultKind(Enum):
     WRITE_UNSURE = "write done, answer lost"
     READ_REFUSED = "read refused"
     STORAGE_AWAY = "storage away"
+    STORAGE_HANGS = "storage call given up, done later or never"
+    LISTED_LATE = "log listed late"
+    POWER_CUT = "power cut of the storage during a write"
+    DISK_FULL = "checkpoint storage full"
     NO_ROOM = "no room for a stored alignment"
 
     # -- the network --

@@ -2,16 +2,20 @@
 
 A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write leaves
 nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses everything for a
-while.
+while, a full one every write. A call that hangs is given up, and may be done much later. A power cut strikes
+in the middle of a write: its writer gets no answer, and what was not synced is lost. A listing of the
+decision log may be an old one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import StorageError, StorageTimeoutError
 from penstock.runtime.ports import Clock, SnapshotStorage
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.simulation.world.disk_storage import DiskStorage
+from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
 
@@ -20,14 +24,18 @@ class FaultyStorage:
 
     Args:
         counts: Counts what failed.
-        storage: Where files really are; by default in memory.
+        storage: Where files really are; by default on a disk in memory.
     """
 
     def __init__(self, clock: Clock, counts: FaultCounts, storage: SnapshotStorage | None = None) -> None:
-        self._files = storage or MemoryStorage("memory:")
+        self._files = storage or DiskStorage("memory:")
         self._clock = clock
         self._counts = counts
-        self._away_until = 0.0
+        self._away_until = self._full_until = 0.0
+        self._cut: Draws | None = None
+        self._hang: Callable[[Callable[[], None]], None] | None = None
+        self._stale: Draws | None = None
+        self._listings: dict[str, list[list[str]]] = {}
         self._next_writes: list[FaultKind] = []
         self._reads_to_refuse = 0
         self._is_reliable = False
@@ -48,6 +56,26 @@ class FaultyStorage:
         """Refuse everything for a while."""
         self._away_until = self._clock.monotonic() + seconds
 
+    def fill_up(self, seconds: float) -> None:
+        """Refuse every write for a while."""
+        self._full_until = self._clock.monotonic() + seconds
+
+    def cut_power_at_next_write(self, draws: Draws) -> None:
+        """Let the power fail in the middle of the next write."""
+        self._cut = draws
+
+    def hang_next(self, hang: Callable[[Callable[[], None]], None]) -> None:
+        """Let the next call hang.
+
+        Args:
+            hang: Is given what the call would have done, to do it later or never.
+        """
+        self._hang = hang
+
+    def list_late(self, draws: Draws) -> None:
+        """Let the next listing of a decision log be an old one."""
+        self._stale = draws
+
     def become_reliable(self) -> None:
         """Never fail again."""
         self._is_reliable = True
@@ -59,7 +87,14 @@ class FaultyStorage:
             StorageError: It was told to.
             ObjectExistsError: `create` was asked and something is there.
         """
+        self._check_hang(path, lambda: self._files.put(path, data, create=create))
         self._check_there(path)
+        if self._clock.monotonic() < self._full_until and not self._is_reliable:
+            self._fail(path, FaultKind.DISK_FULL)
+        cut, self._cut = self._cut, None
+        if cut is not None and isinstance(self._files, DiskStorage) and not self._is_reliable:
+            self._counts.happened(FaultKind.POWER_CUT)
+            self._files.put_and_cut(path, data, create=create, draws=cut)
         if self._next_writes and not self._is_reliable:
             kind = self._next_writes.pop(0)
             if kind is FaultKind.WRITE_UNSURE:
@@ -74,6 +109,7 @@ class FaultyStorage:
             StorageError: It was told to.
             ObjectNotFoundError: Nothing is there.
         """
+        self._check_hang(path)
         self._check_read(path)
         return self._files.get(path)
 
@@ -83,8 +119,17 @@ class FaultyStorage:
         Raises:
             StorageError: It was told to.
         """
+        self._check_hang(prefix)
         self._check_read(prefix)
-        return self._files.list(prefix)
+        found = self._files.list(prefix)
+        if prefix.endswith("/log/"):
+            earlier = self._listings.setdefault(prefix, [[]])
+            earlier.append(found)
+            stale, self._stale = self._stale, None
+            if stale is not None and not self._is_reliable:
+                self._counts.happened(FaultKind.LISTED_LATE)
+                return stale.pick(earlier)
+        return found
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete, or fail.
@@ -92,8 +137,10 @@ class FaultyStorage:
         Raises:
             StorageError: It was told to.
         """
+        doomed = list(paths)
+        self._check_hang("delete", lambda: self._files.delete(doomed))
         self._check_there("delete")
-        self._files.delete(paths)
+        self._files.delete(doomed)
 
     def reliable(self) -> SnapshotStorage:
         """The same files, without failures."""
@@ -104,6 +151,20 @@ class FaultyStorage:
         if self._reads_to_refuse and not self._is_reliable:
             self._reads_to_refuse -= 1
             self._fail(path, FaultKind.READ_REFUSED)
+
+    def _check_hang(self, path: str, effect: Callable[[], None] = lambda: None) -> None:
+        hang, self._hang = self._hang, None
+        if hang is None or self._is_reliable:
+            return
+
+        def late() -> None:
+            with suppress(StorageError):  # nobody hears it
+                effect()
+
+        hang(late)
+        self._counts.happened(FaultKind.STORAGE_HANGS)
+        msg = f"{path}: no answer ({FaultKind.STORAGE_HANGS.value})"
+        raise StorageTimeoutError(msg)
 
     def _check_there(self, path: str) -> None:
         if not self._is_reliable and self._clock.monotonic() < self._away_until:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -200,3 +201,44 @@ def test_a_damaged_savepoint_names_nothing(job: Job) -> None:
     job.restart()
     rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
     assert (rebuilt.damaged, rebuilt.orphans) == ((), ())
+
+
+class Counting(MemoryStorage):
+    """Notes what is read, and what is to be swept."""
+
+    def __init__(self, objects: MemoryStorage) -> None:
+        super().__init__()
+        self._objects = objects._objects
+        self.read: list[str] = []
+        self.past: list[bool] = []
+
+    def get(self, path: str) -> bytes:
+        self.read.append(path)
+        return super().get(path)
+
+    def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
+        names = ("shared/1-7-count-0-0", "savepoint-7-1/metadata", "log/7", "shared/2-8-count-0-0")
+        self.past = [is_past(prefix + name) for name in names]
+        return 0
+
+
+def test_savepoints_that_are_older_than_all_files_of_checkpoints_are_not_read(job: Job) -> None:
+    for number in range(1, 50):
+        job.checkpoint(number, kind=SnapshotKind.SAVEPOINT, retained=1)
+    job.checkpoint(50, retained=1)
+    job.checkpoint(51, kind=SnapshotKind.SAVEPOINT, retained=1)
+    files = [path for path in job.storage.list(PATHS.shared) if PATHS.checkpoint_of(path) != 50]
+    job.storage.delete(files)  # a savepoint has its files in its own folder
+    job.restart()
+    storage = Counting(job.storage)
+    view = replace(job.log.view, completed=job.log.view.completed[-2:])
+    rebuild_store(storage, PATHS, view, attempt=2, retained=1)
+    assert len(set(storage.read)) == 2, "the checkpoint, and the savepoint behind it"
+
+
+def test_what_killed_writers_of_earlier_attempts_left_half_way_is_swept(job: Job) -> None:
+    job.checkpoint(1)
+    job.restart()
+    storage = Counting(job.storage)
+    rebuild_store(storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert storage.past == [True, True, True, False]

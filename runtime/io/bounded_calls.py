@@ -1,0 +1,134 @@
+"""`BoundedCalls`: calls to a storage that end in time, also when the storage never answers.
+
+A call of the operating system or of a store can hang for ever. The server of a network file system is gone,
+or a connection is cut off. Such a call can't be interrupted. So it runs in a thread of its own, and whoever
+waits for it gives up after a while. The thread stays until the call returns. When too many hang, further
+calls fail at once: they would only add threads and keep their data in memory.
+
+What is waited for is *progress*. A large object takes as long as it takes, but not longer than the bound from
+one piece to the next. Where pieces can't be seen, the bound grows with the size.
+
+A call that was given up may still be done, at any later time. Why that is harmless, by kind of call:
+
+- *put of a new object*: names hold the attempt and the checkpoint, so nobody else writes or reads them. The
+  checkpoint was given up. Its files are orphans, which the next attempt sweeps.
+- *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
+  decision log. The first two are the same whenever they come. The hint may be old (see `log.reader`).
+- *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
+  `log.decision_log`). The id of a checkpoint is taken, and never given twice (see `coordinator.place`).
+- *get and list*: nobody takes the answer.
+- *delete*: what is deleted was given up before, and its name does not come back. The trial file of a folder
+  is the exception, and nobody reads that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from penstock.runtime.errors import StorageTimeoutError
+
+T = TypeVar("T")
+
+#: Seconds without progress after which a call is given up, unless the job says otherwise.
+STORAGE_TIMEOUT: Final = 60.0
+#: Calls of one storage that may hang at a time.
+MOST_HANGING: Final = 16
+#: Bytes a second of the slowest storage that is waited for.
+SLOWEST: Final = 1024 * 1024
+
+
+class BoundedCalls:
+    """Makes the calls of one storage; may be used from several threads.
+
+    Args:
+        seconds: Longest time without progress.
+    """
+
+    def __init__(self, seconds: float = STORAGE_TIMEOUT) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._hanging = 0
+
+    def run(self, what: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
+        """Make a call, and wait for it while it makes progress.
+
+        Args:
+            what: What it does and where, for the error.
+            call: Is given a function to call whenever it has made progress.
+            size: Bytes that it moves without showing progress.
+
+        Raises:
+            StorageTimeoutError: It made none for too long, or too many earlier calls still hang.
+            Exception: What the call raises.
+        """
+        if self._hanging >= MOST_HANGING:
+            msg = f"can't {what}: {self._hanging} earlier calls to this storage still hang"
+            raise StorageTimeoutError(msg)
+        running = _Call(call)
+        threading.Thread(target=running.make, name="storage-call", daemon=True).start()
+        while not running.returned.wait(self._seconds + size / SLOWEST):
+            if running.take_progress():
+                continue
+            with self._lock:
+                self._hanging += 1
+            running.when_returned(self._came_back)
+            bound = f"{self._seconds:g} s (storage_timeout)"
+            msg = f"can't {what}: no answer for {bound}. It may still be done later"
+            raise StorageTimeoutError(msg)
+        return running.outcome()
+
+    def _came_back(self) -> None:
+        with self._lock:
+            self._hanging -= 1
+
+
+class _Call(Generic[T]):
+    """One call in its thread."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], T]) -> None:
+        self._call = call
+        self._lock = threading.Lock()
+        self._progress = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._late: Callable[[], None] | None = None
+        self.returned = threading.Event()
+
+    def make(self) -> None:
+        try:
+            self._result = self._call(self._note_progress)
+        except BaseException as error:  # it belongs to whoever waits
+            self._error = error
+        with self._lock:
+            self.returned.set()
+            late = self._late
+        if late is not None:
+            late()
+
+    def take_progress(self) -> bool:
+        """Whether there was any since this was asked last."""
+        made, self._progress = self._progress, False
+        return made
+
+    def when_returned(self, late: Callable[[], None]) -> None:
+        """Call back when the call returns, at once if it has."""
+        with self._lock:
+            self._late = late
+            is_over = self.returned.is_set()
+        if is_over:
+            late()
+
+    def outcome(self) -> T:
+        """What the call returned.
+
+        Raises:
+            Exception: What it raised.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def _note_progress(self) -> None:
+        self._progress = True

@@ -1,0 +1,199 @@
+"""`SyncedFiles`: objects on a disk that loses what was not synced when its power fails.
+
+What it promises. When `put` returns, the object is there after a power cut, whole. One that is refused, or
+was never answered, is there whole or not at all.
+
+Why it is right.
+
+1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced. Only then does
+   the object get its name. A conditional create takes a link, which refuses a name that is taken. Any other
+   put renames. So a name never leads to bytes that a power cut can take.
+2. *Name before answer.* The folder is synced before `put` returns. Names in a folder that is new are lost
+   with the folder. So its own name is synced too, in the folder above, and so on up to the root.
+   *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
+   the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
+   open folder to no other one. So a folder that was removed and made again is told from it.
+3. *A refusal is an answer.* Whoever is told that an object exists acts on it: the decision log reads the
+   record and believes it. Its writer may have died between the link and the sync. So the folder is
+   synced before the refusal, too.
+4. *What is read and not yet durable* is no danger to the log. A reader that decides something puts a record
+   into the same folder, and that put syncs the earlier one.
+5. *Deletions* are synced at the end of a call, so that those of a later call never survive those of an
+   earlier one. The decision log needs that order.
+
+A writer that is killed leaves its staging file behind. `staged` lists those, and `delete` takes them.
+
+What it must never do: answer before the sync, or give a file its name before its content is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from contextlib import suppress
+from typing import Final
+
+from penstock.runtime.ports import Disk, DiskFolder
+
+#: Stands between the name of an object and the token of the call that writes it; no object has it.
+STAGED: Final = "#"
+#: Folders that are kept open because the way up to them is durable.
+_MOST_OPEN: Final = 32
+#: How often a folder is made again that another writer removes because it is empty.
+_TRIES: Final = 10
+
+
+class SyncedFiles:
+    """Puts, gets, lists and deletes files; may be used from several threads.
+
+    Args:
+        new_token: Names staging files; never gives the same token again, in whatever process.
+    """
+
+    def __init__(self, disk: Disk, new_token: Callable[[], str]) -> None:
+        self._disk = disk
+        self._new_token = new_token
+        self._durable: dict[str, DiskFolder] = {}
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data`; it is durable when this returns.
+
+        Raises:
+            FileExistsError: `create` was asked and something is there, which is durable.
+            OSError: It could not be written; folders that were made for it are gone again.
+        """
+        made: list[str] = []
+        try:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return self._put(path, data, made, create=create)
+                except FileNotFoundError:
+                    if not tries_left:
+                        raise
+        except FileExistsError:
+            raise
+        except OSError:
+            for folder in reversed(made):
+                with suppress(OSError):  # it is not empty, or somebody has removed it
+                    self._disk.remove_folder(folder)
+            raise
+
+    def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
+        """Read an object.
+
+        Args:
+            path: Relative to the root.
+            on_progress: Called for each piece.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            OSError: It could not be read.
+        """
+        return self._disk.read(path, on_progress)
+
+    def list(self, prefix: str) -> list[str]:
+        """Paths of objects below the folder `prefix`, in no order; staging files are left out.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
+
+    def staged(self, prefix: str) -> Sequence[str]:
+        """Paths of staging files below the folder `prefix`: of writers that write now, or were killed.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path]
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders in the root, in no order.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return self._disk.names("")[1]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects and folders that are empty then; what is not there is no error.
+
+        Raises:
+            OSError: Some could not be deleted.
+        """
+        touched: set[str] = set()
+        for path in paths:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._disk.remove(path)
+                touched.add(_above(path))
+        # The deepest first: a folder is empty when those in it are gone.
+        for folder in sorted(touched, key=lambda each: each.count("/"), reverse=True):
+            while folder and self._remove_empty(folder):
+                folder = _above(folder)
+            with suppress(FileNotFoundError):
+                self._disk.open_folder(folder).sync()
+
+    def _put(self, path: str, data: bytes, made: MutableSequence[str], *, create: bool) -> None:
+        folder = self._durable_folder(_above(path), made)
+        staged = f"{path}{STAGED}{self._new_token()}"
+        try:
+            self._disk.write(staged, data, sync=True)
+            if create:
+                self._create(staged, path, folder)
+            else:
+                self._disk.rename(staged, path)
+                folder.sync()
+        except OSError:
+            with suppress(OSError):  # it was never made, or the disk fails; the error to report is the first
+                self._disk.remove(staged)
+            raise
+
+    def _create(self, staged: str, path: str, folder: DiskFolder) -> None:
+        try:
+            self._disk.link(staged, path)
+        except FileExistsError:
+            folder.sync()
+            raise
+        self._disk.remove(staged)
+        folder.sync()
+
+    def _durable_folder(self, path: str, made: MutableSequence[str]) -> DiskFolder:
+        """A folder whose name is durable, and those of all folders above it."""
+        known = self._durable.get(path)
+        if known is not None and known.is_still_there():
+            return known
+        above = self._durable_folder(_above(path), made) if path else None
+        with suppress(FileExistsError):
+            self._disk.make_folder(path)
+            if path:
+                made.append(path)
+        opened = self._disk.open_folder(path)
+        if above is None:
+            self._disk.sync_way_up()
+        else:
+            above.sync()
+        for oldest in list(self._durable)[: -_MOST_OPEN + 1]:
+            self._durable.pop(oldest, None)
+        self._durable[path] = opened
+        return opened
+
+    def _remove_empty(self, folder: str) -> bool:
+        try:
+            self._disk.remove_folder(folder)
+        except OSError:  # it is not empty, or another process has removed it
+            return False
+        return True
+
+    def _walk(self, folder: str) -> Sequence[str]:
+        try:
+            files, folders = self._disk.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        inside = f"{folder}/" if folder else ""
+        found = [inside + name for name in files]
+        for name in folders:
+            found += self._walk(inside + name)
+        return found
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,339 @@
+"""`make soak`: a job on three nodes for half an hour, in weather that a seed draws; its output must be exact.
+
+    python tests/on_ray/soak.py --minutes 30 --seed 0
+
+One fault follows the other, with some seconds between them. Subtasks and the JobMaster are killed or
+frozen. Nodes die, or are cut off while their subtasks go on. The disk of the checkpoints is full. The job
+is rescaled. After each fault the job must complete two more checkpoints without a person. At the end the
+output is compared record by record. Memory, files and descriptors must stay under bounds. `--results`
+writes the figures into `benchmarks/RESULTS.md`.
+
+The full disk is a small file system in memory and needs root. It is skipped by name elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "benchmarks")]
+
+import psutil  # noqa: E402 (the path comes first)
+from jobs.driving import submit  # noqa: E402
+from jobs.nodes import Nodes, WorkerNode, three_nodes  # noqa: E402
+from jobs.oracle import committed_updates, expected_updates, hidden_files  # noqa: E402
+from jobs.words import add, as_update, line, with_one, word_of  # noqa: E402
+from measure import machine, table, versions  # noqa: E402
+from run_all import RESULTS, replace_part  # noqa: E402
+
+from penstock.actors import JobReport, RayJobHandle  # noqa: E402
+from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess  # noqa: E402
+from penstock.runtime import (  # noqa: E402
+    Checkpointing,
+    FileSink,
+    FixedDelay,
+    GeneratorSource,
+    JobStatus,
+    PenstockError,
+    StreamEnvironment,
+)
+
+#: Lines a second: the rest of the machine is for restarts.
+RATE: Final = 100.0
+#: Seconds within which a job must be well again after one fault.
+PATIENCE: Final = 240.0
+#: Seconds that a frozen raylet or a full disk lasts.
+LASTS: Final = 12.0
+_POLL: Final = 0.5
+_DISK: Final = 24 << 20
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What no moment of the run may exceed.
+
+    Attributes:
+        memory: Resident bytes of one process of the job.
+        files: Files in the checkpoint storage.
+        descriptors: Of one process of the job.
+    """
+
+    memory: int = 500 << 20
+    files: int = 400
+    descriptors: int = 400
+
+
+@dataclass
+class Figures:
+    """What was seen."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    well_after: dict[str, list[float]] = field(default_factory=dict)
+    memory: int = 0
+    files: int = 0
+    descriptors: int = 0
+
+    def look(self, report: JobReport, storage: Path) -> None:
+        """Take the largest values."""
+        for process in [*report.processes, *([] if report.master is None else [report.master])]:
+            with contextlib.suppress(psutil.Error):
+                seen = psutil.Process(process.pid)
+                self.memory = max(self.memory, seen.memory_info().rss)
+                self.descriptors = max(self.descriptors, seen.num_fds())
+        self.files = max(self.files, sum(1 for file in storage.rglob("*") if file.is_file()))
+
+
+class Soak:
+    """One job and the weather around it."""
+
+    def __init__(self, nodes: Nodes, folder: Path, storage: Path, seed: int, can_fill: bool) -> None:
+        self._nodes = nodes
+        self._folder = folder
+        self._storage = storage
+        self._chance = random.Random(seed)
+        self.figures = Figures()
+        self._faults: dict[str, Callable[[JobReport], None]] = {
+            "subtask killed": self._kill_subtask,
+            "JobMaster killed": self._kill_master,
+            "subtask frozen": self._freeze_subtask,
+            "JobMaster frozen": self._freeze_master,
+            "node died": self._kill_node,
+            "node cut off": self._cut_node,
+            "rescaled": self._rescale,
+        }
+        if can_fill:
+            self._faults["disk full"] = self._fill_disk
+        self._job: RayJobHandle
+
+    def run(self, minutes: float) -> JobReport:
+        """Submit, bring about faults until the time is over, and wait for the end."""
+        count = int(minutes * 60 * RATE)
+        self._job = submit(self._environment(count))
+        until = time.monotonic() + minutes * 60
+        self._well(0, "start")
+        while time.monotonic() < until and not self._report().status.is_terminal:
+            # Each kind comes before one comes again.
+            fewest = min(self.figures.faults[name] for name in self._faults)
+            names = [name for name in self._faults if self.figures.faults[name] == fewest]
+            name = self._chance.choice(names)
+            before = self._report()
+            if before.status.is_terminal:
+                break
+            _say(f"{name} (attempt {before.statistics.attempt})")
+            began = time.monotonic()
+            self._faults[name](before)
+            self.figures.faults[name] += 1
+            self._well(self._completed(), name, began)
+            time.sleep(self._chance.uniform(1.0, 5.0))
+        _say("the weather is over")
+        return self._end(count)
+
+    def _environment(self, count: int) -> StreamEnvironment:
+        env = StreamEnvironment(
+            "soak",
+            parallelism=2,
+            checkpointing=Checkpointing(
+                every=1.0, timeout=30.0, storage=str(self._storage), tolerable_failures=3
+            ),
+            restart=FixedDelay(attempts=100_000, delay=0.2),
+        )
+        lines = env.from_source("lines", GeneratorSource(line, count=count, rate=RATE), parallelism=1)
+        pairs = lines.flat_map(str.split).map(with_one).key_by(word_of)
+        counts = pairs.reduce("count", add, num_cpus=0.5).map(as_update)
+        counts.sink("updates", FileSink.json(self._folder / "out"))
+        return env
+
+    # -- faults ---------------------------------------------------------------------------------------------
+
+    def _kill_subtask(self, report: JobReport) -> None:
+        self._kill(self._chance.choice(report.processes))
+
+    def _kill_master(self, report: JobReport) -> None:
+        assert report.master is not None
+        self._kill(report.master)
+
+    def _kill(self, process: SubtaskProcess | JobMasterProcess) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+    def _freeze_subtask(self, report: JobReport) -> None:
+        self._freeze(self._chance.choice(report.processes))
+
+    def _freeze_master(self, report: JobReport) -> None:
+        assert report.master is not None
+        self._freeze(report.master)
+
+    def _freeze(self, process: SubtaskProcess | JobMasterProcess) -> None:
+        """For good, or for a while: then it wakes when another one has its place, or has it no more."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGSTOP)
+        if self._chance.random() < 0.5:
+            time.sleep(self._chance.uniform(1.0, LASTS))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+
+    def _kill_node(self, report: JobReport) -> None:
+        self._chance.choice(self._living()).kill()
+        self._nodes.refill()
+
+    def _cut_node(self, report: JobReport) -> None:
+        victim = self._chance.choice(self._living())
+        victim.freeze()
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while victim.is_alive() and time.monotonic() < deadline:
+                time.sleep(_POLL)
+            time.sleep(self._chance.uniform(0.0, LASTS))
+        finally:
+            victim.thaw()
+        deadline = time.monotonic() + PATIENCE
+        while not victim.has_left():
+            assert time.monotonic() < deadline, "a node that was cut off has not left"
+            time.sleep(_POLL)
+        self._nodes.refill()
+
+    def _living(self) -> list[WorkerNode]:
+        return [worker for worker in self._nodes.workers if worker.is_alive()]
+
+    def _rescale(self, report: JobReport) -> None:
+        with contextlib.suppress(PenstockError):  # the job is restarting and may not be rescaled now
+            self._job.rescale({"count": self._chance.choice([1, 2, 3])}, timeout=PATIENCE)
+
+    def _fill_disk(self, report: JobReport) -> None:
+        filler = self._storage.parent / "filler"
+        try:
+            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 16))
+            time.sleep(LASTS / 2)
+        finally:
+            filler.unlink()
+
+    # -- how it is ------------------------------------------------------------------------------------------
+
+    def _report(self) -> JobReport:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                report = self._job.report()
+            except PenstockError:  # its JobMaster hangs, or is being replaced
+                assert time.monotonic() < deadline, "the JobMaster does not answer"
+                continue
+            self.figures.look(report, self._storage)
+            return report
+
+    def _completed(self) -> int:
+        return self._report().statistics.completed_checkpoints
+
+    def _well(self, completed: int, what: str, began: float | None = None) -> None:
+        """Wait until two more checkpoints are complete."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            report = self._report()
+            if report.status.is_terminal or report.statistics.completed_checkpoints >= completed + 2:
+                break
+            seen = f"{report.status.value}: {report.failure}"
+            assert time.monotonic() < deadline, f"not well {PATIENCE:g} s after {what}: {seen}"
+            time.sleep(_POLL)
+        if began is not None:
+            self.figures.well_after.setdefault(what, []).append(time.monotonic() - began)
+
+    def _end(self, count: int) -> JobReport:
+        deadline = time.monotonic() + PATIENCE + count / RATE
+        while not (report := self._report()).status.is_terminal:
+            assert time.monotonic() < deadline, "the job does not end"
+            time.sleep(_POLL)
+        assert report.status is JobStatus.FINISHED, report.failures[-3:]
+        expected = expected_updates(map(line, range(count)))
+        committed = committed_updates(self._folder / "out")
+        missing, surplus = expected - committed, committed - expected
+        assert not missing, f"{missing.total()} of {expected.total()} lost: {missing.most_common(5)}"
+        assert not surplus, f"{surplus.total()} too many: {surplus.most_common(5)}"
+        assert hidden_files(self._folder / "out") == [], "files of transactions are left"
+        return report
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A file system with little room at `folder`, if this process may mount one; whether it could."""
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "penstock-soak", str(folder)]
+    mounted = shutil.which("mount") is not None and subprocess.run(words, capture_output=True).returncode == 0
+    if not mounted:
+        _say("the disk is never full: this process may not mount a small one (root may)")
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def shown(figures: Figures, report: JobReport, rows: int, minutes: float) -> str:
+    """The figures for RESULTS.md."""
+    lines = [
+        [name, figures.faults[name], f"{sorted(taken)[len(taken) // 2]:.0f} s", f"{max(taken):.0f} s"]
+        for name, taken in sorted(figures.well_after.items())
+    ]
+    faults = table(["fault", "times", "two checkpoints later, middle", "at most"], lines)
+    statistics = report.statistics
+    named = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return "\n\n".join(
+        [
+            faults,
+            f"{minutes:g} minutes, {figures.faults.total()} faults, {statistics.attempt} attempts, "
+            f"{statistics.completed_checkpoints} checkpoints; {rows:,} records compared, each is there once.",
+            f"At most: {figures.memory / 1e6:.0f} MB and {figures.descriptors} descriptors in one process, "
+            f"{figures.files} files in the checkpoint storage.",
+            f"{datetime.now(UTC):%d %B %Y}. {machine().in_words()} {named}.",
+        ]
+    )
+
+
+def _say(text: str) -> None:
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Soak, compare, write."""
+    parser = argparse.ArgumentParser(description="A job in hostile weather on three nodes of this machine.")
+    parser.add_argument("--minutes", type=float, default=30.0, help="default 30")
+    parser.add_argument("--seed", type=int, default=0, help="draws the faults; default 0")
+    parser.add_argument("--results", metavar="FILE", help=f"where the figures go, such as {RESULTS.name}")
+    given = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+        can_fill = stack.enter_context(small_disk(folder / "disk"))
+        nodes = stack.enter_context(three_nodes(health_check_timeout_ms=3_000))
+        soak = Soak(nodes, folder, folder / "disk" / "checkpoints", given.seed, can_fill)
+        report = soak.run(given.minutes)
+        rows = committed_updates(folder / "out").total()
+    said = shown(soak.figures, report, rows, given.minutes)
+    print(said)
+    bounds = Bounds()
+    for name in ("memory", "files", "descriptors"):
+        seen, most = getattr(soak.figures, name), getattr(bounds, name)
+        assert seen <= most, f"{name}: {seen:,} is more than {most:,}"
+    if given.results is not None:
+        results = Path(given.results)
+        results.write_text(replace_part(results.read_text(), "soak", said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The calls that the operating system gets: content is synced before its name, and both before the answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.runtime.io.posix_disk import PosixDisk
+from penstock.runtime.io.storage import open_storage
+
+PROGRAM = """
+import os, sys
+from penstock.runtime.io.storage import open_storage
+storage = open_storage(sys.argv[1])
+for name in ("j/log/0", "j/log/1"):
+    os.write(2, f"begin {name}\\n".encode())
+    storage.put(name, b"decision", create=True)
+    os.write(2, b"acknowledged\\n")
+os.write(2, b"begin j/shared/0\\n")
+storage.put("j/shared/0", b"state")
+os.write(2, b"acknowledged\\n")
+"""
+
+
+class Recorded:
+    """Calls of the operating system in their order; they are made all the same."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.calls: list[str] = []
+        for name in ("open", "write", "fdatasync", "fsync", "link", "replace", "unlink"):
+            patch.setattr(os, name, self._recording(name, getattr(os, name)))
+
+    def _recording(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(target: Any, *arguments: Any, **more: Any) -> Any:
+            what = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+            result = call(target, *arguments, **more)
+            self.calls.append(f"{name} {re.sub('#.*', '#', what)}")
+            return result
+
+        return recorded
+
+
+def test_content_and_name_are_synced_before_a_create_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("j/log/0", b"", create=True)
+    with monkeypatch.context() as patch:
+        calls = Recorded(patch).calls
+        storage.put("j/log/1", b"decision", create=True)
+    staged, folder = f"{tmp_path}/j/log/1#", f"{tmp_path}/j/log"
+    assert calls == [
+        f"open {staged}",
+        f"write {staged}",
+        f"fdatasync {staged}",
+        f"link {staged}",
+        f"unlink {staged}",
+        f"fsync {folder}",
+    ]
+
+
+def test_content_and_name_are_synced_before_a_write_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("j/shared/0", b"")
+    with monkeypatch.context() as patch:
+        calls = Recorded(patch).calls
+        storage.put("j/shared/1", b"state")
+    staged, folder = f"{tmp_path}/j/shared/1#", f"{tmp_path}/j/shared"
+    assert calls[1:] == [f"write {staged}", f"fdatasync {staged}", f"replace {staged}", f"fsync {folder}"]
+
+
+def test_the_name_of_a_new_folder_is_synced_in_the_folder_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(str(tmp_path))
+    with monkeypatch.context() as patch:
+        calls = Recorded(patch).calls
+        storage.put("j/chk-1-1/metadata", b"state")
+    synced = [call for call in calls if call.startswith("fsync ")]
+    assert synced[-3:] == [f"fsync {tmp_path}", f"fsync {tmp_path}/j", f"fsync {tmp_path}/j/chk-1-1"]
+
+
+def can_trace() -> bool:
+    if shutil.which("strace") is None:
+        return False
+    tried = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def test_the_kernel_gets_the_syncs_before_the_answer(tmp_path: Path) -> None:
+    if not can_trace():
+        pytest.skip("strace is not here, or this user may not trace")
+    trace = tmp_path / "trace"
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-e",
+        "trace=write,fsync,fdatasync,link,linkat,rename,renameat,renameat2",
+    ]
+    program = [sys.executable, "-c", PROGRAM, str(tmp_path / "storage")]
+    subprocess.run([*command, "-o", str(trace), *program], check=True, capture_output=True)
+    puts = trace.read_text().split('"begin ')[1:]
+    assert len(puts) == 3
+    for put in puts:
+        before_the_answer = put.partition('"acknowledged')[0]
+        name = put.partition("\\n")[0]
+        folder = name.rpartition("/")[0]
+        content, named = rf"fdatasync\(\d+<[^>]*{name}#", rf"(link|rename)[^\n]*{name}\""
+        wanted = rf"{content}.*{named}.*fsync\(\d+<[^>]*/{folder}>"
+        assert re.search(wanted, before_the_answer, re.DOTALL), before_the_answer
+
+
+def test_a_file_system_that_knows_no_sync_of_folders_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    PosixDisk(tmp_path).open_folder("").sync()
+
+
+def test_a_disk_that_fails_to_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    storage = open_storage(str(tmp_path))
+    storage.put("j/log/0", b"")
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(Exception, match=r"can't write .*/j/log/1: .*Input/output error"):
+        storage.put("j/log/1", b"decision", create=True)
+    assert os.listdir(tmp_path / "j" / "log") == ["0"]
