@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
@@ -18,6 +19,8 @@ from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.oracle.restart_rule import Restarting
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
 #: Most moves of a job after the faults have stopped, ...
@@ -128,11 +131,43 @@ class SimulatedRun:
         """What the last JobMaster of each job knows."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
 
+    @property
+    def reason_of_the_end(self) -> str:
+        """Why the newest job has the state that it ended with."""
+        statuses = self.control.masters.statuses()
+        ends = [s for s in statuses if s.transitions and s.state.is_terminal]
+        if not ends:
+            return ""
+        # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.
+        _, _, too_many = ends[-1].cause.partition(" is one too many: ")
+        return too_many or ends[-1].transitions[-1].cause
+
+    def restarts(self) -> list[Restarting]:
+        """How each job has restarted."""
+        return [self._restarting(control) for control in self._controls]
+
+    def _restarting(self, control: ControlPlane) -> Restarting:
+        counts, statuses = self.world.counts.by_kind(), control.masters.statuses()
+        failures = sorted(
+            transition.at
+            for status in statuses
+            for transition in status.transitions
+            if transition.target is JobState.FAILING
+            or (transition.target is JobState.RESTARTING and transition.source is not JobState.FAILING)
+        )
+        return Restarting(
+            control.job.config.restart or NoRestart(),
+            max(status.attempt for status in statuses),
+            counts.get(FaultKind.RESCALED, 0),
+            control.restarts,
+            tuple(failures),
+            clocks_agree=not self.world.clocks.differ and FaultKind.CLOCK_SET not in counts,
+            drift=self.world.weather.clock_drift,
+        )
+
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
-        for control in self._controls:
-            control.schedule_timers()
         entry = world.agenda.take(world.clock.monotonic())
         if entry is None:
             if world.agenda.next_time is None:

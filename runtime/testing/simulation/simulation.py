@@ -95,9 +95,8 @@ class Simulation:
         self.world = World(scenario.seed, scenario.weather, write)
         self.system = ExternalSystem()
         ledger = HookLedger(self.world)
-        hooks = RunHooks(self.world, lambda: self.control.processes)
-        self._program = scenario.shape.build(Around(hooks, self.system, self.world.valves, ledger.make))
-        hooks.vertex_of = {o.id: vertex.id for vertex in self._program.vertices for o in vertex.operators}
+        around = Around(RunHooks(self.world), self.system, self.world.valves, ledger.make)
+        self._program = scenario.shape.build(around)
         first = SimulatedJob(FIRST_JOB, build_execution_graph(self._program), scenario.config)
         self._run = SimulatedRun(self.world, first, scenario.plan, ledger)
 
@@ -127,8 +126,9 @@ class Simulation:
 
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.system, self.world.restores)
-        if state is JobState.CANCELLED:
-            return oracle.check_cancelled()
+        problems = self._check_restarts(state, cause)
+        if state in (JobState.CANCELLED, JobState.FAILED) or problems:
+            return problems + oracle.check_cancelled()
         if state is not JobState.FINISHED:
             return [f"the job has {state.value}: {cause}"]
         if self.scenario.mode is HandlerMode.NO_CHECKPOINTS:
@@ -142,6 +142,18 @@ class Simulation:
             return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
             return [f"the last checkpoint can't be read: {error}"]
+
+    def _check_restarts(self, state: JobState, cause: str) -> list[str]:
+        """Whether each job has restarted, and given up, as its user wanted."""
+        has_failed = state is JobState.FAILED
+        *earlier, last = self._run.restarts()
+        problems = [problem for each in earlier for problem in each.problems(has_failed=False)]
+        problems += last.problems(has_failed=has_failed)
+        if has_failed:
+            found = last.problems_of_the_end(self._run.reason_of_the_end)
+            problems += [f"{problem}; cause: {cause}" for problem in found]
+            self.world.counts.happened(FaultKind.GAVE_UP, int(not found))
+        return problems
 
     def _result(self, problems: list[str], state: JobState) -> SimulationResult:
         statuses = self._run.statuses()

@@ -7,19 +7,30 @@ decides which of them is in charge, and the other one leaves when it is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
 
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.cluster.execution import SimulatedExecution
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.links import Links
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.cluster.processes import ProcessTable
+from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+
+
+class Replaced(Enum):
+    """What becomes of a JobMaster that is frozen when its successor begins."""
+
+    WAKES_EARLY = "it wakes up when its successor has begun an attempt and has deployed nothing"
+    WAKES_LATE = "it wakes up when its time has come"
+    IS_KILLED = "it is killed"
 
 
 class ControlPlane:
@@ -31,25 +42,33 @@ class ControlPlane:
 
     Attributes:
         job: What they run.
+        links: Who can reach whom.
         masters: All JobMasters.
+        restarts: When attempts were deployed and stopped.
     """
 
     def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
         self.job = job
         self._world = world
         self._ledger = ledger
-        self.masters = Masters(world, job)
-        self._table = ProcessTable(world, job, self.masters)
+        self.links = Links(world)
+        self.masters = Masters(world, job, self.links)
+        self._table = ProcessTable(
+            world, job, self.masters, self.links, lambda process: self.believe_dead(process, None)
+        )
+        self.masters.on_kill = self._kill_hung
         self._executions: dict[Master, SimulatedExecution] = {}
-        self._timers: dict[Master, float] = {}
+        self.restarts = RestartLedger()
+        self._replaced: list[Callable[[], None]] = []
 
     def begin(self, known_attempt: int = 0) -> None:
         """Start a JobMaster."""
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
         self._executions[master] = execution = SimulatedExecution(
-            self._world, master, self._table, self._ledger
+            self._world, master, self._table, self._ledger, self._wake_the_replaced, self.restarts
         )
+        self.restarts.masters += 1
 
         def take_up() -> None:
             if self.end is None:
@@ -119,16 +138,119 @@ class ControlPlane:
         self._world.trace.note(f"!! {newest} is believed to be dead")
         self._begin_later(newest, 0.0)
 
-    def schedule_timers(self) -> None:
-        """Put the next timer of each JobMaster on the agenda, unless it stands there."""
-        for master in self._executions:
-            if not master.is_alive:
-                continue
-            due = master.timers.next_due
-            known = self._timers.get(master)
-            if due is not None and (known is None or due < known):
-                self._timers[master] = due
-                self._schedule(master, due)
+    def freeze_master(self, seconds: float, successor_after: float | None, replaced: Replaced) -> None:
+        """The newest JobMaster can't run for a while.
+
+        Args:
+            seconds: For so long, or until the world calms down.
+            successor_after: After so many seconds another one begins; `None` for no other one.
+            replaced: What becomes of the frozen one then.
+        """
+        newest = self.masters.answering
+        if newest is None or not self._takes_checkpoints:
+            return
+        self._world.counts.happened(FaultKind.MASTER_FROZEN)
+        self._world.trace.note(f"!! {newest} freezes for {seconds:g} s")
+        newest.freeze()
+
+        def wake() -> None:
+            is_late = newest.is_frozen and newest.is_alive and self.masters.newest is not newest
+            self._world.counts.happened(FaultKind.MASTER_WOKE_LATE, int(is_late))
+            newest.wake()
+
+        def kill() -> None:
+            if replaced is Replaced.WAKES_EARLY:
+                self._replaced.append(wake)
+            if replaced is Replaced.IS_KILLED and newest.is_frozen and newest.is_alive:
+                self._world.trace.note(f"!! {newest} is killed")
+                self._executions[newest].leave(work_goes_on=False)
+
+        self._later(wake, seconds, f"{newest} wakes up")
+        self._world.when_calm(wake)
+        if successor_after is not None:
+            self._later(kill, successor_after, f"{newest} does not answer")
+            self._begin_later(newest, successor_after)
+
+    def _wake_the_replaced(self) -> None:
+        replaced, self._replaced = self._replaced, []
+        for wake in replaced:
+            wake()
+
+    def cut_network(self, island: Collection[str], seconds: float, noticed_after: float | None) -> None:
+        """Cut these processes and JobMasters off from the others.
+
+        Args:
+            island: Their names.
+            seconds: Until the cut is healed; at the latest that is when the world calms down.
+            noticed_after: After so many seconds the cluster declares them dead; `None` for never.
+        """
+        links = self.links
+        if links.is_cut or not island:
+            return
+        self._world.counts.happened(FaultKind.NETWORK_CUT)
+        self._world.trace.note(f"!! cut off for {seconds:g} s: {', '.join(island)}")
+        links.cut(island)
+
+        def notice() -> None:
+            if links.is_cut:
+                self._declare_gone(links.cut_off)
+
+        def heal() -> None:
+            if links.is_cut:
+                self._world.trace.note("!! the cut is healed")
+                lost = [name for name in links.cut_off if links.is_gone(name)]
+                links.heal()
+                self._later(
+                    lambda: self._end_all(lost), self._world.draws.pick((0.0, 0.1, 5.0)), "a node ends"
+                )
+
+        if noticed_after is not None:
+            self._later(notice, noticed_after, "the cluster looks for dead nodes")
+        self._later(heal, seconds, "the network is mended")
+        self._world.when_calm(heal)
+
+    def believe_dead(self, process: SimulatedProcess, seconds: float | None) -> None:
+        """A process that lives is declared dead.
+
+        Args:
+            process: One that lives on.
+            seconds: After so long the cluster ends it; `None` for never, or when a cut is healed.
+        """
+        if not process.is_alive or self.links.is_gone(process.id):
+            return
+        self._declare_gone([process.id])
+        if seconds is not None:
+            self._later(lambda: self._end_all([process.id]), seconds, "a process ends that counts as dead")
+
+    def _declare_gone(self, island: Collection[str]) -> None:
+        island = [name for name in island if not self.links.is_gone(name)]
+        self._world.trace.note(f"!! declared dead: {', '.join(island)}")
+        self.links.declare_gone(island)
+        for process in self.alive:
+            if process.id in island:
+                self._world.counts.happened(FaultKind.ZOMBIE)
+                process.counts_as_dead(island)
+        for master in self.masters.alive:
+            if str(master) in island:
+                self._world.counts.happened(FaultKind.TWO_MASTERS)
+                self._begin_later(master, self._world.draws.real(0.0, 0.5))
+
+    def _kill_hung(self, master: Master) -> None:
+        """A guard has found that a JobMaster hangs."""
+        if master.is_alive:
+            self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
+            self._world.trace.note(f"!! {master} is killed by a guard")
+            self._executions[master].leave(work_goes_on=False)
+            if self._takes_checkpoints and self.end is None and self.masters.newest is None:
+                self._begin_later(master, self._world.draws.real(0.01, 0.5))
+
+    def _end_all(self, names: Collection[str]) -> None:
+        for master in self.masters.alive:
+            if str(master) in names:
+                self._executions[master].leave(work_goes_on=self._world.draws.chance(0.5))
+        for process in self.alive:
+            if process.id in names:
+                process.end()
 
     @property
     def _takes_checkpoints(self) -> bool:
@@ -141,15 +263,7 @@ class ControlPlane:
             if self.end is None:
                 self.begin(known)
 
-        at = self._world.clock.monotonic() + delay
-        self._world.agenda.add(Happening.OPERATION, begin, "a JobMaster comes up", at=at)
+        self._later(begin, delay, "a JobMaster comes up")
 
-    def _schedule(self, master: Master, due: float) -> None:
-        def fire() -> None:
-            if self._timers.get(master) == due:
-                del self._timers[master]
-            next_due = master.timers.next_due
-            if master.is_alive and next_due is not None and next_due <= self._world.clock.monotonic():
-                master.timers.fire_next()
-
-        self._world.agenda.add(Happening.TIMER, fire, f"{master}: a timer fires", at=due)
+    def _later(self, act: Callable[[], None], seconds: float, what: str) -> None:
+        self._world.agenda.add(Happening.OPERATION, act, what, at=self._world.clock.monotonic() + seconds)

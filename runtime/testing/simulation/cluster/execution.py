@@ -28,6 +28,7 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
+from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -39,17 +40,29 @@ class SimulatedExecution:
         master: Whom it serves.
         table: Where subtasks run; other JobMasters use it, too.
         ledger: Knows what the job's master hooks do.
+        on_deploy: Called when an attempt has begun in the log, before anything of it is deployed.
+        restarts: Is told of deployments.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
     """
 
-    def __init__(self, world: World, master: Master, table: ProcessTable, ledger: HookLedger) -> None:
+    def __init__(
+        self,
+        world: World,
+        master: Master,
+        table: ProcessTable,
+        ledger: HookLedger,
+        on_deploy: Callable[[], None],
+        restarts: RestartLedger,
+    ) -> None:
         job, timers = master.job, master.timers
         self._world = world
         self._master = master
         self._ledger = ledger
+        self._on_deploy = on_deploy
+        self._restarts = restarts
         self._processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
         self._fleet = fleet = Fleet(
@@ -61,14 +74,14 @@ class SimulatedExecution:
             fleet,
             deployer,
             processes,
-            world.clock,
+            master.clock,
             timers,
             self._job_has_ended,
             self._leave_fenced,
         )
         self._execution.listener = ObservedScheduler(world, master)
         self._watch = Watch(
-            fleet, processes, world.clock, timers, job.config, _not_counted, NotedSilences(world, master)
+            fleet, processes, master.clock, timers, job.config, _not_counted, NotedSilences(world, master)
         )
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
@@ -136,6 +149,7 @@ class SimulatedExecution:
         self.running_checkpoints.clear()
         self._ledger.check_restored(self._master.hooks, restore)
         self._note_deployment(attempt, "", restore)
+        self._on_deploy()
         self._execution.deploy(attempt, restore)
         self._world.on_moment(Moment.DEPLOYING)
 
@@ -157,10 +171,12 @@ class SimulatedExecution:
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks."""
+        self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_all(attempt)
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Stop these subtasks."""
+        self._restarts.note_stop(self._world.clock.monotonic())
         self._execution.stop_region(attempt, subtasks)
 
     def trigger_checkpoint(
@@ -206,6 +222,7 @@ class SimulatedExecution:
         self._execution.change_graph(graph)
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
+        self._restarts.note_deployment(self._world.clock.monotonic())
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
         self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 

@@ -16,9 +16,13 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.channel_rules import ChannelRules
+from penstock.runtime.testing.simulation.cluster.links import Links
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+
+#: What callers hear of a process that the cluster has declared dead.
+COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 
 #: Seconds after which a receiver that was not there is called again.
 RESEND_DELAY: Final = 0.2
@@ -68,6 +72,11 @@ class SimulatedFrame:
 class Receiver(Protocol):
     """Where frames arrive: a process."""
 
+    @property
+    def id(self) -> str:
+        """Names it."""
+        ...
+
     def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
         ...
@@ -80,14 +89,18 @@ class AttemptNetwork:
         world: Decides how long things take.
         sender: Who sends.
         credits: Of each channel.
+        process: Where the sender runs.
+        links: Whom it reaches.
 
     Attributes:
         sender: Who sends.
     """
 
-    def __init__(self, world: World, sender: Sender, credits: int) -> None:
+    def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
         self.sender = sender
         self._world = world
+        self._process = process
+        self._links = links
         self._receivers: Mapping[SubtaskId, tuple[Receiver, Role]] = {}
         self._rules = ChannelRules(credits)
         self._ended: set[OutputChannelSpec] = set()
@@ -111,11 +124,19 @@ class AttemptNetwork:
 
     def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
         """The deliver call of a frame has ended; the sender is notified of it after a while."""
-        self._world.send(Happening.CREDIT, lambda: self._answered(frame, answer), answer, "to", frame)
+        self._world.send(Happening.CREDIT, lambda: self._answer_arrives(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
         """How many elements with a credit are outstanding on a channel."""
         return self._rules.outstanding(channel)
+
+    def _answer_arrives(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        if self._links.is_whole:
+            self._answered(frame, answer)
+            return
+        receiver = self._receivers[frame.channel.receiver][0].id
+        arrives, gone = lambda: self._answered(frame, answer), lambda: self._answered(frame, COUNTS_AS_DEAD)
+        self._links.carry(Happening.CREDIT, self._process, receiver, arrives, gone, answer, "to", frame)
 
     def _answered(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
         match step_after(answer):
@@ -149,4 +170,9 @@ class AttemptNetwork:
         arrived = self._arrived.get(frame.channel, 0)
         self._world.counts.happened(FaultKind.FRAME_OVERTAKEN, int(arrived > frame.first))
         self._arrived[frame.channel] = max(arrived, frame.end)
-        self._receivers[frame.channel.receiver][0].deliver(frame)
+        receiver = self._receivers[frame.channel.receiver][0]
+        if self._links.is_whole:
+            receiver.deliver(frame)
+            return
+        arrives, gone = lambda: receiver.deliver(frame), lambda: self.answer(frame, COUNTS_AS_DEAD)
+        self._links.carry(Happening.FRAME, self._process, receiver.id, arrives, gone, frame)

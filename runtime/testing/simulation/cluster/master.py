@@ -7,20 +7,28 @@ dead. Writes that a dead one began may still succeed. Messages to it reach its s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.execution.processes import Place
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.links import Links, Reach
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
+from penstock.runtime.testing.simulation.cluster.suspension import Suspension
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import World
+
+#: Seconds by which the processor time of a JobMaster has grown when it is read again.
+_USED: Final = 0.01
 
 #: Seconds after which a report is repeated that nobody took.
 _REPEAT_DELAY: Final = 0.5
@@ -36,6 +44,8 @@ class Master:
     Attributes:
         job: What it runs.
         is_alive: Whether it has neither died nor left.
+        clock: Monotonic time here may run faster or slower than the world's.
+        place: Its guards kill it by this.
         hooks: The job's master hooks in this process.
         runner: Does its blocking work.
     """
@@ -44,12 +54,19 @@ class Master:
         self.job = job
         self.hooks: tuple[SimulatedHook, ...] = ()
         self.is_alive = True
-        self.timers = ManualTimers(world.clock)
+        self.clock = world.clocks.new()
         self._world = world
         self._is_new = job.is_new and number == 1
+        self.place = Place(-number, "simulated")
+        self._processor_time = 0.0
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
-        self.runner = SimulatedRunner(world, self._name, _run, self._do_work, self._on_work)
+        self._suspension = Suspension(world)
+        self.holds = self._suspension.holds
+        self.timers = ProcessTimers(world, self.clock, self._suspension, self._name)
+        self.runner = SimulatedRunner(
+            world, self._name, _run, self._do_work, self._on_work, self._suspension.holds
+        )
 
     def __str__(self) -> str:
         return self._name
@@ -74,7 +91,7 @@ class Master:
             job.config,
             gateway,
             None if job.config.checkpointing is None else world.storage,
-            world.clock,
+            self.clock,
             self.timers,
             self.runner,
             known_attempt,
@@ -88,10 +105,33 @@ class Master:
     def die(self, *, work_goes_on: bool) -> None:
         """Its process is gone; what it had handed to the storage may arrive there all the same."""
         self.is_alive = False
+        self.timers.close()
+        self._suspension.wake()
         if work_goes_on:
             self.runner.close()
         else:
             self.runner.die()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it can't run now."""
+        return self._suspension.is_frozen
+
+    def processor_time(self) -> float:
+        """Seconds that it has used; they stand still while it is frozen."""
+        if not self.is_frozen:
+            self._processor_time += _USED
+        return self._processor_time
+
+    def freeze(self) -> None:
+        """Let nothing of it go on."""
+        self._suspension.freeze()
+
+    def wake(self) -> None:
+        """Let everything of it go on."""
+        if self.is_frozen:
+            self._world.trace.note(f"!! {self} wakes up")
+        self._suspension.wake()
 
     def hear(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId | None) -> None:
         """Take what somebody says of an attempt."""
@@ -117,12 +157,16 @@ class Masters:
 
     Args:
         job: What they run.
+        links: Who reaches whom.
 
     Attributes:
         is_abandoned: Whether none comes back.
+        on_kill: Called with one that a guard kills.
     """
 
-    def __init__(self, world: World, job: SimulatedJob) -> None:
+    def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
+        self._links = links
+        self.on_kill: Callable[[Master], None] = _nobody_kills
         self._world = world
         self._job = job
         self._all: list[Master] = []
@@ -140,9 +184,19 @@ class Masters:
         return alive[-1] if alive else None
 
     @property
+    def answering(self) -> Master | None:
+        """Whom a client would ask, if it can answer now; `None` while it can't."""
+        newest = self.newest
+        return None if newest is None or newest.is_frozen else newest
+
+    @property
     def last(self) -> Master:
         """The newest one, also when it is gone."""
         return self.newest or [master for master in self._all if master.has_begun][-1]
+
+    def statuses(self) -> list[SchedulerStatistics]:
+        """What each of them knows, or knew last."""
+        return [master.scheduler.statistics() for master in self._all if master.has_begun]
 
     def add(self) -> Master:
         """One more."""
@@ -151,11 +205,18 @@ class Masters:
         return master
 
     def report(
-        self, master: Master, attempt: int, act: Callable[[JobScheduler], Any], what: str, subtask: SubtaskId
+        self,
+        process: str,
+        master: Master,
+        attempt: int,
+        act: Callable[[JobScheduler], Any],
+        what: str,
+        subtask: SubtaskId,
     ) -> None:
         """A subtask says something; it comes late, in any order, and perhaps twice.
 
         Args:
+            process: Where the subtask runs.
             master: Who had deployed it; when that one is gone, whoever has come back hears it.
             attempt: The subtask's attempt.
             act: Says it.
@@ -164,18 +225,28 @@ class Masters:
         """
 
         def arrive() -> None:
-            hearing = master if master.is_alive else self.newest
-            if hearing is None and self.is_abandoned:
-                return
+            is_there = master.is_alive and links.reach(process, str(master)) is not Reach.GONE
+            hearing = master if is_there else self.newest
             if hearing is None:
+                repeat()
+                return
+            if not hearing.holds(Happening.REPORT, arrive, what):
+                hear = partial(hearing.hear, attempt, act, subtask)
+                links.carry(Happening.REPORT, process, str(hearing), hear, repeat, what)
+
+        def repeat() -> None:
+            if not self.is_abandoned:
                 at = self._world.clock.monotonic() + _REPEAT_DELAY
                 self._world.agenda.add(Happening.REPORT, arrive, "again:", what, at=at)
-            else:
-                hearing.hear(attempt, act, subtask)
 
+        links = self._links
         self._world.send(Happening.REPORT, arrive, what)
         if self._world.repeats(FaultKind.MESSAGE_REPEATED):
             self._world.send(Happening.REPORT, arrive, "again:", what)
+
+
+def _nobody_kills(master: Master) -> None:
+    """Nothing is known of processes yet."""
 
 
 def _run(callback: Callable[[], None]) -> None:

@@ -6,12 +6,15 @@ how it answers deliveries. When it dies, its memory is lost, but its sent messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Any
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
 from penstock.runtime.execution.messages import (
     Acknowledged,
     Declined,
@@ -33,9 +36,13 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.frames import Receiver, SimulatedFrame
+from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD, Receiver, SimulatedFrame
+from penstock.runtime.testing.simulation.cluster.guarded_by import GuardedBy
+from penstock.runtime.testing.simulation.cluster.links import Links
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
+from penstock.runtime.testing.simulation.cluster.suspension import Suspension
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -62,12 +69,14 @@ class SimulatedProcess:
         pid: Its number.
         needs: What it was started with.
         masters: Take reports.
-        lease_timeout: Seconds without a sign of a JobMaster after which it ends itself.
-        credits: Of each channel.
+        config: Of the job that it was started for.
+        links: Whom it reaches.
 
     Attributes:
         id: Names it.
-        place: Where it runs.
+        clock: Monotonic time here may run faster or slower than the world's.
+        links: Whom it reaches.
+        place: The node answers for its processor time by this.
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
@@ -75,10 +84,18 @@ class SimulatedProcess:
     """
 
     def __init__(
-        self, world: World, pid: int, needs: Needs, masters: Masters, lease_timeout: float, credits: int
+        self,
+        world: World,
+        pid: int,
+        needs: Needs,
+        masters: Masters,
+        config: JobConfig,
+        links: Links,
     ) -> None:
         self.id = f"process {pid}"
         self.place = Place(pid, "simulated")
+        self.clock = world.clocks.new()
+        self.links = links
         self.needs = needs
         self.is_alive = True
         self.is_silent = False
@@ -87,9 +104,17 @@ class SimulatedProcess:
         self._processor_time = 0.0
         self._refuses = False
         self._masters = masters
-        self._credits = credits
+        self._credits = config.credits
         self._holder = RoleHolder()
-        self._lease = Lease(lease_timeout, world.clock.monotonic())
+        self._lease = Lease(config.lease_timeout, self.clock.monotonic())
+        self._suspension = Suspension(world)
+        self.holds = self._suspension.holds
+        self._runs_for = ""
+        self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
+        limits = HeartbeatLimits.of(config.heartbeat_timeout, OVERDUE * config.lease_timeout)
+        timers = ProcessTimers(world, self.clock, self._suspension, self.id)
+        self._timers = timers
+        self._guard = MasterGuard(limits, self.clock, timers, self._guarded, self._guarded.note_silence)
         self._on_run_ended: Callable[[SubtaskOutcome | CallFailure], None] | None = None
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
@@ -137,10 +162,32 @@ class SimulatedProcess:
         if self.task is not None:
             self.task.die()
         self._run_has_ended(_GONE)
+        self._guard.end()
+        self._timers.close()
+        self._suspension.wake()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it can't run now."""
+        return self._suspension.is_frozen
+
+    def freeze(self, seconds: float) -> None:
+        """Let nothing of it go on for a while, or until the world calms down."""
+        self._world.trace.note("!!", self, f"freezes for {seconds:g} s")
+        self._world.counts.happened(FaultKind.SUBTASK_FROZEN)
+        self._suspension.freeze()
+        at = self._world.clock.monotonic() + seconds
+        self._world.agenda.add(Happening.OPERATION, self._suspension.wake, self.id, "wakes up", at=at)
+        self._world.when_calm(self._suspension.wake)
+
+    def counts_as_dead(self, island: Collection[str]) -> None:
+        """The cluster declares it dead, but it lives on; whoever is not on its island hears so."""
+        if self._runs_for not in island:
+            self._run_has_ended(COUNTS_AS_DEAD)
 
     def processor_time(self) -> float:
         """Seconds that it has used; they stand still while it hangs."""
-        if not self.is_silent:
+        if not self.is_silent and not self.is_frozen:
             self._processor_time += _USED
         return self._processor_time
 
@@ -190,13 +237,15 @@ class SimulatedProcess:
         )
 
     def _look_at_lease_later(self) -> None:
-        at = self._world.clock.monotonic() + self._lease.interval
+        at = self._world.clocks.in_world(self.clock, self.clock.monotonic() + self._lease.interval)
         self._world.agenda.add(Happening.TIMER, self._look_at_lease, self.id, "looks at its lease", at=at)
 
     def _look_at_lease(self) -> None:
-        if not self.is_alive:
+        if not self.is_alive or self.holds(
+            Happening.TIMER, self._look_at_lease, self.id, "looks at its lease"
+        ):
             return
-        if self._lease.is_over(self._world.clock.monotonic()):
+        if self._lease.is_over(self.clock.monotonic()):
             self._world.trace.note("!!", self, "has heard from no JobMaster: it ends itself")
             self._world.counts.happened(FaultKind.LEASE_OVER)
             self.end()
@@ -236,13 +285,14 @@ class SimulatedProcess:
         role: Role,
         receivers: Mapping[SubtaskId, tuple[Receiver, Role]],
         on_end: Callable[[SubtaskOutcome | CallFailure], None],
+        caller: str,
     ) -> None:
         """Let a deployed attempt run; told once when it has ended."""
         task = self._current(role)
         if task is None or task.state is not TaskState.DEPLOYED:
             on_end(SubtaskStopped())
             return
-        self._on_run_ended = on_end
+        self._on_run_ended, self._runs_for = on_end, caller
         task.start(receivers)
 
     def stop(self, role: Role) -> None:
@@ -260,11 +310,17 @@ class SimulatedProcess:
         task.control(message)
         return True
 
-    def renew(self, role: Role) -> Counters | Stale:
-        """A JobMaster lives."""
+    def renew(self, role: Role, master: Master, *, guards: bool) -> Counters | Stale:
+        """A JobMaster lives.
+
+        Args:
+            guards: Whether this process guards the JobMaster.
+        """
         if not self._holder.holds(role):
             return Stale()
         self._lease.renew()
+        self._guarded.master = master
+        self._guard.renewed(master.place if guards else None)
         return Counters(self.attempt, None)
 
     def leave(self, role: Role) -> bool:
@@ -272,6 +328,7 @@ class SimulatedProcess:
         if not self._holder.holds(role):
             return False
         self._stop_task()
+        self._guard.end()
         self._holder.give_back(role)
         self.task = None
         self._lease.renew()
@@ -307,6 +364,8 @@ class SimulatedProcess:
 
     def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
+        if self.holds(Happening.FRAME, lambda: self.deliver(frame), frame):
+            return
         fit = self._holder.fit(frame.role.token, frame.role.attempt)
         if not self.is_alive:
             frame.network.answer(frame, _GONE)
@@ -332,6 +391,10 @@ class AttemptSupervisor:
         self._masters = masters
         self._master = master
         self._role = role
+        self.process = process.id
+        self.clock = process.clock
+        self.links = process.links
+        self.holds = process.holds
         self.before_effect = process.before_effect
         self.before_upload = process.before_upload
         self.died = process.died
@@ -361,6 +424,7 @@ class AttemptSupervisor:
     def _report(self, report: SubtaskReport, what: str) -> None:
         role = self._role
         self._masters.report(
+            self.process,
             self._master,
             role.attempt,
             lambda scheduler: hand_to_scheduler(scheduler, role.attempt, report),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import (
@@ -32,7 +32,9 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.links import Links, Reach
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess, WarmFlaw
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -51,9 +53,24 @@ class ProcessTable:
 
     Args:
         masters: Take the reports of subtasks.
+        links: Who can reach whom.
+        give_up: Called with a process that a JobMaster wants to end and can't reach.
+
+    Attributes:
+        links: Who can reach whom.
+        give_up: Called with a process that a JobMaster wants to end and can't reach.
     """
 
-    def __init__(self, world: World, job: SimulatedJob, masters: Masters) -> None:
+    def __init__(
+        self,
+        world: World,
+        job: SimulatedJob,
+        masters: Masters,
+        links: Links,
+        give_up: Callable[[SimulatedProcess], None],
+    ) -> None:
+        self.links = links
+        self.give_up = give_up
         self._world = world
         self._job = job
         self._masters = masters
@@ -81,9 +98,7 @@ class ProcessTable:
     def start(self, needs: Needs) -> SimulatedProcess:
         """One more."""
         pid = next(self._numbers)
-        process = SimulatedProcess(
-            self._world, pid, needs, self._masters, self._job.config.lease_timeout, self._job.config.credits
-        )
+        process = SimulatedProcess(self._world, pid, needs, self._masters, self._job.config, self.links)
         self._all[process.id] = process
         return process
 
@@ -127,6 +142,7 @@ class MasterProcesses:
         self._world = world
         self._master = master
         self._table = table
+        self._links = table.links
         self._refuses_next_deployment = False
 
     def refuse_next_deployment(self) -> None:
@@ -139,7 +155,9 @@ class MasterProcesses:
 
     def start(self, needs: Needs) -> ProcessId:
         """Start a process."""
-        return self._table.start(needs).id
+        started = self._table.start(needs).id
+        self._links.starts(str(self._master), started)
+        return started
 
     def claim(self, needs: Needs) -> ProcessId | None:
         """Claim a warm process."""
@@ -156,7 +174,15 @@ class MasterProcesses:
     def end(self, process: ProcessId, why: str = "") -> None:
         """End a process, after a while."""
         ended = self._table.get(process)
-        self._world.send(Happening.OPERATION, ended.end, self._master, "ends", ended, why)
+        what = self._master, "ends", ended, why
+
+        def arrive() -> None:
+            if self._links.reach(str(self._master), process) is Reach.OPEN:
+                ended.end()
+            else:
+                self._table.give_up(ended)
+
+        self._world.send(Happening.OPERATION, arrive, *what)
 
     def room(self) -> Room:
         """Nothing has a size here."""
@@ -196,16 +222,19 @@ class MasterProcesses:
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
             what = f"the run of {role} has ended: {type(outcome).__name__}"
-            self._answer(Happening.REPORT, what, reply, outcome)
+            self._answer(process, Happening.REPORT, what, reply, outcome)
 
         def arrive() -> None:
             called = self._table.get(process)
+            if called.holds(Happening.OPERATION, arrive, what):
+                return
             if called.is_alive:
-                called.run(role, receivers, ended)
+                called.run(role, receivers, ended, str(self._master))
             else:
                 ended(_GONE)
 
-        self._world.send(Happening.OPERATION, arrive, f"run {role}")
+        what = f"run {role}"
+        self._travel(process, Happening.OPERATION, what, arrive, reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
         """Send a message; it, or its answer, may be lost."""
@@ -214,15 +243,18 @@ class MasterProcesses:
 
         def arrive() -> None:
             called = self._table.get(process)
+            if called.holds(Happening.MESSAGE, arrive, what):
+                return
             answer: bool | CallFailure = Away()
             if not called.is_alive:
                 answer = _GONE
             elif arrives:
                 arrived = called.control(role, message)
                 answer = Away() if is_lost else arrived
-            self._answer(Happening.MESSAGE, f"{role} was told", reply, answer)
+            self._answer(process, Happening.MESSAGE, f"{role} was told", reply, answer)
 
-        self._world.send(Happening.MESSAGE, arrive, f"{role} is told:", message)
+        what = f"{role} is told: {message}" if self._world.trace.is_on else ""
+        self._travel(process, Happening.MESSAGE, what, arrive, reply)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         """Stop an attempt."""
@@ -230,7 +262,8 @@ class MasterProcesses:
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
         """Renew a lease."""
-        self._call(process, f"renew the lease of {role.subtask}", lambda p: p.renew(role), reply)
+        what = f"renew the lease of {role.subtask}"
+        self._call(process, what, lambda p: p.renew(role, self._master, guards=guards), reply)
 
     def processor_times(
         self, node_id: str, places: Sequence[Place], reply: Reply[Mapping[Place, float]]
@@ -238,8 +271,13 @@ class MasterProcesses:
         """Read processor times; the kernel answers, whatever the processes do."""
 
         def arrive() -> None:
-            times = {p.place: p.processor_time() for p in self._table.alive if p.place in places}
-            self._answer(Happening.OPERATION, "processor times", reply, times)
+            reached = [
+                process
+                for process in self._table.alive
+                if self._links.reach(str(self._master), process.id) is Reach.OPEN
+            ]
+            times = {p.place: p.processor_time() for p in reached if p.place in places}
+            self._answer("", Happening.OPERATION, "processor times", reply, times)
 
         self._world.send(Happening.OPERATION, arrive, f"{self._master}: processor times")
 
@@ -256,16 +294,49 @@ class MasterProcesses:
     ) -> None:
         def arrive() -> None:
             called = self._table.get(process)
-            if called.is_silent:
+            if called.is_silent or called.holds(Happening.OPERATION, arrive, what):
                 return
             answer: T | Died = act(called) if called.is_alive else _GONE
-            self._answer(Happening.OPERATION, f"answer of: {what}", reply, answer)
+            self._answer(process, Happening.OPERATION, f"answer of: {what}", reply, answer)
 
-        self._world.send(Happening.OPERATION, arrive, f"{process}: {what}")
+        self._travel(process, Happening.OPERATION, f"{process}: {what}", arrive, reply)
 
-    def _answer(self, kind: Happening, what: str, reply: Callable[[T], None], answer: T) -> None:
+    def _travel(
+        self,
+        process: ProcessId,
+        kind: Happening,
+        what: str,
+        arrive: Callable[[], None],
+        reply: Callable[[Died], None],
+    ) -> None:
+        """Let a call arrive after a while, or fail."""
+
+        def lose() -> None:
+            self._answer(process, kind, what, reply, COUNTS_AS_DEAD)
+
+        def reach() -> None:
+            self._links.carry(kind, str(self._master), process, arrive, lose, what)
+
+        self._world.send(kind, reach, what)
+
+    def _answer(
+        self,
+        process: ProcessId,
+        kind: Happening,
+        what: str,
+        reply: Callable[[Any], None],
+        answer: Any,
+    ) -> None:
+        """Let the answer of a call arrive after a while."""
+        master = self._master
+
+        def hear(heard: Any) -> None:
+            if master.is_alive and not master.holds(kind, lambda: hear(heard), what):
+                reply(heard)
+
         def arrive() -> None:
-            if self._master.is_alive:
-                reply(answer)
+            self._links.carry(
+                kind, str(master), process, lambda: hear(answer), lambda: hear(COUNTS_AS_DEAD), what
+            )
 
-        self._world.send(kind, arrive, f"{self._master}:", what)
+        self._world.send(kind, arrive, f"{master}:", what)

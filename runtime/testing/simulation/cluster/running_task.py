@@ -56,13 +56,18 @@ class RunningTask:
         self.id = descriptor.id
         self.attempt = descriptor.attempt
         self.state = TaskState.DEPLOYING
-        self.network = AttemptNetwork(world, self, credits)
+        self.network = AttemptNetwork(world, self, credits, supervisor.process, supervisor.links)
         self.has_ended = False
         self._world = world
         self._descriptor = descriptor
         self._supervisor = supervisor
         self._runner = SimulatedRunner(
-            world, self.id, self.guard, self._guard_work, lambda: world.on_moment(Moment.SNAPSHOT)
+            world,
+            self.id,
+            self.guard,
+            self._guard_work,
+            lambda: world.on_moment(Moment.SNAPSHOT),
+            supervisor.holds,
         )
         self._storage = WatchedStorage(world.storage, supervisor.before_upload)
         self._spill_files = SpillFilesOfProcess(world.spill_disk)
@@ -101,12 +106,13 @@ class RunningTask:
             ProcessDied: Its process died meanwhile.
         """
         world = self._world
+        world.before_effect = self._supervisor.before_effect
         try:
             self._subtask = build_subtask(
                 self._descriptor,
                 self,
                 self._runner,
-                world.clock,
+                self._supervisor.clock,
                 self._storage,
                 world.places(self._storage),
                 self._spill_files,
@@ -160,6 +166,7 @@ class RunningTask:
 
     def guard(self, action: Callable[[], None]) -> None:
         """Run something of the task's; its failure is the task's, its death is the process's."""
+        self._world.before_effect = self._supervisor.before_effect
         try:
             action()
         except ProcessDied:
@@ -183,6 +190,8 @@ class RunningTask:
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         """A credit came back."""
+        if self._supervisor.holds(Happening.CREDIT, lambda: self.frame_consumed(channel, first), "a credit"):
+            return
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
     # -- the gateway --------------------------------------------------------------------------------------
@@ -237,6 +246,8 @@ class RunningTask:
             self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
 
     def _take_turn(self) -> None:
+        if self._supervisor.holds(Happening.STEP, self._take_turn, self.id, "steps"):
+            return
         self._is_scheduled = False
         if self.state is not TaskState.STARTED:
             return
@@ -245,8 +256,9 @@ class RunningTask:
         if self._result.more:
             self._schedule()
         elif wake_at is not None and self.state is TaskState.STARTED:
+            at = self._world.clocks.in_world(self._supervisor.clock, wake_at)
             self._world.agenda.add(
-                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=wake_at
+                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=at
             )
 
     def _wake(self, at: float) -> None:
@@ -285,6 +297,7 @@ class RunningTask:
         self._world.storing.discard(self.id)
         self._deliveries.close(answer)
         self._runner.close()
+        self._world.before_effect = self._supervisor.before_effect
         try:
             self.subtask.close()
         except OperatorError as error:
@@ -294,6 +307,7 @@ class RunningTask:
 
     def _guard_work(self, work: Callable[[], object]) -> None:
         """Run work beside the task: only a refusing storage may stop it."""
+        self._world.before_effect = self._supervisor.before_effect
         try:
             work()
         except ProcessDied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
@@ -9,6 +10,9 @@ from penstock.runtime.execution.messages import SubtaskOutcome
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.cluster.links import Links
+from penstock.runtime.testing.simulation.world.agenda import Happening
 
 
 class ProcessDied(BaseException):
@@ -39,6 +43,25 @@ class TaskState(Enum):
 
 class TaskSupervisor(Protocol):
     """What a task tells the world: its process, and through it the JobMaster."""
+
+    @property
+    def process(self) -> str:
+        """Names the process."""
+        ...
+
+    @property
+    def clock(self) -> ManualClock:
+        """The clock of the process."""
+        ...
+
+    @property
+    def links(self) -> Links:
+        """Whom the process can reach."""
+        ...
+
+    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
+        """Keep something for later when the process can't run; whether it was kept."""
+        ...
 
     def before_effect(self) -> None:
         """Something is about to happen outside of the process.

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.runtime.testing.simulation.injection.clock_faults import CLOCK_FAULTS
 from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, Strike
 from penstock.runtime.testing.simulation.injection.master_faults import MASTER_FAULTS
+from penstock.runtime.testing.simulation.injection.network_faults import NETWORK_FAULTS
 from penstock.runtime.testing.simulation.injection.process_faults import PROCESS_FAULTS
 from penstock.runtime.testing.simulation.injection.request_faults import REQUESTS
 from penstock.runtime.testing.simulation.injection.storage_faults import STORAGE_FAULTS
@@ -14,7 +16,14 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
 
 #: One for each part of the world.
-FAMILIES: Final[tuple[FaultFamily, ...]] = (PROCESS_FAULTS, MASTER_FAULTS, STORAGE_FAULTS, REQUESTS)
+FAMILIES: Final[tuple[FaultFamily, ...]] = (
+    PROCESS_FAULTS,
+    MASTER_FAULTS,
+    STORAGE_FAULTS,
+    NETWORK_FAULTS,
+    CLOCK_FAULTS,
+    REQUESTS,
+)
 
 #: What each kind of planned fault does.
 STRIKES: Final[Mapping[FaultKind, Strike]] = {

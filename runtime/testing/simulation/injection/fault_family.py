@@ -1,9 +1,9 @@
 """`FaultFamily`: the faults of one part of the world: what may be drawn, how often, when, and what each does.
 
 Every part of the world has one file with its family: processes, JobMasters, storage, requests, and so on. A
-new kind of fault needs a name in `FaultKind`, a strike in the family of its part, and a place in the family's
-`planned` if seeds are to draw it. A fault that strikes once counts itself when it really happens. A condition
-that lasts, such as a cut network, ends by itself when the world calms down: see `World.when_calm`.
+new kind of fault needs a name in `FaultKind` and a strike in the family of its part. If seeds are to draw it,
+it needs a place in the family's `planned`. A fault that strikes once counts itself when it really happens. A
+condition that lasts, such as a cut network, ends when the world calms down: see `World.when_calm`.
 
 Each family draws from a stream of its own. So a new family changes nothing of what the others draw.
 """

@@ -32,7 +32,13 @@ def _refuse_deployment(target: Target) -> None:
         target.control.execution.refuse_next_deployment()
 
 
-#: What strikes processes. Every seed draws them in `draw_faults`.
+def _freeze(target: Target) -> None:
+    victim = target.victim()
+    if victim is not None and not victim.is_frozen:
+        victim.freeze(target.draws.pick((0.02, 0.2, 2.0, 20.0)))
+
+
+#: What strikes processes. Every seed draws the others in `draw_faults`.
 PROCESS_FAULTS: Final = FaultFamily(
     {
         FaultKind.CRASH: _crash,
@@ -40,5 +46,10 @@ PROCESS_FAULTS: Final = FaultFamily(
         FaultKind.CRASH_IN_UPLOAD: _crash_in_upload,
         FaultKind.USER_ERROR: lambda target: target.world.fail_user_code(target.draws.below(10)),
         FaultKind.DEPLOYMENT_FAILED: _refuse_deployment,
-    }
+        FaultKind.SUBTASK_FROZEN: _freeze,
+    },
+    planned=(FaultKind.SUBTASK_FROZEN,),
+    stream=9,
+    share=0.2,
+    most=2,
 )

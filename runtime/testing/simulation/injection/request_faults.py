@@ -14,7 +14,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 
 def _cancel_checkpoint(target: Target) -> None:
-    newest, running = target.control.masters.newest, target.control.running_checkpoints
+    newest, running = target.control.masters.answering, target.control.running_checkpoints
     if newest is None or not running:
         return
     draws, scheduler = target.draws, newest.scheduler
@@ -32,14 +32,14 @@ def _cancel_checkpoint(target: Target) -> None:
 
 
 def _take_savepoint(target: Target) -> None:
-    newest = target.control.masters.newest
+    newest = target.control.masters.answering
     if newest is not None and newest.scheduler.state is JobState.RUNNING:
         target.counts.happened(FaultKind.SAVEPOINT)
         newest.scheduler.trigger_checkpoint(SnapshotKind.SAVEPOINT)
 
 
 def _cancel_job(target: Target) -> None:
-    newest = target.control.masters.newest
+    newest = target.control.masters.answering
     if newest is not None and not newest.scheduler.state.is_terminal:
         target.counts.happened(FaultKind.JOB_CANCELLED)
         newest.scheduler.cancel()

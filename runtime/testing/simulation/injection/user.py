@@ -103,7 +103,7 @@ class User:
         """Ask the newest JobMaster when the job is not on its way up; nothing is asked of one that ended."""
         if self._control.end is not None or looks > _MOST_LOOKS:
             return
-        newest = self._control.masters.newest
+        newest = self._control.masters.answering
         if newest is not None and not newest.scheduler.state.is_coming_up:
             if not newest.scheduler.state.is_terminal:
                 ask(newest)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world.faults import Moment
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -15,16 +11,10 @@ class RunHooks:
 
     Args:
         world: Time and chance.
-        processes: Gives the processes of the job that runs.
-
-    Attributes:
-        vertex_of: The vertex of each operator.
     """
 
-    def __init__(self, world: World, processes: Callable[[], Mapping[SubtaskId, SimulatedProcess]]) -> None:
-        self.vertex_of: dict[str, str] = {}
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._processes = processes
 
     def record(self, operator: str, subtask: int) -> None:
         """A record is processed."""
@@ -32,9 +22,7 @@ class RunHooks:
 
     def effect(self, operator: str, subtask: int) -> None:
         """Something is about to happen outside."""
-        process = self._processes().get(SubtaskId(self.vertex_of[operator], subtask))
-        if process is not None:
-            process.before_effect()
+        self._world.before_effect()
 
     def committed(self) -> None:
         """A transaction was committed."""

@@ -9,7 +9,13 @@ from typing import Final
 
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
-from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.config.restart import (
+    ExponentialBackoff,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartConfig,
+)
 from penstock.runtime.testing.simulation.injection.draw_faults import draw_faults
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
@@ -41,6 +47,9 @@ class HandlerMode(Enum):
 
 #: How many of the seeds with aligned checkpoints store what blocked channels bring.
 _STORING: Final = 0.5
+
+#: How many of the seeds may restart a few times only.
+_LIMITED: Final = 0.15
 
 #: What seeds pick from, as often as it stands here.
 MODES: Final = (
@@ -102,6 +111,7 @@ class Scenario:
             f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
             f"buffer timeout {config.buffer_timeout:g} s"
         )
+        lines.append(f"  {config.restart}")
         if checkpointing is not None:
             lines.append(
                 f"  a checkpoint every {checkpointing.every_seconds:g} s, "
@@ -125,7 +135,7 @@ def draw_scenario(seed: int) -> Scenario:
     mode, alignment = draws.stream(0).pick(MODES), draws.stream(8)
     if mode is HandlerMode.ALIGNED and alignment.chance(_STORING):
         mode = HandlerMode.STORED
-    weather, config = draw_weather(draws.stream(3)), _config(draws.stream(2), mode)
+    weather, config = draw_weather(draws.stream(3)), _config(draws.stream(2), mode, draws.stream(13))
     if mode is HandlerMode.STORED:
         config = _storing(config, alignment)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
@@ -163,12 +173,28 @@ def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
     )
 
 
-def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
+def _restart(draws: Draws, delay: float) -> RestartConfig:
+    """How often a job may restart: mostly as often as it has to, so that it gets to its end."""
+    if not draws.chance(_LIMITED):
+        unlimited: tuple[RestartConfig, ...] = (FixedDelay(10_000, delay), ExponentialBackoff(0.01, 0.5))
+        return draws.pick(unlimited)
+    few = draws.between(1, 5)
+    limited: tuple[RestartConfig, ...] = (
+        NoRestart(),
+        FixedDelay(few, delay),
+        FailureRate(few, draws.pick((0.05, 0.5, 5.0)), delay),
+        FailureRate(1, draws.pick((0.05, 0.5, 5.0)), delay),
+        ExponentialBackoff(0.01, 0.5, attempts=few),
+    )
+    return draws.pick(limited)
+
+
+def _config(draws: Draws, mode: HandlerMode, restarts: Draws) -> JobConfig:
     may_abort = mode is not HandlerMode.AT_LEAST_ONCE
     policy: EndOfPartitionMode = "aborts" if draws.chance(0.3) and may_abort else "counts_as_barrier"
     return JobConfig(
         checkpointing=checkpointing_of(draws, mode),
-        restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
+        restart=_restart(restarts, draws.pick((0.0, 0.01, 0.5))),
         buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
         buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
         credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),

@@ -215,7 +215,6 @@ class ScriptedJob:
         Raises:
             OperatorError: An operator failed.
         """
-        self._control.schedule_timers()
         due = self._world.agenda.next_time
         if due is not None and due >= _NEVER and not self._world.agenda.has_ready(self.clock.monotonic()):
             return False

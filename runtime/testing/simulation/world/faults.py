@@ -24,9 +24,15 @@ class FaultKind(Enum):
     LEASE_OVER = "process gave up waiting for a JobMaster"
     REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
 
+    SUBTASK_FROZEN = "subtask frozen"
+    ZOMBIE = "subtask that counts as dead runs on"
+
     # -- JobMasters, and what runs in them --
     MASTER_CRASH = "JobMaster crash"
     TWO_MASTERS = "two JobMasters at once"
+    MASTER_FROZEN = "JobMaster frozen"
+    MASTER_WOKE_LATE = "JobMaster woke up behind its successor"
+    MASTER_REPLACED = "frozen JobMaster killed by its guards"
     HOOK_FAILED = "master hook failed"
     HOOK_LATE = "master hook answered late"
     HOOK_RESTORED = "master hook restored"
@@ -50,6 +56,12 @@ class FaultKind(Enum):
     MESSAGE_REPEATED = "message twice"
     SLOW_CHANNEL = "slow channel"
 
+    NETWORK_CUT = "network cut in two"
+
+    # -- clocks --
+    CLOCK_SET = "wall clock set"
+    CLOCKS_DIFFER = "clocks that drift apart"
+
     # -- checkpoints --
     CHECKPOINT_CANCELLED = "checkpoint cancelled"
     CHECKPOINT_EXPIRED = "checkpoint timed out"
@@ -59,6 +71,7 @@ class FaultKind(Enum):
 
     # -- what people ask for --
     SAVEPOINT = "savepoint in between"
+    GAVE_UP = "job failed by its restart strategy"
     JOB_CANCELLED = "job cancelled"
     RESCALED = "rescaled while running"
     STOPPED = "stopped with a savepoint"

@@ -32,6 +32,7 @@ class SimulatedRunner:
         guard: Runs callbacks in the owner's thread.
         guard_work: Runs the work itself.
         on_work: Called when work is requested.
+        holds: Keeps a happening for later when the owner can't run; whether it did.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class SimulatedRunner:
         guard: Callable[[Callable[[], None]], None],
         guard_work: Callable[[Callable[[], object]], None],
         on_work: Callable[[], None] = lambda: None,
+        holds: Callable[..., bool] = lambda *happening: False,
     ) -> None:
         self._world = world
         self._owner = owner
         self._guard = guard
         self._guard_work = guard_work
         self._on_work = on_work
+        self._holds = holds
         self._is_closed = False
         self._is_dead = False
 
@@ -80,7 +83,9 @@ class SimulatedRunner:
         on_result: Callable[[Any], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        if self._is_dead:
+        if self._is_dead or self._holds(
+            Happening.WORK, lambda: self._do(item, work, on_result, on_error), self._owner, "does its work"
+        ):
             return
 
         def attempt() -> None:
@@ -96,7 +101,8 @@ class SimulatedRunner:
 
     def _tell_later(self, item: SimulatedWork, tell: Callable[[], None], what: str) -> None:
         def told() -> None:
-            if not item.is_cancelled and not self._is_closed:
-                self._guard(tell)
+            if item.is_cancelled or self._is_closed or self._holds(Happening.WORK, told, what):
+                return
+            self._guard(tell)
 
         self._world.agenda.add(Happening.WORK, told, what, at=self._world.take_lateness())

@@ -28,6 +28,7 @@ class Weather:
         slowness: Most seconds that a frame is on its way there.
         seconds_per_record: What users' code takes for a record.
         lasts: Moves until the faults stop.
+        clock_drift: By which share of itself a second of a process may be longer or shorter than another's.
     """
 
     weights: Mapping[Happening, int]
@@ -40,6 +41,7 @@ class Weather:
     slowness: float
     seconds_per_record: float
     lasts: int
+    clock_drift: float = 0.0
 
 
 def draw_weather(draws: Draws) -> Weather:
@@ -56,4 +58,5 @@ def draw_weather(draws: Draws) -> Weather:
         slowness=draws.pick((0.005, 0.05)),
         seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
         lasts=draws.pick((400, 1500, 1500, 3000)),
+        clock_drift=draws.pick((0.0, 0.0, 0.0, 0.0001, 0.05, 0.3)),
     )

@@ -9,6 +9,7 @@ from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
+from penstock.runtime.testing.simulation.world.clocks import Clocks
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
@@ -22,6 +23,9 @@ from penstock.runtime.testing.simulation.world.weather import CALM, Weather
 #: Most seconds that a straggler is on its way.
 _STRAGGLE: Final = 1.0
 
+
+#: The stream of choices about clocks.
+_CLOCK_STREAM: Final = 4_712
 
 #: How often there is no room for a stored element.
 _NO_ROOM: Final = 0.1
@@ -44,6 +48,8 @@ class World:
 
     Attributes:
         weather: What the world is like until it calms down.
+        clock: The time of the world.
+        clocks: Makes the clocks of processes.
         draws: Decides what happens on the way.
         counts: Failures that really happened.
         trace: What the run says about itself.
@@ -58,6 +64,7 @@ class World:
         restored: Subtasks that began with data in flight.
         restores: What is different because a job came up at another parallelism.
         valves: Counts what happens around the valves of operator coordinators.
+        before_effect: Called by users' code before it does something outside; its process may die there.
         on_moment: Called at moments at which planned faults are due.
     """
 
@@ -74,7 +81,9 @@ class World:
         self.weather = weather
         self.clock = clock or ManualClock()
         self.draws = Draws(seed).stream(5)
+        self.clocks = Clocks(self.clock, self.draws.stream(_CLOCK_STREAM), weather.clock_drift)
         self.counts = FaultCounts()
+        self.counts.happened(FaultKind.CLOCKS_DIFFER, int(self.clocks.differ))
         self.trace = Trace(self.clock, write)
         self.agenda = Agenda(self.draws, weather.weights, weather.disorder)
         self.storage = FaultyStorage(self.clock, self.counts, storage)
@@ -83,6 +92,7 @@ class World:
         self.spill_disk = SpillDisk(self._has_room)
         self.storing: set[SubtaskId] = set()
         self.captured = self.restored = self.stored = self.spilled = 0
+        self.before_effect: Callable[[], None] = _nothing_runs
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
         self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
@@ -166,3 +176,7 @@ class World:
     def fail_user_code(self, after: int) -> None:
         """Let users' code fail when it takes the record after this many."""
         self._user_error_in = after
+
+
+def _nothing_runs() -> None:
+    """Nothing runs that could die."""

@@ -1,0 +1,52 @@
+"""`Clocks`: the clocks of all processes of a run, and how they differ.
+
+In most runs all processes share the time of the world. In the others each has a clock of its own: one runs
+faster than another, and their wall clocks disagree. Somebody may set wall clocks, forward or back, by an
+hour. Monotonic time never jumps.
+"""
+
+from __future__ import annotations
+
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.local_clock import LocalClock
+
+
+class Clocks:
+    """Makes the clocks of processes; see the module's text.
+
+    Args:
+        world: The time of the world.
+        draws: Decides how they differ.
+        drift: By which share of itself a second may be longer or shorter; 0 for one clock for all.
+    """
+
+    def __init__(self, world: ManualClock, draws: Draws, drift: float) -> None:
+        self._world = world
+        self._draws = draws
+        self._drift = drift
+        self._made: list[LocalClock] = []
+
+    @property
+    def differ(self) -> bool:
+        """Whether processes have clocks of their own."""
+        return self._drift > 0.0
+
+    def new(self) -> ManualClock:
+        """The clock of a process that begins."""
+        if not self.differ:
+            return self._world
+        draws = self._draws
+        rate = 1.0 + draws.real(-self._drift, self._drift)
+        clock = LocalClock(self._world, rate, draws.pick((0.0, draws.real(-60.0, 60.0))))
+        self._made.append(clock)
+        return clock
+
+    def in_world(self, clock: ManualClock, monotonic: float) -> float:
+        """The moment of the world's time at which a process's clock shows `monotonic`."""
+        return clock.in_world(monotonic) if isinstance(clock, LocalClock) else monotonic
+
+    def set_wall_clocks(self, by: float) -> None:
+        """Somebody sets wall clocks: the one of one process or, if all share one, that of all."""
+        clock = self._draws.pick(self._made) if self._made else self._world
+        clock.set_wall_clock(clock.now() + by)
