@@ -7,16 +7,19 @@ machine. An error is one line on stderr, with exit code 1.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Final
 
 import ray
 import typer
 
+from penstock.actors.client.garbage import collect
 from penstock.actors.client.jobs import known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.common import (
@@ -31,7 +34,7 @@ from penstock.actors.command_line.common import (
 )
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import ConfigurationError, PenstockError
 
 #: Group of the entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
@@ -133,6 +136,42 @@ def logs(
         if ended:
             return
         time.sleep(_POLL)
+
+
+@app.command()
+def gc(
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Only of jobs that ended so long ago: 90s, 30m, 12h, 7d.")
+    ] = "7d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what ended jobs have left in the cluster: their records and what they have printed.
+
+    Checkpoints and savepoints are never touched. `penstock status --storage` still shows the job.
+    """
+    seconds = _seconds(older_than)
+    join(address, None)
+    done = collect(seconds, time.time(), dry_run=dry_run)
+    if as_json:
+        print_json(asdict(done))
+        return
+    print(
+        f"{'would delete' if dry_run else 'deleted'} what {len(done.jobs)} ended job(s) have left: "
+        f"{done.records} record(s), {done.files} log file(s) of {done.bytes:,} B"
+    )
+    if done.silent_nodes:
+        nodes = ", ".join(done.silent_nodes)
+        print(f"penstock: node(s) {nodes} did not answer; run it again for their files", file=sys.stderr)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if found is None:
+        msg = f"--older-than {text!r}: give a number with s, m, h or d, such as 12h or 7d"
+        raise ConfigurationError(msg)
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
 
 def add_commands() -> None:

@@ -108,6 +108,11 @@ def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
     return None if job is None or _get(_GIVEN + job.job_id) is not None else job
 
 
+def job_in(data: bytes) -> str | None:
+    """The id of the job that a kept value of `keep_job` holds; `None` for no job."""
+    return _unpacked(data).job_id if data else None
+
+
 def give_job(job_id: str) -> None:
     """Note that a process is about to be given this job."""
     _put(_GIVEN + job_id, b"")

@@ -13,6 +13,7 @@ from penstock.actors.client.cluster import connect
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.spark_source import SparkSource
+from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
 from penstock.bridge.session.session import is_alive
 from penstock.bridge.session.spark_errors import spark_error_text
@@ -38,6 +39,7 @@ def from_spark(
     id: str = "from-spark",
     format: RecordFormat = "arrow",
     window: int = DEFAULT_WINDOW,
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
     """A stream of the rows of a DataFrame, transferred by the Spark executors.
@@ -56,24 +58,28 @@ def from_spark(
         format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators see
             dicts), `"rows"` gives dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
+        max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows that no
+            checkpoint covers lie there if they do not fit in `window`. With more the job fails by name.
         **options: See `OperatorOptions`.
 
     Raises:
         GraphError: A column has a type that can't be transferred, or an argument is invalid.
     """
-    check_arguments("from_spark", df, format, window)
+    check_arguments("from_spark", df, format, window, max_disk_bytes)
     if df.isStreaming:
         msg = "from_spark: this DataFrame is a stream; use from_structured_streaming"
         raise GraphError(msg)
     connect()
     transfer = TransferService(df.sparkSession, arrow_schema_of(df), lambda buffers: _serve(df, buffers))
-    source = SparkSource(transfer.id, format, window)
+    source = SparkSource(transfer.id, format, window, max_disk_bytes=max_disk_bytes)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream
 
 
-def check_arguments(what: str, df: DataFrame, format: str, window: int) -> None:
+def check_arguments(
+    what: str, df: DataFrame, format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
+) -> None:
     """Refuse arguments that can't be meant.
 
     Raises:
@@ -82,9 +88,10 @@ def check_arguments(what: str, df: DataFrame, format: str, window: int) -> None:
     if format not in ("arrow", "rows"):
         msg = f"{what}: format must be 'arrow' or 'rows', not {format!r}"
         raise GraphError(msg)
-    if window < 1:
-        msg = f"{what}: window={window} is not allowed: it is a number of bytes from 1"
-        raise GraphError(msg)
+    for name, value in (("window", window), ("max_disk_bytes", max_disk_bytes)):
+        if value < 1:
+            msg = f"{what}: {name}={value} is not allowed: it is a number of bytes from 1"
+            raise GraphError(msg)
     if not is_alive(df.sparkSession):
         msg = f"{what}: the DataFrame's Spark session is stopped; start one and make the DataFrame again"
         raise GraphError(msg)

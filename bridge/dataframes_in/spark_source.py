@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.buffer_reader import BufferReader, BufferSplit
 from penstock.bridge.receive_buffer.actor import receive_buffer_actor
+from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
@@ -36,12 +37,14 @@ class SparkSource:
         record_format: Arrow batches, or rows as dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
         staged: Rows come in micro-batches of a streaming query.
+        max_disk_bytes: Bytes that each receive buffer may hold in files.
     """
 
     transfer: str
     record_format: RecordFormat
     window: int = DEFAULT_WINDOW
     staged: bool = False
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:
         """One receive buffer for each reader."""
@@ -120,5 +123,11 @@ class SparkReader:
 
 def _buffer(source: SparkSource, context: ConnectorContext, split: BufferSplit) -> Any:
     return receive_buffer_actor(
-        context.job_id, source.transfer, split.index, split.of, source.window, source.staged
+        context.job_id,
+        source.transfer,
+        split.index,
+        split.of,
+        source.window,
+        source.staged,
+        source.max_disk_bytes,
     )

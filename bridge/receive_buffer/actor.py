@@ -30,7 +30,7 @@ from penstock.bridge.receive_buffer.errors import (
     TransferError,
     different_rows,
 )
-from penstock.bridge.receive_buffer.frame_store import FrameStore
+from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
 from penstock.bridge.receive_buffer.liveness import OtherReaders, has_job_master, is_there
 from penstock.bridge.receive_buffer.messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.receive_buffer.partition_assignment import PartitionAssignment
@@ -57,14 +57,26 @@ class ReceiveBufferActor:
         of: Number of readers.
         window: Bytes that may wait for the reader, and that are held in memory.
         staged: Rows come in micro-batches.
+        max_disk_bytes: Bytes that may be held in files.
     """
 
-    def __init__(self, job_id: str, transfer: str, index: int, of: int, window: int, staged: bool) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        transfer: str,
+        index: int,
+        of: int,
+        window: int,
+        staged: bool,
+        max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+    ) -> None:
         self._job_id = job_id
         self._transfer = transfer
         self._index = index
         self._of = of
-        self._buffer = ReceiveBuffer(index, FrameStore(memory=window), window, staged=staged)
+        self._buffer = ReceiveBuffer(
+            index, FrameStore(memory=window, max_disk_bytes=max_disk_bytes), window, staged=staged
+        )
         self._staged = staged
         #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
         self._instance = secrets.token_hex(6)
@@ -142,10 +154,14 @@ class ReceiveBufferActor:
         Returns:
             The name of the `PushOutcome`, or "failed" when the transfer has failed.
         """
-        while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
-            await _wait_for(self._changed)
-            if self._buffer.failure is not None:
-                return "failed"
+        try:
+            while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
+                await _wait_for(self._changed)
+                if self._buffer.failure is not None:
+                    return "failed"
+        except NoRoomError as error:
+            await self.fail(str(error))
+            return "failed"
         if outcome is PushOutcome.DIFFERENT:
             if not self._staged:
                 await self.fail(different_rows(frame.partition))
@@ -294,7 +310,15 @@ async def _wait_for(event: asyncio.Event, seconds: float = _WATCH) -> None:
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def receive_buffer_actor(job_id: str, transfer: str, index: int, of: int, window: int, staged: bool) -> Any:
+def receive_buffer_actor(
+    job_id: str,
+    transfer: str,
+    index: int,
+    of: int,
+    window: int,
+    staged: bool,
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+) -> Any:
     """Find a receive buffer, or start it.
 
     Raises:
@@ -309,4 +333,4 @@ def receive_buffer_actor(job_id: str, transfer: str, index: int, of: int, window
         num_cpus=0,
         max_restarts=0,
         max_concurrency=MAX_PENDING_CALLS,
-    ).remote(job_id, transfer, index, of, window, staged)
+    ).remote(job_id, transfer, index, of, window, staged, max_disk_bytes)

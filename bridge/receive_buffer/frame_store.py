@@ -7,6 +7,10 @@ there. So the disk is not touched while at most `memory` bytes arrive between tw
 A file is unlinked as soon as it is created, so nothing is left behind however the process ends. Frames are
 appended. A file is closed when all its frames are released, so the files hold little more than what is
 needed.
+
+The files have a limit, because they share a disk with Ray and with everything else on the node. Nobody can
+wait for room here. The frames of a micro-batch can't be read before it is closed, and frames that were read
+stay until a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
 """
 
 from __future__ import annotations
@@ -17,9 +21,12 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from penstock.bridge.receive_buffer.messages import FrameData
+from penstock.runtime.errors import PenstockError
 
 #: Bytes after which the next file is begun.
 FILE_SIZE: Final = 64 * 1024 * 1024
+#: Bytes that one receive buffer may hold in files.
+DEFAULT_MAX_DISK_BYTES: Final = 64 * 1024**3
 #: The number of the memory; files begin at 1.
 _MEMORY: Final = 0
 
@@ -46,6 +53,10 @@ class _Segment:
     frames: int = 0
 
 
+class NoRoomError(PenstockError):
+    """The files would hold more than they may; the message says what to do."""
+
+
 class FrameStore:
     """Stores frames, reads them and releases them.
 
@@ -53,6 +64,7 @@ class FrameStore:
         memory: Bytes that are held in memory; what does not fit goes to files.
         folder: Folder of the files; the system's temporary folder by default.
         file_size: Bytes after which the next file is begun.
+        max_disk_bytes: Bytes that the files may hold.
 
     Example:
         >>> store = FrameStore(memory=8)
@@ -67,10 +79,17 @@ class FrameStore:
         >>> store.close()
     """
 
-    def __init__(self, memory: int = 0, folder: str | None = None, file_size: int = FILE_SIZE) -> None:
+    def __init__(
+        self,
+        memory: int = 0,
+        folder: str | None = None,
+        file_size: int = FILE_SIZE,
+        max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
+    ) -> None:
         self._memory = memory
         self._folder = folder
         self._file_size = file_size
+        self._max_disk_bytes = max_disk_bytes
         self._kept: dict[int, bytes] = {}
         self._next = 0
         #: Bytes that are held in memory.
@@ -83,10 +102,21 @@ class FrameStore:
         """Number of open files."""
         return len(self._segments)
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of all open files."""
+        return sum(segment.size for segment in self._segments.values())
+
     def append(self, data: FrameData) -> FramePlace:
-        """Store a copy of a frame."""
+        """Store a copy of a frame.
+
+        Raises:
+            NoRoomError: It fits neither in memory nor in the files; nothing was stored.
+            OSError: The disk is full, or fails.
+        """
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)
+        self._require_room(len(data))
         segment = self._segments.get(self._newest)
         if segment is None or segment.size >= self._file_size:
             self._drop_if_empty(self._newest)
@@ -102,6 +132,18 @@ class FrameStore:
         segment.size += len(data)
         segment.frames += 1
         return place
+
+    def _require_room(self, size: int) -> None:
+        held = self.disk_bytes
+        if held + size <= self._max_disk_bytes:
+            return
+        folder = self._folder or tempfile.gettempdir()
+        msg = (
+            f"rows from Spark that no checkpoint covers fill {held:,} bytes in files in {folder}, and "
+            f"max_disk_bytes={self._max_disk_bytes:,} allows no more. Take checkpoints more often, let Spark "
+            "make smaller micro-batches, use more readers (parallelism), or allow more if the disk has room"
+        )
+        raise NoRoomError(msg)
 
     def _keep(self, data: FrameData) -> FramePlace:
         place = FramePlace(_MEMORY, self._next, len(data))

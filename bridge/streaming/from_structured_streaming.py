@@ -33,6 +33,7 @@ from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.from_spark import check_arguments
 from penstock.bridge.dataframes_in.spark_source import SparkSource
 from penstock.bridge.receive_buffer.errors import DIED, NO_PROGRAM, TransferError
+from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
 from penstock.bridge.session.session import is_alive
 from penstock.bridge.session.spark_errors import spark_error_text
@@ -79,6 +80,7 @@ def from_structured_streaming(
     format: RecordFormat = "arrow",
     query_restarts: int = 3,
     induce: bool = True,
+    max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
     """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
@@ -100,6 +102,7 @@ def from_structured_streaming(
             and up to 30 seconds.
         induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
             next periodic one.
+        max_disk_bytes: As in `from_spark`. Micro-batches that no checkpoint covers must fit in it.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -107,7 +110,7 @@ def from_structured_streaming(
             transferred, or an argument is invalid.
     """
     what = "from_structured_streaming"
-    check_arguments(what, df, format, DEFAULT_WINDOW)
+    check_arguments(what, df, format, DEFAULT_WINDOW, max_disk_bytes)
     if not df.isStreaming:
         msg = f"{what}: this DataFrame is not a stream; use from_spark"
         raise GraphError(msg)
@@ -120,7 +123,7 @@ def from_structured_streaming(
     connect()
     query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
     transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
-    source = SparkSource(transfer.id, format, DEFAULT_WINDOW, staged=True)
+    source = SparkSource(transfer.id, format, DEFAULT_WINDOW, staged=True, max_disk_bytes=max_disk_bytes)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream

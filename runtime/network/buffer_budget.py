@@ -1,8 +1,18 @@
-"""When an open buffer is full: a row limit that follows a byte budget."""
+"""When an open buffer is full: a row limit that follows a byte budget.
+
+The first buffer of a channel has none before it to learn from. So a few of its rows are encoded and weighed
+before it grows. Without that, 4,096 rows of a megabyte each would make a first buffer of 4 GB.
+"""
 
 from __future__ import annotations
 
-from penstock.runtime.record.elements import Buffer
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.runtime.record.elements import Buffer, RowBatch
+
+#: Rows that are weighed for the first buffer.
+_SAMPLE: Final = 16
 
 
 class BufferBudget:
@@ -22,12 +32,27 @@ class BufferBudget:
     """
 
     def __init__(self, max_rows: int = 4096, max_bytes: int = 256 * 1024) -> None:
+        self._is_new = True
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self.rows = max_rows
 
+    def weigh_first(self, rows: Sequence[Any], encode: Callable[[RowBatch], Buffer]) -> None:
+        """Learn from a few rows, spread over those that wait, if no buffer has been encoded yet.
+
+        Example:
+            >>> budget = BufferBudget(max_rows=4096, max_bytes=1000)
+            >>> budget.weigh_first(["row"] * 16, lambda sample: Buffer(b"x" * 1600, rows=len(sample.rows)))
+            >>> budget.rows
+            10
+        """
+        if self._is_new and rows:
+            step = -(-len(rows) // _SAMPLE)
+            self.observe(encode(RowBatch(list(rows[::step]))))
+
     def observe(self, buffer: Buffer) -> None:
         """Learn from a buffer that was just encoded."""
+        self._is_new = False
         if buffer.rows:
             bytes_per_row = max(1.0, len(buffer.payload) / buffer.rows)
             self.rows = max(1, min(self._max_rows, int(self._max_bytes / bytes_per_row)))

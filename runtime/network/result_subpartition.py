@@ -126,6 +126,7 @@ class ResultSubpartition:
             if self._timestamps is None:
                 self._timestamps = []
             self._timestamps.extend(timestamps)
+        self._budget.weigh_first(rows, self._codec.encode)
         while len(self._rows) >= self._budget.rows:
             self._close(self._budget.rows)
         if self._queue:

@@ -50,7 +50,10 @@ class ConnectorContext:
         operator_id: Id of the source or sink operator.
         subtask: Index of this subtask, from 0.
         parallelism: Number of subtasks of this operator.
-        attempt: Number of the attempt, from 1; grows with each restart.
+        attempt: Number of the attempt, from 1. Each restart, rescale and take-over by another JobMaster has a
+            higher one than all before it, so it serves as a fencing token. Of two writers of one subtask
+            of a job, the one with the lower number is cut off. After the restart of a region it differs
+            between subtasks.
         clock: Where time comes from.
     """
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.bridge.receive_buffer.frame_store import FramePlace, FrameStore
+from penstock.bridge.receive_buffer.frame_store import FramePlace, FrameStore, NoRoomError
 
 MEMORY, FILE_SIZE = 30, 20
 
@@ -110,3 +110,17 @@ class Frames(RuleBasedStateMachine):
 
 
 TestFrames = Frames.TestCase
+
+
+def test_files_hold_no_more_than_they_may_and_a_refused_frame_leaves_no_trace(tmp_path: Path) -> None:
+    store = FrameStore(memory=4, folder=str(tmp_path), file_size=10, max_disk_bytes=25)
+    places = [store.append(b"1234") for _ in range(7)]
+    assert (store.memory_bytes, store.disk_bytes) == (4, 24)
+    with pytest.raises(NoRoomError, match=f"24 bytes in files in {tmp_path}.*max_disk_bytes=25"):
+        store.append(b"1234")
+    assert store.disk_bytes == 24
+    for place in places[1:4]:
+        store.release(place)
+    assert store.disk_bytes == 12
+    assert store.read(store.append(b"again")) == b"again"
+    store.close()

@@ -146,3 +146,19 @@ def test_a_death_counts_although_the_first_attempt_of_the_successor_could_not_be
     successor.timers.advance(0)
     successor.come_up()
     assert successor.scheduler.statistics().restarts == 2, "the death, and an attempt that was not loaded"
+
+
+def test_attempts_grow_over_failures_rescales_and_take_overs_so_they_fence() -> None:
+    run = Run(restart=FixedDelay(attempts=9, delay=0)).start()
+    deployed = [1]
+    for step in ("failure", "rescale", "take-over", "failure", "take-over", "rescale"):
+        if step == "take-over":
+            run = Run(run.storage, run.places, restart=FixedDelay(attempts=9, delay=0)).start()
+        elif step == "rescale":
+            rescaled(run, 2 + run.parallelism()["count"] % 2)
+        else:
+            failed(run)
+            run.timers.advance(0)
+            run.come_up()
+        deployed.append(max(int(said.split()[1]) for said in run.cluster.said if said.startswith("deploy")))
+    assert deployed == [1, 2, 3, 4, 5, 6, 7]

@@ -146,8 +146,7 @@ def test_rows_of_a_buffer_follow_the_budget_of_bytes() -> None:
     for _ in range(8):
         channel.add(*["x" * 100] * 64)
     sizes = [len(batch.rows) for batch in channel.sent if isinstance(batch, RowBatch)]
-    assert sizes[0] == 64
-    assert max(sizes[1:]) <= 10
+    assert max(sizes) <= 10, "the first one, too"
 
 
 def test_drained_means_that_everything_was_consumed(channel: Channel) -> None:

@@ -1,0 +1,228 @@
+"""What `penstock gc` deletes: what ended jobs have left in Ray's key-value store and on the nodes' disks.
+
+Ray deletes neither before its cluster ends. A cluster that lives for months then holds a report for every job
+that it has ever run, and the lines that each has printed.
+
+What must stay. A job that lives needs its records: who its JobMaster is, which processes are its own, whether
+it was cancelled. So does a job that Ray is about to bring back. A job whose JobMaster was killed for good
+("lost") has not ended either: its report tells where its checkpoints are. So a job's records go only if
+all of this is true:
+
+1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes that, after
+   the decision log has the end. No later attempt begins.
+2. No actor is its JobMaster, none of its processes has an actor, and nobody is giving the job to a process.
+   Ray lists actors that it restarts, too. Actors are listed *after* the records were read. So a record of an
+   actor that is not listed belongs to an actor that has ended: an actor exists before it writes.
+3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
+
+The record of what a JobMaster's process does on its return (`job-of-master`) goes if its actor is gone for
+good and its job has ended. Offers of processes go with their actors. Records of unknown kinds stay.
+
+What is never touched. Checkpoints, savepoints and decision logs are in storages, and nothing here opens a
+storage. So whatever could be restored before can be restored after. `penstock status --storage` still shows
+how the job has ended. The clock on the wall decides the age, because people ask for it in days. A wrong clock
+costs reports of ended jobs at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray.experimental import internal_kv
+from ray.util import list_named_actors
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.actors.client.logs import alive_nodes
+from penstock.actors.shared.archive import list_cluster
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.log_names import log_file_pattern
+from penstock.actors.shared.master_registry import job_in
+from penstock.actors.shared.names import NAMESPACE, master_name, process_name
+from penstock.actors.shared.output_capture import logs_folder
+
+_NAMESPACE: Final = b"penstock"
+_NODE_TIMEOUT: Final = 30.0
+#: Kinds of records that are about one job; the rest of the key begins with its id.
+_OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of"})
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What may be deleted.
+
+    Attributes:
+        jobs: Ids of jobs that have ended long ago.
+        keys: Records, without the reports of those jobs.
+        reports: Their reports, which go last.
+    """
+
+    jobs: tuple[str, ...]
+    keys: tuple[str, ...]
+    reports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was deleted, or would be.
+
+    Attributes:
+        jobs: Ids of the jobs whose records and lines they were.
+        records: Number of records in the key-value store.
+        files: Number of files with what the jobs have printed.
+        bytes: Their size.
+        silent_nodes: Nodes that did not answer, by the beginning of their ids.
+    """
+
+    jobs: tuple[str, ...]
+    records: int
+    files: int
+    bytes: int
+    silent_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The key-value store at one moment, and the actors that were there after it.
+
+    Attributes:
+        values: By key; only those of `master-of` and `job-of-master` are needed.
+        reports: The last report of each job.
+        actors: Names of the actors in Penstock's namespace.
+    """
+
+    values: Mapping[str, bytes]
+    reports: Mapping[str, JobReport] = field(default_factory=dict)
+    actors: Collection[str] = ()
+
+
+def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
+    """Decide what may be deleted.
+
+    Args:
+        records: What there is.
+        now: Wall-clock seconds.
+        older_than: Seconds that must have passed since a job's end.
+    """
+    jobs = tuple(
+        sorted(
+            job_id
+            for job_id, report in records.reports.items()
+            if _ended_before(report, now - older_than) and not _is_used(job_id, records)
+        )
+    )
+    gone = frozenset(jobs)
+    keys = [key for key in records.values if _is_garbage(key, gone, records)]
+    reports = [key for key in keys if key.startswith("job:")]
+    return Garbage(jobs, tuple(sorted(set(keys) - set(reports))), tuple(sorted(reports)))
+
+
+def _ended_before(report: JobReport, moment: float) -> bool:
+    return report.status.is_terminal and report.submitted_at + report.duration <= moment
+
+
+def _is_used(job_id: str, records: Records) -> bool:
+    """Whether an actor may still do something for a job."""
+    master = records.values.get(f"master-of:{job_id}")
+    if master is not None and master_name(master.decode()) in records.actors:
+        return True
+    if f"given:{job_id}" in records.values:
+        return True
+    begin = f"process-of:{job_id}:"
+    return any(
+        process_name(key.removeprefix(begin)) in records.actors
+        for key in records.values
+        if key.startswith(begin)
+    )
+
+
+def _is_garbage(key: str, ended: Collection[str], records: Records) -> bool:
+    kind, _, rest = key.partition(":")
+    if kind in _OF_A_JOB:
+        return rest.partition(":")[0] in ended
+    process = rest.rpartition(":")[2]
+    if kind == "job-of-master":
+        job = job_in(records.values[key])
+        is_over = job is None or (job in records.reports and records.reports[job].status.is_terminal)
+        return is_over and master_name(process) not in records.actors
+    if kind == "warm-master":
+        return master_name(process) not in records.actors
+    return kind == "warm" and process_name(process) not in records.actors
+
+
+def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collected:
+    """Delete what ended jobs have left in the cluster that this process has joined.
+
+    Args:
+        older_than: Seconds that must have passed since a job's end.
+        now: Wall-clock seconds.
+        dry_run: Delete nothing; say what would be.
+    """
+    garbage = find_garbage(_records(), now, older_than)
+    files, size, silent = _on_all_nodes(garbage.jobs, dry_run=dry_run)
+    keys = garbage.keys if silent else (*garbage.keys, *garbage.reports)
+    if not dry_run:
+        for key in keys:
+            internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)
+    return Collected(garbage.jobs, len(keys), files, size, silent)
+
+
+def _records() -> Records:
+    keys = [key.decode() for key in internal_kv._internal_kv_list(b"", namespace=_NAMESPACE)]
+    values: dict[str, bytes] = {}
+    for key in keys:
+        kind = key.partition(":")[0]
+        value = b""
+        if kind in ("master-of", "job-of-master"):
+            value = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+        if value is not None:
+            values[key] = value
+    reports = {report.job_id: report for report in list_cluster()}
+    named: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+    actors = frozenset(actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
+    return Records(values, reports, actors)
+
+
+def _on_all_nodes(jobs: Iterable[str], *, dry_run: bool) -> tuple[int, int, tuple[str, ...]]:
+    """Delete the jobs' lines everywhere: files, bytes, and the nodes that did not answer."""
+    patterns = [log_file_pattern(job_id) for job_id in jobs]
+    if not patterns:
+        return 0, 0, ()
+    asked = {node: _ask_node(node, patterns, dry_run) for node in alive_nodes()}
+    found: dict[str, int] = {}
+    silent = []
+    for node, answer in asked.items():
+        try:
+            found.update(ray.get(answer, timeout=_NODE_TIMEOUT))
+        except ray.exceptions.RayError:
+            silent.append(node[:8])
+    return len(found), sum(found.values()), tuple(silent)
+
+
+def _ask_node(node: str, patterns: list[str], dry_run: bool) -> Any:
+    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=1)(delete_files).options(scheduling_strategy=on_node)
+    return task.remote(patterns, dry_run)
+
+
+def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, int]:
+    """Delete files of this node's folder of logs; sizes by name.
+
+    Args:
+        patterns: Glob patterns of names.
+        dry_run: Delete nothing.
+        folder: Another folder.
+    """
+    found: dict[str, int] = {}
+    for pattern in patterns:
+        for path in (folder or logs_folder()).glob(pattern):
+            try:
+                found[path.name] = path.stat().st_size
+                if not dry_run:
+                    path.unlink()
+            except FileNotFoundError:  # another node on this machine was faster
+                continue
+    return found

@@ -1,0 +1,65 @@
+"""`penstock gc` on a real cluster: it takes what ended jobs have left, and nothing that another one needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jobs.commands import run_here
+from jobs.driving import after_checkpoints, eventually, finish, kill_master, submit, when_records_flow
+from jobs.talking import talking_job
+
+from penstock.actors.client.logs import read_files
+from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.log_names import log_file_pattern
+from penstock.runtime import JobStatus
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+def gc(*given: str) -> dict[str, object]:
+    done = run_here("gc", "--json", *given)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return dict(json.loads(done.stdout))
+
+
+def lines_left(job_id: str) -> int:
+    return len(read_files(log_file_pattern(job_id), {}))
+
+
+def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_be_restored(
+    tmp_path: Path,
+) -> None:
+    running = submit(talking_job(tmp_path / "running", 1_000_000, 2_000.0))
+    ended = submit(talking_job(tmp_path / "ended", 2_000, 5_000.0, name="ended"))
+    finish(ended)
+    when_records_flow(running, "out", 500)
+    after_checkpoints(running, 1)
+    files = sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file())
+    assert lines_left(ended.job_id) > 0
+
+    assert ended.job_id not in gc("--dry-run")["jobs"], "it ended less than seven days ago"
+    eventually(
+        "its processes have left", lambda: ended.job_id in gc("--older-than", "0", "--dry-run")["jobs"]
+    )
+    assert load_from_cluster(ended.job_id) is not None
+
+    done = gc("--older-than", "0s")
+    assert ended.job_id in done["jobs"]
+    assert running.job_id not in done["jobs"]
+    assert load_from_cluster(ended.job_id) is None
+    assert lines_left(ended.job_id) == 0
+    assert sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file()) == files
+
+    assert lines_left(running.job_id) > 0
+    kill_master(running)
+    eventually("the JobMaster is back", lambda: running.statistics().restarts >= 1)
+    running.cancel()
+    eventually("it has ended", lambda: running.status() is JobStatus.CANCELLED)
+
+
+def test_an_age_that_is_none_is_refused() -> None:
+    done = run_here("gc", "--older-than", "soon")
+    assert done.returncode == 1
+    assert "--older-than 'soon': give a number with s, m, h or d" in done.stderr
