@@ -76,7 +76,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     take_frames_of_other_attempts: 27,
     send_events_past_triggers: 37,
     take_events_twice: 30,
-    let_new_input_pass_what_is_stored: 90,
+    let_new_input_pass_what_is_stored: 70,
     capture_no_input: 8,
     capture_what_is_behind_the_barrier: 63,
     count_an_acknowledgement_twice: 9,
