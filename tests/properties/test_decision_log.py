@@ -116,8 +116,8 @@ class World:
         try:
             view = DecisionLog(stale, PATHS).replay()
         except CorruptSnapshotError:
-            # A writer that slept may leave a hint whose compaction is gone; with a stale listing, too, that
-            # is an error and never a wrong answer.
+            # A writer that slept may leave a hint whose compaction is gone. With a stale listing, too, that
+            # is an error. A wrong answer it is never.
             hint = CompactionHint(self.storage, PATHS).read()
             assert hint is not None
             assert PATHS.log_slot(hint) not in self.storage.list(PATHS.log)

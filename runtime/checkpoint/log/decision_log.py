@@ -208,8 +208,9 @@ class DecisionLog:
                 return view.ended
             newest = None if view.newest is None else view.newest.checkpoint_id
             parallel = view.parallelism if parallelism is None else parallelism
-            is_counted = count is None or view.last_attempt in tried
-            restarts = view.restarts if is_counted else count(view, is_other)
+            restarts = view.restarts
+            if count is not None and view.last_attempt not in tried:
+                restarts = count(view, is_other)
             # A damaged record may be that of an attempt; its number is not given again.
             number = view.last_attempt + 1 + len(view.to_pass)
             record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer)

@@ -19,9 +19,9 @@ written, and by c nothing behind it. Without a hint it begins at slot 0 and look
 is still none, nothing was deleted, by a. Otherwise it begins again.
 
 A hint may be old: a writer that was replaced wakes up, and its put lands late. Then it names an older
-compaction. If that is there, the argument holds. If it was deleted, the reader looks for the newest
-compaction that is listed and can be read, and begins there: the argument holds for each of these. A listing
-that shows none is too old, and the reader fails by name. So a wrong answer it never gives. What it can't
+compaction. If that is there, the argument holds. If it was deleted, the reader begins at the newest
+compaction that is listed and can be read. The argument holds for each of these. A listing that shows none is
+too old, and the reader fails by name. So a wrong answer it never gives. What it can't
 survive: a hint that is old or gone while listings are stale. The next attempt or compaction mends a hint.
 
 Version 0.1 deleted without a hint. Such a log is read as it was then: the newest slot that is listed, and

@@ -67,8 +67,8 @@ class UsedRestarts:
     def problems(self, *, has_failed: bool) -> list[str]:
         """Where it has restarted although it should have failed."""
         limit, used = self._limit, self.attempts - 1 - self.rescales
-        # A JobMaster that takes over learns only from its own attempt's record that it was one too many, and
-        # another one may take over before the end is recorded.
+        # A JobMaster that takes over learns only from its own attempt's record that it was one too many.
+        # Another one may take over before the end is recorded.
         late = max(1, self.ledger.masters - 1) if has_failed else 0
         if limit is not None and used > limit + late:
             return [f"it has restarted {used} times, with {self.rule}"]
