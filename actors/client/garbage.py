@@ -66,7 +66,7 @@ class Garbage:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedGarbage:
     """What was deleted, or would be.
 
     Attributes:
@@ -153,7 +153,7 @@ def _is_garbage(key: str, ended: Collection[str], records: Records) -> bool:
     return kind == "warm" and process_name(process) not in records.actors
 
 
-def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collected:
+def collect(older_than: float, now: float, *, dry_run: bool = False) -> CollectedGarbage:
     """Delete what ended jobs have left in the cluster that this process has joined.
 
     Args:
@@ -167,7 +167,7 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
     if not dry_run:
         for key in keys:
             internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)
-    return Collected(garbage.jobs, len(keys), files, size, silent)
+    return CollectedGarbage(garbage.jobs, len(keys), files, size, silent)
 
 
 def _records() -> Records:

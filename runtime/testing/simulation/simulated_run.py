@@ -19,7 +19,7 @@ from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.oracle.restart_rule import Restarting
+from penstock.runtime.testing.simulation.oracle.restart_rule import UsedRestarts
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -142,11 +142,11 @@ class SimulatedRun:
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
 
-    def restarts(self) -> list[Restarting]:
+    def restarts(self) -> list[UsedRestarts]:
         """How each job has restarted."""
         return [self._restarting(control) for control in self._controls]
 
-    def _restarting(self, control: ControlPlane) -> Restarting:
+    def _restarting(self, control: ControlPlane) -> UsedRestarts:
         counts, statuses = self.world.counts.by_kind(), control.masters.statuses()
         failures = sorted(
             transition.at
@@ -155,7 +155,7 @@ class SimulatedRun:
             if transition.target is JobState.FAILING
             or (transition.target is JobState.RESTARTING and transition.source is not JobState.FAILING)
         )
-        return Restarting(
+        return UsedRestarts(
             control.job.config.restart or NoRestart(),
             max(status.attempt for status in statuses),
             counts.get(FaultKind.RESCALED, 0),

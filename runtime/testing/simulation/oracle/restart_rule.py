@@ -24,7 +24,7 @@ _BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has
 
 
 @dataclass(frozen=True, slots=True)
-class Restarting:
+class UsedRestarts:
     """How a job has restarted.
 
     Attributes:
@@ -49,7 +49,7 @@ class Restarting:
         """Why a job should not have failed that gives this reason.
 
         Example:
-            >>> used = Restarting(FixedDelay(attempts=3), 4, 0, RestartLedger(), (1.0, 2.0, 3.0, 4.0))
+            >>> used = UsedRestarts(FixedDelay(attempts=3), 4, 0, RestartLedger(), (1.0, 2.0, 3.0, 4.0))
             >>> used.problems_of_the_end("it has used its 3 restarts")
             []
         """
