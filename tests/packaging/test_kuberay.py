@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import zipfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from ray._private.runtime_env.packaging import create_package  # noqa: PLC2701 (as `ray job submit` does)
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -119,3 +122,35 @@ def test_cluster_and_job_have_one_image_with_the_ray_that_is_tested() -> None:
     assert cluster["spec"]["rayVersion"] == version("ray")
     assert f"rayproject/ray:{version('ray')}-" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+
+
+def test_what_the_job_runs_is_in_the_folder_that_the_submitter_uploads() -> None:
+    """`ray job submit` runs in the submitter's pod, and takes the working_dir from there."""
+    spec = manifest(JOB)["spec"]
+    assert spec["submissionMode"] == "K8sJobMode"
+    python, program = spec["entrypoint"].split()
+    pod = spec["submitterPodTemplate"]["spec"]
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    (volume,) = pod["volumes"]
+
+    assert (python, Path(program).is_absolute()) == ("python", False)
+    assert mount["mountPath"] == yaml.safe_load(spec["runtimeEnvYAML"])["working_dir"]
+    assert volume["name"] == mount["name"]
+    said = (DEPLOY / JOB).read_text(encoding="utf-8")
+    made = re.search(r"kubectl create configmap (\S+) --from-file=(\S+)", said)
+    assert made is not None
+    assert made.groups() == (volume["configMap"]["name"], program)
+
+
+def test_ray_packs_a_folder_that_kubernetes_fills_from_a_config_map(tmp_path: Path) -> None:
+    """Its files are links into a hidden folder, which is itself a link."""
+    mounted, hidden = tmp_path / "job", tmp_path / "job" / "..2026_01_01"
+    hidden.mkdir(parents=True)
+    (hidden / "job.py").write_text("print('here')", encoding="utf-8")
+    (mounted / "..data").symlink_to(hidden.name)
+    (mounted / "job.py").symlink_to(Path("..data", "job.py"))
+
+    create_package(str(mounted), tmp_path / "packed.zip", include_gitignore=True)
+
+    with zipfile.ZipFile(tmp_path / "packed.zip") as packed:
+        assert packed.read("job.py") == b"print('here')"

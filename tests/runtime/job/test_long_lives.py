@@ -10,7 +10,7 @@ from prompt_runner import PromptRunner
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -179,6 +179,29 @@ def test_restarts_without_end_leave_no_more_behind_than_the_last_ones(job):
     held = job.held()
     repeated(job.failure, 20)
     assert job.held() == held
+
+
+def test_of_attempts_that_are_killed_in_a_checkpoint_only_their_slots_in_the_log_stay(job):
+    def killed_in_a_checkpoint():
+        repeated(job.completed_one, 3)
+        job.scheduler.trigger_checkpoint()
+        job.acknowledge(READ, job.cluster.checkpoint_id)
+        job.snapshot(COUNT, job.cluster.checkpoint_id)  # it dies before it acknowledges what it has written
+        job.failure()
+        job.runner.run_all()
+
+    killed_in_a_checkpoint()
+    others = len(files_outside_the_log(job.storage))
+    for _ in range(COMPACT_EVERY):
+        killed_in_a_checkpoint()
+        assert len(files_outside_the_log(job.storage)) == others
+        # The records since the last but one compaction, the newest compaction, and the hint.
+        most = 2 * COMPACT_EVERY + 2 + job.scheduler.attempt
+        assert len(job.storage.list("job/log/")) <= most
+
+
+def files_outside_the_log(storage):
+    return [path for path in storage.list("job/") if not path.startswith("job/log/")]
 
 
 def test_what_comes_for_a_checkpoint_that_ended_long_ago_is_known_as_late_and_left_alone(job):
