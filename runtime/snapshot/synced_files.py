@@ -73,8 +73,7 @@ class SyncedFiles:
             raise
         except OSError:
             for folder in reversed(made):
-                with suppress(OSError):  # it is not empty, or somebody has removed it
-                    self._disk.remove_folder(folder)
+                self._remove_empty(folder)
             raise
 
     def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
@@ -181,6 +180,8 @@ class SyncedFiles:
             self._disk.remove_folder(folder)
         except OSError:  # it is not empty, or another process has removed it
             return False
+        # A removed folder that somebody holds open keeps its file system from being made read-only.
+        self._durable.pop(folder, None)
         return True
 
     def _walk(self, folder: str) -> Sequence[str]:

@@ -15,6 +15,7 @@ from jobs.talking import talking_job
 from ray.experimental import internal_kv
 
 from penstock.actors import job as find_job
+from penstock.actors.client.jobs import short_ids
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.runtime import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
 from penstock.runtime.errors import ConfigurationError
@@ -88,7 +89,7 @@ def test_jobs_of_the_cluster_and_of_the_storage_are_listed_together(
 def test_without_a_cluster_the_list_says_that_it_is_of_the_storage_alone(storage: Path, gone: str) -> None:
     [done] = without_cluster(("list", "--storage", str(storage)))
     assert done.returncode == 0
-    assert gone in done.stdout
+    assert short_ids([gone])[gone] in done.stdout
     [note] = done.stderr.splitlines()
     assert "no Ray cluster answers" in note
     assert str(storage) in note

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_order import check_order
 
 from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.hint import CompactionHint
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointCompleted,
@@ -28,7 +29,7 @@ from penstock.runtime.checkpoint.log.records import (
     decode_record,
 )
 from penstock.runtime.checkpoint.log.view import LogView
-from penstock.runtime.errors import ObjectExistsError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -110,8 +111,18 @@ class World:
         return [record for record in found if record is not None]
 
     def check(self) -> None:
-        for storage in (self.storage, WithListing(self.storage, self.listings[len(self.listings) // 3])):
-            assert comparable(DecisionLog(storage, PATHS).replay()) == self.truth()
+        assert comparable(DecisionLog(self.storage, PATHS).replay()) == self.truth()
+        stale = WithListing(self.storage, self.listings[len(self.listings) // 3])
+        try:
+            view = DecisionLog(stale, PATHS).replay()
+        except CorruptSnapshotError:
+            # A writer that slept may leave a hint whose compaction is gone. With a stale listing, too, that
+            # is an error. A wrong answer it is never.
+            hint = CompactionHint(self.storage, PATHS).read()
+            assert hint is not None
+            assert PATHS.log_slot(hint) not in self.storage.list(PATHS.log)
+        else:
+            assert comparable(view) == self.truth()
 
 
 def comparable(view: LogView) -> LogView:
@@ -327,6 +338,7 @@ def test_the_log_decides_whatever_crashes_and_whoever_sleeps(
 
 
 @settings(deadline=None, max_examples=50)
+@example(before=0, sleep_after=8, compact_every=2, completions=2, fate="ok")
 @given(
     st.integers(0, 20),
     st.integers(1, 20),

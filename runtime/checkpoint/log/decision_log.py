@@ -192,6 +192,8 @@ class DecisionLog:
             StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
+        #: Attempts of this call whose records may be in the log: what they counted is counted.
+        tried: set[int] = set()
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
             self._reader.require_no_loss(view, self._view, known_attempt)
@@ -206,7 +208,9 @@ class DecisionLog:
                 return view.ended
             newest = None if view.newest is None else view.newest.checkpoint_id
             parallel = view.parallelism if parallelism is None else parallelism
-            restarts = view.restarts if count is None else count(view, is_other)
+            restarts = view.restarts
+            if count is not None and view.last_attempt not in tried:
+                restarts = count(view, is_other)
             # A damaged record may be that of an attempt; its number is not given again.
             number = view.last_attempt + 1 + len(view.to_pass)
             record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer)
@@ -218,11 +222,13 @@ class DecisionLog:
                     continue
             except StorageError as error:
                 unanswered += 1
-                self._unanswered.add(record.attempt)
+                self._unanswered.add(number)
+                tried.add(number)
                 if unanswered == PUT_TRIES or isinstance(error, StorageTimeoutError):
                     raise
                 continue
-            self._unanswered.add(record.attempt)  # its number is known as this writer's own, should this fail
+            self._unanswered.add(number)  # its number is known as this writer's own, should this fail
+            tried.add(number)
             if self._reader.is_intact(view):
                 self._begun(view, record)
                 return record
@@ -306,9 +312,10 @@ class DecisionLog:
         self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
         self._claimed += 1
         if view.compacted_at is not None:
-            # An older version compacted without a hint, or its writer died. The next compaction makes up.
+            # An older version compacted without a hint, its writer died, or one that slept has written an old
+            # one. The next compaction makes up if this fails.
             with suppress(StorageError):
-                if not self._reader.hint.is_there():
+                if self._reader.hint.is_older_than(view.compacted_at):
                     self._reader.hint.write(view.compacted_at)
 
     def _is_own(self, slot: int, record: AttemptBegun) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.errors import ObjectNotFoundError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
@@ -43,6 +43,18 @@ class CompactionHint:
         except ObjectNotFoundError:
             return False
         return True
+
+    def is_older_than(self, slot: int) -> bool:
+        """Whether it does not lead to the compaction in `slot`, or a later one.
+
+        Raises:
+            StorageError: The storage could not be read.
+        """
+        try:
+            found = self.read()
+        except CorruptSnapshotError:
+            return True
+        return found is None or found < slot
 
     def read(self) -> int | None:
         """The slot of a compaction; `None` when there is no hint.

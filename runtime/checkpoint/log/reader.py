@@ -18,9 +18,11 @@ slot e missing, and reads its compaction *last*. If that is there, e was not del
 written, and by c nothing behind it. Without a hint it begins at slot 0 and looks for the hint last. If there
 is still none, nothing was deleted, by a. Otherwise it begins again.
 
-A hint may be old: a put of a writer that was replaced lands late. Then it names an older compaction. If that
-is there, the argument holds. If it was deleted, the reader begins again, and fails by name in the end.
-A wrong answer it never gives. What it can't survive: a hint that somebody deletes while listings are stale.
+A hint may be old: a writer that was replaced wakes up, and its put lands late. Then it names an older
+compaction. If that is there, the argument holds. If it was deleted, the reader begins at the newest
+compaction that is listed and can be read. The argument holds for each of these. A listing that shows none is
+too old, and the reader fails by name. So a wrong answer it never gives. What it can't
+survive: a hint that is old or gone while listings are stale. The next attempt or compaction mends a hint.
 
 Version 0.1 deleted without a hint. Such a log is read as it was then: the newest slot that is listed, and
 backwards to a compaction. So is a log whose hint is damaged. The next attempt writes a new hint.
@@ -172,7 +174,10 @@ class DecisionLogReader:
         except CorruptSnapshotError:
             hinted, is_damaged = None, True
         if hinted is not None:
-            return self._replay_from(hinted)
+            found_behind = self._replay_from(hinted)
+            if isinstance(found_behind, LogView) or (newer := self._compaction_behind(hinted)) is None:
+                return found_behind
+            return self._replay_from(newer)
         found = self._read_on(0)
         listed = self._slots()
         if is_damaged or (listed and listed[-1] > len(found)):
@@ -197,6 +202,23 @@ class DecisionLogReader:
             msg = f"{self._storage.url}/{self._paths.log_slot(compaction)} should be a compaction of the log"
             raise CorruptSnapshotError(msg)
         return self._view(LogView.at_compaction(record, compaction), found)
+
+    def _compaction_behind(self, slot: int) -> int | None:
+        """The newest compaction behind a slot that is listed and can be read; `None` when there is none."""
+        passed: set[int] = set()
+        for listed in reversed(self._slots()):
+            if listed <= slot:
+                break
+            if listed in passed:
+                continue
+            try:
+                entry = self._entry(listed)
+            except (ObjectNotFoundError, CorruptSnapshotError):
+                continue
+            if isinstance(entry.record, LogCompacted):
+                return listed
+            passed.update(entry.passes)
+        return None
 
     def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | int:
         """Read from the last slot back to the newest compaction, as version 0.1 did.

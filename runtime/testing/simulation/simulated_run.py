@@ -29,6 +29,9 @@ MOST_CALM_MOVES: Final = 60_000
 #: ... and most seconds.
 MOST_CALM_SECONDS: Final = 900.0
 
+#: What a JobMaster says that finds the end of the job in the log.
+_ENDED_BEFORE: Final = "it had ended before"
+
 #: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
 _CALM_TICK: Final = 0.000005
 
@@ -136,6 +139,8 @@ class SimulatedRun:
         """Why the newest job has the state that it ended with."""
         statuses = self.control.masters.statuses()
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
+        # One that takes over an ended job repeats its end, and does not know why.
+        ends = [s for s in ends if s.transitions[-1].cause != _ENDED_BEFORE] or ends
         if not ends:
             return ""
         # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.

@@ -141,3 +141,15 @@ def test_a_disk_that_fails_to_sync_is_an_error(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(Exception, match=r"can't write .*/j/log/1: .*Input/output error"):
         storage.put("j/log/1", b"decision", create=True)
     assert os.listdir(tmp_path / "j" / "log") == ["0"]
+
+
+def test_no_folder_that_was_removed_is_held_open(tmp_path: Path) -> None:
+    """Such a folder keeps the file system from being made read-only, as an administrator may want to."""
+    storage = open_storage(str(tmp_path))
+    for number in range(3):
+        storage.put(f"j/chk-{number}-1/metadata", b"a checkpoint", create=True)
+        storage.delete([f"j/chk-{number}-1/metadata"])
+
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    held = [os.readlink(link) for link in links if os.path.islink(link)]  # the listing's own is closed
+    assert [path for path in held if str(tmp_path) in path and path.endswith("(deleted)")] == []

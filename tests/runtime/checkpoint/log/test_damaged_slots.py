@@ -185,6 +185,22 @@ def test_an_old_hint_is_an_error_or_leads_to_the_end_and_never_to_a_second_owner
     assert all(end == log.view for end in ends)
 
 
+def test_an_old_hint_whose_compaction_is_gone_stops_nobody_and_is_mended(storage: Flaky) -> None:
+    """A writer slept between its compaction and the hint, and wakes up when others have compacted."""
+    log = begun(storage, compact_every=2)
+    for number in (1, 2):
+        log.complete(completed(number))
+    old = storage.get(PATHS.log_hint)
+    for number in range(3, 20):
+        log.complete(completed(number))
+    MemoryStorage.put(storage, PATHS.log_hint, old)
+
+    assert log.replay() == log.view
+    assert DecisionLog(storage, PATHS).begin_attempt(2.0) == AttemptBegun(2, 19, 2.0)
+    assert storage.get(PATHS.log_hint) != old
+    assert DecisionLog(Listing(storage, [f"{SLOT}0"]), PATHS).replay().last_attempt == 2
+
+
 def test_a_damaged_hint_is_no_danger_and_is_mended(storage: Flaky) -> None:
     log = begun(storage, compact_every=3)
     for number in range(1, 20):

@@ -23,6 +23,7 @@ from penstock.runtime.checkpoint.log.records import (
     encode_record,
 )
 from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -195,3 +196,32 @@ def test_one_log_begins_one_attempt_after_the_other(storage: Flaky) -> None:
 def test_nothing_is_decided_before_an_attempt_begins(storage: Flaky) -> None:
     with pytest.raises(RuntimeError, match="must begin"):
         DecisionLog(storage, PATHS).end("finished", None, 1.0)
+
+
+def one_more(view: LogView, is_other: bool) -> RestartMemory:
+    return RestartMemory(view.restarts.restarts + 1)
+
+
+def test_a_take_over_whose_record_got_no_answer_counts_one_death(storage: Flaky) -> None:
+    begun(storage)
+    storage.failing_puts, storage.happens = 1, True
+    successor = DecisionLog(storage, PATHS)
+
+    record = successor.begin_attempt(2.0, count=one_more)
+
+    assert isinstance(record, AttemptBegun)
+    assert (record.attempt, record.restarts.restarts) == (3, 1)
+
+
+def test_a_take_over_that_another_one_forestalls_counts_both_deaths(storage: Flaky) -> None:
+    begun(storage)
+
+    def forestall() -> None:
+        DecisionLog(storage, PATHS).begin_attempt(2.0, count=one_more)
+
+    storage.before_put = forestall
+
+    record = DecisionLog(storage, PATHS).begin_attempt(2.0, count=one_more)
+
+    assert isinstance(record, AttemptBegun)
+    assert (record.attempt, record.restarts.restarts) == (3, 2)

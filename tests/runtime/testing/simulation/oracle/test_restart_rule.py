@@ -66,3 +66,9 @@ def test_failures_that_come_too_fast_are_not_borne() -> None:
     rule = FailureRate(failures=1, interval=1.0)
     assert UsedRestarts(rule, 3, 0, deployed_at(0.0, 3.0, 3.5)).problems(has_failed=False)
     assert UsedRestarts(rule, 3, 0, deployed_at(0.0, 3.0, 4.5)).problems(has_failed=False) == []
+
+
+def test_jobmasters_that_take_over_at_the_same_time_each_begin_an_attempt() -> None:
+    three = deployed_at(0.0, masters=3)
+    assert UsedRestarts(NoRestart(), 3, 0, three).problems(has_failed=True) == []
+    assert UsedRestarts(NoRestart(), 3, 0, three).problems(has_failed=False)
