@@ -111,8 +111,8 @@ def most_files(attempts: int) -> dict[str, int]:
         "notes of ids": 4,
         # Each process of the job may be killed while it writes, and so may the next one in its place.
         "half-written": 2 * (2 * subtasks + 2),
-        # The proof that all nodes see this storage, and the probe of a storage that is opened.
-        "other": 2,
+        # The proof that all nodes see this storage, the probe of one that is opened, the report of the end.
+        "other": 3,
     }
 
 
