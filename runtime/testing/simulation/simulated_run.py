@@ -162,7 +162,6 @@ class SimulatedRun:
         )
         return UsedRestarts(
             control.job.config.restart or NoRestart(),
-            max(status.attempt for status in statuses),
             counts.get(FaultKind.RESCALED, 0),
             control.restarts,
             tuple(failures),

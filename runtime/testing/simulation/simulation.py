@@ -147,8 +147,8 @@ class Simulation:
         """Whether each job has restarted, and given up, as its user wanted."""
         has_failed = state is JobState.FAILED
         *earlier, last = self._run.restarts()
-        problems = [problem for each in earlier for problem in each.problems(has_failed=False)]
-        problems += last.problems(has_failed=has_failed)
+        problems = [problem for each in earlier for problem in each.problems()]
+        problems += last.problems()
         if has_failed:
             found = last.problems_of_the_end(self._run.reason_of_the_end)
             problems += [f"{problem}; cause: {cause}" for problem in found]

@@ -1,9 +1,10 @@
 """Whether a job has restarted as often as its user allows, and has given up when it had to.
 
 The check knows the settings, and when the simulation saw attempts being deployed and stopped. It does not ask
-the job's own counters. A rescale begins an attempt, too, and is no restart. How many rescales took effect is
-known as an upper bound only: a JobMaster may die between its answer and the attempt. So is the age that a job
-has for its own clock, when several JobMasters have counted it. A bound that is not certain is not used.
+the job's own counters, nor the attempts in its log: a JobMaster that gets no answer from the storage begins
+another one, and neither may run. A rescale is deployed, too, and is no restart. How many rescales took effect
+is known as an upper bound only: a JobMaster may die between its answer and the attempt. So is the age that a
+job has for its own clock, when several JobMasters have counted it. A bound that is not certain is not used.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ class UsedRestarts:
 
     Attributes:
         rule: What its user allows.
-        attempts: Attempts in its log.
-        rescales: Most of them that a rescale has begun.
+        rescales: Most of its deployments that may have been rescales.
         ledger: When attempts were deployed and stopped.
         failures: When something failed, in wall-clock seconds; also what failed before an attempt began.
         clocks_agree: Whether these times can be compared.
@@ -38,7 +38,6 @@ class UsedRestarts:
     """
 
     rule: RestartConfig
-    attempts: int
     rescales: int
     ledger: RestartLedger
     failures: tuple[float, ...] = ()
@@ -49,7 +48,7 @@ class UsedRestarts:
         """Why a job should not have failed that gives this reason.
 
         Example:
-            >>> used = UsedRestarts(FixedDelay(attempts=3), 4, 0, RestartLedger(), (1.0, 2.0, 3.0, 4.0))
+            >>> used = UsedRestarts(FixedDelay(attempts=3), 0, RestartLedger(), (1.0, 2.0, 3.0, 4.0))
             >>> used.problems_of_the_end("it has used its 3 restarts")
             []
         """
@@ -64,13 +63,10 @@ class UsedRestarts:
             return [f"it has given up ({reason}) after {self._failed} failures, with {self.rule}"]
         return []
 
-    def problems(self, *, has_failed: bool) -> list[str]:
+    def problems(self) -> list[str]:
         """Where it has restarted although it should have failed."""
-        limit, used = self._limit, self.attempts - 1 - self.rescales
-        # A JobMaster that takes over learns only from its own attempt's record that it was one too many.
-        # Another one may take over before the end is recorded.
-        late = max(1, self.ledger.masters - 1) if has_failed else 0
-        if limit is not None and used > limit + late:
+        limit, used = self._limit, len(self.ledger.deployed) - 1 - self.rescales
+        if limit is not None and used > limit:
             return [f"it has restarted {used} times, with {self.rule}"]
         return self._too_often(self.rule) if isinstance(self.rule, FailureRate) else []
 
