@@ -57,6 +57,15 @@ from .io.connectors.filesystems.filesystem import FileSystem as FileSystem
 from .io.connectors.generator_source import GeneratorSource as GeneratorSource
 from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state
+from .operators.aggregation.functions import ColumnAggregate as ColumnAggregate
+from .operators.aggregation.functions import Count as Count
+from .operators.aggregation.functions import First as First
+from .operators.aggregation.functions import Last as Last
+from .operators.aggregation.functions import Max as Max
+from .operators.aggregation.functions import Mean as Mean
+from .operators.aggregation.functions import Min as Min
+from .operators.aggregation.functions import StdDev as StdDev
+from .operators.aggregation.functions import Sum as Sum
 from .operators.externally_induced import ExternallyInducedReader as ExternallyInducedReader
 from .operators.externally_induced import HasMasterHook as HasMasterHook
 from .operators.master_hook import MasterHook as MasterHook

@@ -94,6 +94,9 @@ class OperatorChain:
         self._emit_watermark = emit_watermark
         self._first_index = first_index
         self._busy = False
+        self._flushing = [
+            index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
+        ]
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -159,6 +162,28 @@ class OperatorChain:
         """
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
+
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which an operator wants to emit what it keeps back; `None` for never."""
+        if not self._flushing:
+            return None
+        times = (self._operators[index].flush_at for index in self._flushing)
+        return min((at for at in times if at is not None), default=None)
+
+    def flush(self, now: float) -> Work:
+        """Let operators whose time has come emit what they keep back.
+
+        Args:
+            now: Monotonic seconds.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in self._flushing:
+            at = self._operators[index].flush_at
+            if at is not None and at <= now:
+                yield from self._drive(index, lambda operator: operator.flush())
 
     def handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.

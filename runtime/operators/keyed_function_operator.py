@@ -9,6 +9,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.operators.function_operator import FunctionOperator, check_function
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.state_table import StateTable
@@ -91,6 +92,19 @@ def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
     Raises:
         StateMismatchError: The restored state is another kind of operator's.
     """
+    return _own_state(context, name, owner).table(name)
+
+
+def only_column_table(context: OperatorContext, name: str, owner: str) -> ColumnTable:
+    """The table in columns of an operator that keeps all of its keyed state in one; see `only_table`.
+
+    Raises:
+        StateMismatchError: The restored state is another kind of operator's.
+    """
+    return _own_state(context, name, owner).column_table(name)
+
+
+def _own_state(context: OperatorContext, name: str, owner: str) -> HeapKeyedStateBackend:
     state = keyed_state_of(context)
     foreign = [other for other in state.table_names if other != name]
     if foreign:
@@ -99,4 +113,4 @@ def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
             f"operator with this id, not to {owner}. Give the operator a new id"
         )
         raise StateMismatchError(msg)
-    return state.table(name)
+    return state

@@ -285,6 +285,15 @@ class Operator:
         """
         return iter(())
 
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which `flush` is due; `None` for never. Looked at between two batches."""
+        return None
+
+    def flush(self) -> Iterator[Output]:
+        """What was kept back has waited long enough: yield it."""
+        return iter(())
+
     def handle_event(self, event: Any) -> None:
         """The operator's coordinator has sent something (`HasCoordinator`); nothing can be emitted here.
 

@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.increments import Increments
-from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock, encode_deleted, encode_written
+from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
 from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
@@ -69,6 +71,7 @@ class HeapKeyedStateBackend:
         self._policy = policy
         self._takes_snapshots = takes_snapshots
         self._tables: dict[str, StateTable] = {}
+        self._column_tables: dict[str, ColumnTable] = {}
         self._types = DeclaredTypes()
         self._increments = Increments(codec)
         self._last_id = -1
@@ -81,10 +84,19 @@ class HeapKeyedStateBackend:
             table = self._tables[name] = StateTable(name, changed)
         return table
 
+    def column_table(self, name: str) -> ColumnTable:
+        """The table in columns of this name; always the same object."""
+        table = self._column_tables.get(name)
+        if table is None:
+            table = ColumnTable(name, self.max_parallelism, tracks_changes=self._takes_snapshots)
+            self._column_tables[name] = table
+        return table
+
     @property
     def table_names(self) -> tuple[str, ...]:
-        """Names of the tables that hold anything."""
-        return tuple(name for name, table in self._tables.items() if table.entries)
+        """Names of the tables that hold anything, in rows or in columns."""
+        rows = (name for name, table in self._tables.items() if table.entries)
+        return (*rows, *(name for name, table in self._column_tables.items() if len(table)))
 
     def value_state(self, name: str, default: Any = None, of_type: type | None = None) -> ValueState:
         """A view of one table for the current key; with a type it holds no other values.
@@ -189,6 +201,8 @@ class HeapKeyedStateBackend:
         for table in self._tables.values():
             table.entries.clear()
             table.changed.clear()
+        for columns in self._column_tables.values():
+            columns.clear()
         self._types.restore(handles)
         for handle in handles:
             for file in handle.files:
@@ -202,24 +216,32 @@ class HeapKeyedStateBackend:
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
             table.changed.update(table.entries)
+        for columns in self._column_tables.values():
+            columns.mark_all_changed()
 
-    def _encode_changes(self) -> list[KeyedBlock]:
-        blocks: list[KeyedBlock] = []
+    def _encode_changes(self) -> list[Block]:
+        blocks: list[Block] = []
         for name, table in self._tables.items():
             entries = table.entries
             written = [key for key in table.changed if key in entries]
             blocks += encode_written(name, written, [entries[key] for key in written], self._codec)
             if len(written) < len(table.changed):
                 blocks += encode_deleted(name, [key for key in table.changed if key not in entries])
+        # Last, as nothing can go wrong from here on: these forget what has changed.
+        for columns in self._column_tables.values():
+            blocks += columns.take_changes()
         return blocks
 
-    def _apply(self, blocks: Iterable[DecodedBlock]) -> None:
+    def _apply(self, blocks: Iterable[DecodedBlock | ColumnBlock]) -> None:
         """Take over what belongs to this subtask."""
         own = self.key_groups
         for block in blocks:
+            mine = (block.key_groups >= own.first) & (block.key_groups <= own.last)
+            if isinstance(block, ColumnBlock):
+                self.column_table(block.table).apply(block.chosen(mine))
+                continue
             keys: Sequence[Any] = block.keys
             values: Sequence[Any] | None = block.values
-            mine = (block.key_groups >= own.first) & (block.key_groups <= own.last)
             if not mine.all():
                 chosen = mine.tolist()
                 keys = list(compress(keys, chosen))

@@ -7,7 +7,7 @@ written (`keyed_chunk.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, TypeAlias
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.columns.column_blocks import ColumnBlock, key_list
+from penstock.runtime.state.columns.column_changes import ColumnChanges
 
 _BLOCK_KEYS: Final = 1 << 15
 #: What a key is taken to weigh while it is not encoded, bytes.
@@ -29,8 +31,8 @@ class _Deleted:
 
 DELETED: Final = _Deleted()
 
-#: Merged changes: by table, by key, a value or `DELETED`.
-Changes: TypeAlias = dict[str, dict[Any, Any]]
+#: Merged changes by table: by key a value or `DELETED`, or columns.
+Changes: TypeAlias = dict[str, dict[Any, Any] | ColumnChanges]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,12 @@ class DecodedBlock:
     keys: list[Any]
     values: list[Any] | None
 
+    @staticmethod
+    def of_columns(block: ColumnBlock) -> DecodedBlock:
+        """The same in rows: keys of several parts are tuples, values are dicts."""
+        values = None if block.values is None else block.values.to_pylist()
+        return DecodedBlock(block.table, block.key_groups, key_list(block.keys), values)
+
 
 def encode_written(
     table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
@@ -100,22 +108,33 @@ def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[KeyedBlock]:
         yield KeyedBlock(table, keys[start : start + _BLOCK_KEYS], None)
 
 
-def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) -> list[KeyedBlock]:
+#: Some changed keys of one table, in rows or in columns.
+Block: TypeAlias = KeyedBlock | ColumnBlock
+
+
+def encode_changes(changes: Changes, codec: ValueCodec, *, with_deleted: bool = True) -> list[Block]:
     """Blocks of merged changes.
+
+    Args:
+        with_deleted: Whether something older is left that a deletion would have to hide.
 
     Raises:
         CodecError: A value can't be encoded; the message names table and key.
     """
-    blocks: list[KeyedBlock] = []
+    blocks: list[Block] = []
     for table, entries in changes.items():
+        if isinstance(entries, ColumnChanges):
+            blocks += entries.blocks(with_deleted=with_deleted)
+            continue
         deleted = [key for key, value in entries.items() if value is DELETED]
         written = {k: v for k, v in entries.items() if v is not DELETED} if deleted else entries
         blocks += encode_written(table, list(written), list(written.values()), codec)
-        blocks += encode_deleted(table, deleted)
+        if with_deleted:
+            blocks += encode_deleted(table, deleted)
     return blocks
 
 
-def apply_blocks(changes: Changes, blocks: Iterable[KeyedBlock | DecodedBlock], codec: ValueCodec) -> None:
+def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
     """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
 
     Args:
@@ -124,7 +143,13 @@ def apply_blocks(changes: Changes, blocks: Iterable[KeyedBlock | DecodedBlock], 
         codec: Decodes values that are encoded.
     """
     for block in blocks:
+        if isinstance(block, ColumnBlock):
+            columns = changes.setdefault(block.table, ColumnChanges(block.table))
+            assert isinstance(columns, ColumnChanges), f"table {block.table!r} holds rows and columns"
+            columns.apply(block)
+            continue
         table = changes.setdefault(block.table, {})
+        assert isinstance(table, dict), f"table {block.table!r} holds rows and columns"
         if block.values is None:
             table.update(zip(block.keys, repeat(DELETED)))
         else:

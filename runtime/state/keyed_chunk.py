@@ -5,6 +5,9 @@ A chunk is a magic word, a version, a checksum (xxh3-64 of what follows) and a m
 numbers, so that a reader that owns only some of them need not hash. Keys and values are lists, each encoded
 as one value, which lets the value codec put them into columns. A block without values lists deleted keys.
 Blocks apply in order, later ones win.
+
+A block of columns has a sixth member: how many of the key's last parts do not decide its key group. Its keys
+and values are Arrow IPC streams of one record batch each.
 """
 
 from __future__ import annotations
@@ -14,21 +17,28 @@ from typing import Any, Final
 
 import msgpack
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
 from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
+from penstock.runtime.state.columns.column_blocks import (
+    ColumnBlock,
+    decode_columns,
+    encode_columns,
+    key_list,
+)
 from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock
+from penstock.runtime.state.keyed_blocks import Block, DecodedBlock
 
 _MAGIC: Final = b"PSKS\x01"
 _HEADER: Final = len(_MAGIC) + 8
 
 
 def write_chunk(
-    blocks: Sequence[KeyedBlock], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> bytes:
     """The bytes of a chunk.
 
@@ -41,13 +51,23 @@ def write_chunk(
         ValueError: A table has a key that is not the subtask's own: no restore would ever find it.
         KeyTypeError: A table has something as a key that can't be one.
     """
-    packed = []
+    packed: list[Any] = []
     for block in blocks:
+        if isinstance(block, ColumnBlock):
+            _check_own(block.table, block.keys, block.key_groups, key_groups)
+            packed.append(_packed_columns(block))
+            continue
         groups = key_group_array(block.keys, max_parallelism)
-        _check_own(block, groups, key_groups)
+        _check_own(block.table, block.keys, groups, key_groups)
         keys = codec.dumps(list(block.keys))
         packed.append((block.table, len(block.keys), groups.astype("<u2").tobytes(), keys, block.values))
     return _pack(max_parallelism, packed)
+
+
+def _packed_columns(block: ColumnBlock) -> tuple[Any, ...]:
+    groups = block.key_groups.astype("<u2").tobytes()
+    values = None if block.values is None else encode_columns(block.values)
+    return block.table, len(block), groups, encode_columns(block.keys), values, block.extra
 
 
 def _pack(max_parallelism: int, packed: Sequence[Any]) -> bytes:
@@ -77,12 +97,15 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
     return (_pack(max_parallelism, rest) if rest else None), left_out
 
 
-def _check_own(block: KeyedBlock, groups: NDArray[np.uint16], own: KeyGroupRange) -> None:
+def _check_own(
+    table: str, keys: Sequence[Any] | pa.RecordBatch, groups: NDArray[np.uint16], own: KeyGroupRange
+) -> None:
     foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
     if len(foreign):
         at = int(foreign[0])
+        key = keys.slice(at, 1).to_pylist()[0] if isinstance(keys, pa.RecordBatch) else keys[at]
         msg = (
-            f"state table {block.table!r} has an entry of {block.keys[at]!r:.100}, whose key group "
+            f"state table {table!r} has an entry of {key!r:.100}, whose key group "
             f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
             "entries must be keyed by the stream's own key"
         )
@@ -91,7 +114,7 @@ def _check_own(block: KeyedBlock, groups: NDArray[np.uint16], own: KeyGroupRange
 
 def read_chunk(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
-) -> list[DecodedBlock]:
+) -> list[DecodedBlock | ColumnBlock]:
     """The blocks of a chunk, decoded, in order.
 
     Args:
@@ -134,8 +157,8 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
         CodecError: A key can't be decoded here.
     """
     _, packed = _unpack(data, _place(handle))
-    for table, _, _, keys, values in packed:
-        yield table, codec.loads(keys), values is None
+    for table, _, _, keys, values, *columns in packed:
+        yield table, key_list(decode_columns(keys)) if columns else codec.loads(keys), values is None
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
@@ -168,8 +191,16 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
 
 
 def _decode_block(
-    codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None
-) -> DecodedBlock:
+    codec: ValueCodec,
+    table: str,
+    count: int,
+    groups: bytes,
+    keys: bytes,
+    values: bytes | None,
+    extra: int | None = None,
+) -> DecodedBlock | ColumnBlock:
+    if extra is not None:
+        return _decode_columns(table, count, groups, keys, values, extra)
     try:
         decoded = DecodedBlock(
             table,
@@ -186,6 +217,29 @@ def _decode_block(
         count if values is None else len(decoded.values or ()),
     }
     if lengths != {count}:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return decoded
+
+
+def _decode_columns(
+    table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
+) -> ColumnBlock:
+    try:
+        decoded = ColumnBlock(
+            table,
+            decode_columns(keys),
+            np.frombuffer(groups, dtype="<u2"),
+            None if values is None else decode_columns(values),
+            extra,
+        )
+    except CodecError as error:
+        msg = f"state {table!r}: {error}"
+        raise CodecError(msg) from error
+    lengths = {len(decoded), len(decoded.key_groups), count}
+    if decoded.values is not None:
+        lengths.add(decoded.values.num_rows)
+    if lengths != {count} or not 0 <= extra < decoded.keys.num_columns:
         msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
         raise ValueError(msg)
     return decoded

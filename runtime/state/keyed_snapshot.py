@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
-from penstock.runtime.state.keyed_blocks import DELETED, Changes, KeyedBlock, apply_blocks, encode_changes
+from penstock.runtime.state.keyed_blocks import Block, Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import read_chunk, write_chunk
 
 
@@ -53,14 +53,15 @@ class Delta:
     """
 
     last_id: int
-    blocks: tuple[KeyedBlock, ...]
+    blocks: tuple[Block, ...]
     weight: int
 
     @staticmethod
-    def of(last_id: int, blocks: Iterable[KeyedBlock]) -> Delta:
+    def of(last_id: int, blocks: Iterable[Block]) -> Delta:
         """A delta of these blocks.
 
         Example:
+            >>> from penstock.runtime.state.keyed_blocks import KeyedBlock
             >>> Delta.of(3, [KeyedBlock("counts", ["a"], None)]).weight
             16
         """
@@ -120,7 +121,7 @@ class KeyedSnapshot:
         entries += sum(len(block.keys) for block in blocks)
         return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries, self.types)
 
-    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[KeyedBlock]) -> int:
+    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
         if self.self_contained:
             return 0
         if not blocks:
@@ -132,11 +133,11 @@ class KeyedSnapshot:
     def _merge(
         self,
         chain: tuple[StateHandle, ...],
-        blocks: list[KeyedBlock],
+        blocks: list[Block],
         files: StateFileReader,
         codec: ValueCodec,
         has_older: bool,
-    ) -> tuple[list[KeyedBlock], int]:
+    ) -> tuple[list[Block], int]:
         """The blocks of these files and the new ones as one, and how many keys the files held."""
         changes: Changes = {}
         read = 0
@@ -145,10 +146,4 @@ class KeyedSnapshot:
             read += sum(len(block.keys) for block in decoded)
             apply_blocks(changes, decoded, codec)
         apply_blocks(changes, blocks, codec)
-        if not has_older:
-            # Nothing older is left that a deletion would have to hide.
-            changes = {
-                table: {key: value for key, value in entries.items() if value is not DELETED}
-                for table, entries in changes.items()
-            }
-        return encode_changes(changes, codec), read
+        return encode_changes(changes, codec, with_deleted=has_older), read

@@ -90,3 +90,9 @@ def _hash_integers(column: pa.Array) -> HashArray:
     hashes = mix64_array(column.fill_null(0).to_numpy(zero_copy_only=False))
     hashes[column.is_null().to_numpy(zero_copy_only=False)] = stable_hash(None)
     return hashes
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> HashArray:
+    if len(columns) == 1:
+        return stable_hash_column(columns[0])
+    return stable_hashes(list(zip(*(c.to_pylist() for c in columns))))

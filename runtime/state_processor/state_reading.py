@@ -23,6 +23,8 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
 )
 from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.state.keyed_blocks import DecodedBlock
 from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
 
 Read = Callable[[StateHandle], bytes]
@@ -110,8 +112,9 @@ def read_keyed(
             continue
         entries: dict[Any, tuple[int, Any]] = {}
         for file in handle.files:
-            for block in read_chunk(read(file), file, state.max_parallelism, codec, table):
+            for found in read_chunk(read(file), file, state.max_parallelism, codec, table):
                 is_known = True
+                block = DecodedBlock.of_columns(found) if isinstance(found, ColumnBlock) else found
                 if block.values is None:
                     for key in block.keys:
                         entries.pop(key, None)

@@ -227,7 +227,9 @@ class Subtask:
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
-        wake_at = _earliest(flush_at, gap_at, self._source_ready_at, self._parts.timers.next_at)
+        # Without credits an operator can't emit; the credit is what it waits for then.
+        kept_at = self._chain.flush_at if self._outputs.are_available else None
+        wake_at = _earliest(flush_at, gap_at, kept_at, self._source_ready_at, self._parts.timers.next_at)
         return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
@@ -244,6 +246,11 @@ class Subtask:
             return False
         if not self._outputs.are_available:
             return False
+        kept_at = self._chain.flush_at
+        if kept_at is not None and kept_at <= begun:
+            self._work.then(self._chain.flush(begun))
+            self._work.go_on(begun)
+            return True
         return self._take(self._input.poll(self._work.slice_rows), begun)
 
     def _handle_event(self, operator_id: str, event: Any) -> None:

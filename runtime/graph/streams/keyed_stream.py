@@ -6,9 +6,10 @@ import copy
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.aggregate import add_aggregate
 from penstock.runtime.graph.streams.checked_call import (
     WrongStreamError,
     checked_call,
@@ -22,6 +23,7 @@ from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, Operat
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.aggregation.functions import ColumnAggregate
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
@@ -35,6 +37,7 @@ R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
 _plain = checked_call()
+_any = checked_call(takes_any=True)
 
 
 class KeyedStream(Generic[T, K]):
@@ -68,6 +71,56 @@ class KeyedStream(Generic[T, K]):
         factory = partial(KeyedReduceOperator, self._key_selector, function)
         added = self._builder.add(
             "reduce", function_name(function), factory, self._inputs, id, options, stateful=True, keyed=True
+        )
+        return DataStream(self._builder, (added,))
+
+    @_any
+    def aggregate(
+        self,
+        id: str,
+        *,
+        emit_every: float | None = None,
+        combine: bool = True,
+        parallelism: int | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        start_new_chain: bool = False,
+        disable_chaining: bool = False,
+        **functions: ColumnAggregate,
+    ) -> DataStream[dict[str, Any]]:
+        """Aggregate columns by key: sums, counts, extremes, of Arrow batches and of rows alike.
+
+        The stream must be keyed by the names of columns. A record of the result has the key's columns and one
+        column for each function. Records of rows are dicts; values that a record does not have are null.
+
+        Args:
+            id: The operator's id; its state is found again under it.
+            emit_every: Seconds between two outputs of the keys that were touched. By default they are emitted
+                once a batch. They are emitted in front of a checkpoint, too.
+            combine: Reduce records by key before they are sent, as long as that makes them fewer.
+            parallelism: See `OperatorOptions`, also for the others.
+            num_cpus: CPUs that Ray reserves.
+            num_gpus: GPUs likewise.
+            start_new_chain: Never run in the same subtask as the producer.
+            disable_chaining: Run in a subtask of its own.
+            **functions: By the name of the result: `total=Sum("amount"), orders=Count()`.
+        """
+        options = {
+            "parallelism": parallelism,
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "start_new_chain": start_new_chain,
+            "disable_chaining": disable_chaining,
+        }
+        added = add_aggregate(
+            self._builder,
+            self._inputs,
+            id,
+            self._key_selector,
+            functions,
+            cast(OperatorOptions, options),
+            emit_every=emit_every,
+            combine=combine,
         )
         return DataStream(self._builder, (added,))
 

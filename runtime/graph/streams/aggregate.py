@@ -1,0 +1,98 @@
+"""Adds an aggregation to a graph: `aggregate` of keyed streams, with combiners in front of the exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
+from penstock.runtime.operators.aggregation.combiner import CombineOperator
+from penstock.runtime.operators.aggregation.functions import ColumnAggregate
+from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.record.column_key import ColumnKey
+
+
+def add_aggregate(
+    builder: GraphBuilder,
+    inputs: tuple[Upstream, ...],
+    operator_id: str,
+    key_selector: Callable[[Any], Any],
+    functions: Mapping[str, ColumnAggregate],
+    options: OperatorOptions,
+    *,
+    emit_every: float | None,
+    combine: bool,
+) -> Upstream:
+    """Add an aggregation; its output comes back.
+
+    Args:
+        inputs: The keyed stream's.
+        key_selector: The keyed stream's.
+        functions: By the name of their result.
+        emit_every: Seconds between two outputs; `None` for one a batch.
+        combine: Whether a part of the work may be done in front of the exchange.
+
+    Raises:
+        GraphError: A name or a function can't be meant; names the user's line.
+    """
+    key = _column_key(key_selector)
+    _check_functions(functions, key)
+    if emit_every is not None and (isinstance(emit_every, bool) or not 0 < emit_every < float("inf")):
+        refuse(f"aggregate: emit_every must be a positive number of seconds, not {emit_every!r}")
+    aggregation = Aggregation(key.names, functions)
+    if combine and aggregation.combines:
+        inputs = tuple(_combined(builder, upstream, key, aggregation) for upstream in inputs)
+    what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
+    return builder.add(
+        "aggregate",
+        what,
+        partial(KeyedAggregateOperator, key, aggregation, emit_every),
+        inputs,
+        operator_id,
+        options,
+        stateful=True,
+        keyed=True,
+    )
+
+
+def _combined(
+    builder: GraphBuilder, upstream: Upstream, key: ColumnKey, aggregation: Aggregation
+) -> Upstream:
+    """A combiner in the subtasks of the producer, keyed as the producer was."""
+    producer = builder.graph.node(upstream.node)
+    options: OperatorOptions = {"parallelism": producer.parallelism}
+    combiner = builder.add(
+        "combine",
+        key.__name__,
+        partial(CombineOperator, key, aggregation),
+        (replace(upstream, partitioner=None),),
+        None,
+        options,
+    )
+    return replace(combiner, partitioner=upstream.partitioner)
+
+
+def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
+    if not isinstance(key_selector, ColumnKey):
+        refuse('aggregate needs a key of columns: key_by("name") or key_by(["a", "b"]) instead of a function')
+    return key_selector
+
+
+def _check_functions(functions: Mapping[str, ColumnAggregate], key: ColumnKey) -> None:
+    if not functions:
+        refuse('aggregate: name at least one function, for example total=Sum("amount")')
+    for name, function in functions.items():
+        if isinstance(function, type) or not isinstance(function, ColumnAggregate):
+            refuse(f'aggregate: {name} is no aggregate function such as Sum("amount"), but {function!r:.80}')
+        if name in key.names:
+            refuse(f"aggregate: {name!r} is a column of the key; call the result something else")
+        if OF in name or not name:
+            refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
+        if not isinstance(function.column, str):
+            refuse(f"aggregate: {name} looks at {function.column!r}, which is no column's name")

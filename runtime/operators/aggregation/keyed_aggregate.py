@@ -1,0 +1,128 @@
+"""`key_by(names).aggregate(...)`: accumulators of each key in columns, updated a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
+from penstock.runtime.operators.keyed_function_operator import only_column_table
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.columns.growing_column import Slots
+
+#: Name of the state table that holds the accumulators.
+AGGREGATE_STATE: Final = "aggregate"
+
+#: Rows of one output batch.
+_SLICE: Final = 1 << 16
+
+
+class KeyedAggregateOperator(Operator):
+    """Keeps the accumulators of each key and emits the results of the keys that a batch has touched.
+
+    Rows are turned into columns, so that both kinds of batches have one state. What it emits are Arrow
+    batches: the key's columns, then a column for each function.
+
+    Args:
+        key: The key's columns.
+        aggregation: The functions.
+        emit_every: Seconds between two outputs; `None` emits for every batch. What was touched since the
+            last output is emitted before a barrier, too, so that no snapshot has to know it.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+    keyed = True
+
+    def __init__(self, key: ColumnKey, aggregation: Aggregation, emit_every: float | None = None) -> None:
+        self._aggregation = aggregation
+        self._columns = BatchColumns(key, aggregation.inputs)
+        self._emit_every = emit_every
+        self._table: ColumnTable | None = None
+        self._monotonic: Callable[[], float] = lambda: 0.0
+        self._flush_at: float | None = None
+        self._touched: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._records_in = self._records_out = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state.
+
+        Raises:
+            StateMismatchError: The restored state is another kind of operator's.
+        """
+        self._table = only_column_table(context, AGGREGATE_STATE, "an aggregation")
+        self._monotonic = context.connector.clock.monotonic
+
+    @property
+    def doing(self) -> str:
+        """What it computes."""
+        return f"aggregating by {', '.join(self._aggregation.key_names)}"
+
+    @property
+    def flush_at(self) -> float | None:
+        """When results have waited long enough."""
+        return self._flush_at
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Merge a batch into the accumulators."""
+        assert self._table is not None, "open() comes first"
+        self._records_in += len(batch)
+        if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
+            reduced = batch.batch
+        else:
+            reduced = self._aggregation.reduced(*self._columns.of(batch))
+        slots = self._aggregation.merge(self._table, reduced)
+        if self._emit_every is None:
+            yield from self._emitted(slots)
+            return
+        if self._flush_at is None:
+            self._flush_at = self._monotonic() + self._emit_every
+        self._touch(slots)
+
+    def flush(self) -> Iterator[Output]:
+        """Emit what was touched since the last output."""
+        self._flush_at = None
+        slots = np.flatnonzero(self._touched)
+        self._touched[slots] = False
+        for start in range(0, len(slots), _SLICE):
+            yield from self._emitted(slots[start : start + _SLICE])
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Emit what was touched: after a restore nobody would know."""
+        return self.flush()
+
+    def end_of_data(self) -> Iterator[Output]:
+        """Emit what was touched."""
+        return self.flush()
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out)
+
+    def _emitted(self, slots: Slots) -> Iterator[Output]:
+        assert self._table is not None, "open() comes first"
+        if not len(slots):
+            return
+        keys, results = self._table.keys(slots), self._aggregation.results(self._table, slots)
+        self._records_out += len(slots)
+        yield ArrowBatch(
+            pa.RecordBatch.from_arrays(
+                [*keys.columns, *results.values()], names=[*keys.schema.names, *results]
+            )
+        )
+
+    def _touch(self, slots: Slots) -> None:
+        end = int(slots.max(initial=-1)) + 1
+        if end > len(self._touched):
+            longer = np.zeros(2 * end, np.bool_)
+            longer[: len(self._touched)] = self._touched
+            self._touched = longer
+        self._touched[slots] = True

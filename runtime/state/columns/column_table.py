@@ -1,0 +1,230 @@
+"""`ColumnTable`: keyed state of one name in columns, one slot a key.
+
+It is what `StateTable` is for rows: the operator finds the slots of a batch's keys, changes the columns in
+place, and says which slots it has changed. A key may have parts that do not decide its key group, such as the
+start of a window: they are whole numbers and come behind the parts that do.
+
+It must never give two keys one slot, and never forget a deleted key before a snapshot has said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.state.columns.key_table import KeyTable
+from penstock.runtime.state.mix64 import HashArray, mix64_array
+from penstock.runtime.state.stable_hash_arrays import key_hashes
+
+
+class ColumnTable:
+    """Keys and values by slot.
+
+    Args:
+        name: The table's name, unique in its operator.
+        max_parallelism: Number of key groups; unused where key groups are given.
+        tracks_changes: Whether snapshots will ask what has changed.
+
+    Example:
+        >>> table = ColumnTable("sums", 128)
+        >>> slots = table.slots_of({"k": pa.array(["a", "b"])})
+        >>> table.column("total", pa.int64()).put(slots, pa.array([10, 20]))
+        >>> table.note_changed(slots)
+        >>> table.keys(slots).to_pydict(), table.values(slots).to_pydict()
+        ({'k': ['a', 'b']}, {'total': [10, 20]})
+    """
+
+    def __init__(self, name: str, max_parallelism: int, *, tracks_changes: bool = True) -> None:
+        self.name = name
+        self._max_parallelism = max_parallelism
+        self._tracks = tracks_changes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all keys, values and changes."""
+        self._slots = KeyTable()
+        self._keys: dict[str, GrowingColumn] = {}
+        self._columns: dict[str, GrowingColumn] = {}
+        self._groups: NDArray[np.uint16] = np.empty(0, np.uint16)
+        self._changed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._deleted: list[ColumnBlock] = []
+        self._extra = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, without what Python objects in them occupy."""
+        columns = [*self._keys.values(), *self._columns.values()]
+        own = self._slots.nbytes + self._changed.nbytes + self._groups.nbytes
+        return own + sum(column.nbytes for column in columns)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Names of the key's columns; empty before there was a key."""
+        return tuple(self._keys)
+
+    @property
+    def columns(self) -> Mapping[str, GrowingColumn]:
+        """The columns of values."""
+        return self._columns
+
+    @property
+    def all_slots(self) -> Slots:
+        """The slots that are taken."""
+        return np.flatnonzero(self._slots.used[: self._slots.end])
+
+    def column(self, name: str, kind: pa.DataType) -> GrowingColumn:
+        """The column of this name; a new one is null everywhere.
+
+        Raises:
+            StateMismatchError: It exists with another type.
+        """
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = GrowingColumn(name, kind)
+            column.reserve(len(self._changed))
+        column.adopt(kind)
+        return column
+
+    def slots_of(
+        self,
+        keys: Mapping[str, pa.Array],
+        extra: Mapping[str, pa.Array] | None = None,
+        key_groups: NDArray[np.uint16] | None = None,
+    ) -> Slots:
+        """The slot of each row's key; one for each new key, whose values are null. A key may occur twice.
+
+        Args:
+            keys: The parts of the key that decide the key group, in canonical form.
+            extra: Further parts, in canonical form.
+            key_groups: Of each row, if they are known.
+
+        Raises:
+            StateMismatchError: A part of the key is of another type than before.
+        """
+        hashes = key_hashes(list(keys.values()))
+        parts = {**keys, **(extra or {})}
+        columns = self._key_columns(parts)
+        self._extra = len(extra or {})
+        groups = key_groups
+        if groups is None:
+            groups = (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
+
+        def store(slots: Slots, rows: Slots) -> None:
+            self._reserve(self._slots.end)
+            self._groups[slots] = groups[rows]
+            for column, part in zip(columns, parts.values(), strict=True):
+                column.put(slots, part.take(pa.array(rows)))
+            for value in self._columns.values():
+                value.clear(slots)
+
+        def same(slots: Slots, rows: Slots) -> NDArray[np.bool_]:
+            is_same = np.ones(len(rows), np.bool_)
+            everything = len(rows) == len(hashes)
+            for column, part in zip(columns, parts.values(), strict=True):
+                is_same &= column.equals(slots, part if everything else part.take(pa.array(rows)))
+            return is_same
+
+        return self._slots.slots_of(_with_extra(hashes, extra), same, store)
+
+    def note_changed(self, slots: Slots) -> None:
+        """Say which slots were written; what is not said is in no snapshot."""
+        if self._tracks:
+            self._changed[slots] = True
+
+    def delete(self, slots: Slots) -> None:
+        """Delete keys; each slot occurs once."""
+        if self._tracks and len(slots):
+            self._deleted.append(self.block(slots, deleted=True))
+            self._changed[slots] = False
+        self._slots.delete(slots)
+
+    def keys(self, slots: Slots) -> pa.RecordBatch:
+        """The keys of slots, in their order."""
+        return _taken(self._keys, slots)
+
+    def values(self, slots: Slots) -> pa.RecordBatch:
+        """The values of slots, in their order."""
+        return _taken(self._columns, slots)
+
+    # -- snapshots ---------------------------------------------------------------------------------------
+
+    def mark_all_changed(self) -> None:
+        """The next snapshot holds everything."""
+        self._changed[: self._slots.end] = self._slots.used[: self._slots.end]
+
+    def take_changes(self) -> Iterator[ColumnBlock]:
+        """What has changed since the last call: deleted keys first, as a key may have come back."""
+        yield from self._deleted
+        self._deleted = []
+        changed = np.flatnonzero(self._changed)
+        if len(changed):
+            yield self.block(self.by_key_group(changed))
+            self._changed[changed] = False
+
+    def by_key_group(self, slots: Slots) -> Slots:
+        """Slots in the order of their key groups, so that a reader of some groups finds them together."""
+        return slots[np.argsort(self._groups[slots], kind="stable")]
+
+    def block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:
+        """A block of these slots."""
+        values = None if deleted else self.values(slots)
+        return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
+
+    def put(self, block: ColumnBlock) -> Slots:
+        """Set the values of a block's keys; nothing counts as changed. Gives their slots.
+
+        The keys of a block of deleted keys get slots, too; what they hold does not matter.
+        """
+        parts = dict(zip(block.keys.schema.names, block.keys.columns, strict=True))
+        names = list(parts)
+        extra = {name: parts.pop(name) for name in names[len(names) - block.extra :]}
+        slots = self.slots_of(parts, extra, block.key_groups)
+        if block.values is not None:
+            for name, column in zip(block.values.schema.names, block.values.columns, strict=True):
+                self.column(name, column.type).put(slots, column)
+        return slots
+
+    def apply(self, block: ColumnBlock) -> None:
+        """Take over a block of a snapshot, deletions included; nothing counts as changed."""
+        slots = self.put(block)
+        if block.values is None:
+            self._slots.delete(slots)
+
+    def _key_columns(self, parts: Mapping[str, pa.Array]) -> list[GrowingColumn]:
+        if not self._keys:
+            for name, part in parts.items():
+                self._keys[name] = GrowingColumn(name, part.type)
+        for name, part in parts.items():
+            self._keys[name].adopt(part.type)
+        return list(self._keys.values())
+
+    def _reserve(self, slots: int) -> None:
+        if slots <= len(self._changed):
+            return
+        capacity = max(1 << 10, 1 << (slots - 1).bit_length())
+        for column in (*self._keys.values(), *self._columns.values()):
+            column.reserve(capacity)
+        old = len(self._changed)
+        changed, groups = np.zeros(capacity, np.bool_), np.empty(capacity, np.uint16)
+        changed[:old], groups[:old] = self._changed, self._groups
+        self._changed, self._groups = changed, groups
+
+
+def _taken(columns: Mapping[str, GrowingColumn], slots: Slots) -> pa.RecordBatch:
+    arrays = [column.take(slots) for column in columns.values()]
+    schema = pa.schema([(name, array.type) for name, array in zip(columns, arrays, strict=True)])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
+    for part in (extra or {}).values():
+        hashes = mix64_array(hashes ^ key_hashes([part]))
+    return hashes

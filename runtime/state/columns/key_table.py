@@ -1,0 +1,224 @@
+"""`KeyTable`: from many keys at once to their slots, by open addressing in numpy.
+
+A key has one slot for as long as it is in the table; the slot is its place in every column beside the table.
+The table keeps a 64-bit hash of each slot and cells that name slots. All steps work on arrays: keys that have
+found neither their slot nor an empty cell go on to the next cell together (linear probing).
+
+Why it is right.
+
+1. *Place.* A hash begins at a cell that other bits of it choose than those that choose the key group. With
+   the same bits the keys of one subtask would crowd in a part of the cells.
+2. *Equal hashes.* Slots are found by hash, then the owner compares the keys. Keys that differ (two keys have
+   one hash) try again with their hash changed by the number of the try, its *level*. So a key's level depends
+   on who was there when it came. It is looked for on all levels before it gets a slot.
+3. *Contention.* New keys that want the same empty cell all write to it, and the one that can be read there
+   has won. The others look at the same cell again: it holds a slot now, perhaps of an equal hash.
+4. *Deletion* leaves a mark in the cell, so that what was put behind it is still found. Freed slots are given
+   again. The cells are made anew when less than half of them are empty.
+
+Source: Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.runtime.state.mix64 import HashArray, mix64_array
+
+#: Tells of slots and of rows with the same hashes whether their keys are equal.
+SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
+
+#: Stores the keys of rows in new slots, which may lie behind all slots so far.
+StoreKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], None]
+
+_EMPTY: Final = -1
+_DELETED: Final = -2
+_LEAST: Final = 1 << 10
+
+
+class KeyTable:
+    """Slots by hash; the keys themselves are the owner's.
+
+    Attributes:
+        hashes: The hash of each slot as it was given.
+        used: Which slots are taken.
+        end: All slots that were ever taken are below it.
+
+    Example:
+        >>> keys, table = [], KeyTable()
+        >>> names = np.array(["a", "b", "a"])
+        >>> same = lambda slots, rows: np.array([keys[s] == names[r] for s, r in zip(slots, rows)], bool)
+        >>> table.slots_of(np.array([7, 8, 7], np.uint64), same, lambda s, rows: keys.extend(names[rows]))
+        array([0, 1, 0])
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def __len__(self) -> int:
+        return self.end - len(self._free)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self._cells.nbytes + self.hashes.nbytes + self.used.nbytes + self._levels.nbytes
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._cells = np.full(2 * _LEAST, _EMPTY, np.int32)
+        self.hashes: HashArray = np.empty(_LEAST, np.uint64)
+        self.used: NDArray[np.bool_] = np.zeros(_LEAST, np.bool_)
+        self._levels = np.zeros(_LEAST, np.uint8)
+        self.end = 0
+        self._free: list[int] = []
+        self._deleted = 0
+        self._last_level = 0
+
+    def slots_of(self, hashes: HashArray, same: SameKeys, store: StoreKeys) -> NDArray[np.int64]:
+        """The slot of each row's key; keys that are new get one. A key may occur several times.
+
+        Args:
+            hashes: The hash of each row's key.
+            same: Compares keys.
+            store: Keeps the keys of new slots; called before any of them is compared.
+        """
+        slots = self.find(hashes, same)
+        missing = np.flatnonzero(slots < 0)
+        level = 0
+        while missing.size:
+            found = self._insert(hashes, missing, level, store)
+            is_same = same(found, missing)
+            slots[missing[is_same]] = found[is_same]
+            missing = missing[~is_same]
+            if missing.size:
+                level += 1
+                self._last_level = max(self._last_level, level)
+        return slots
+
+    def find(self, hashes: HashArray, same: SameKeys) -> NDArray[np.int64]:
+        """The slot of each row's key, -1 for those that have none."""
+        slots = np.full(len(hashes), -1, np.int64)
+        missing = np.arange(len(hashes))
+        for level in range(self._last_level + 1):
+            found = self._find(_at_level(hashes[missing], level), level)
+            hits = np.flatnonzero(found >= 0)
+            hits = hits[same(found[hits], missing[hits])]
+            slots[missing[hits]] = found[hits]
+            if self._last_level:
+                missing = np.delete(missing, hits)
+        return slots
+
+    def delete(self, slots: NDArray[np.int64]) -> None:
+        """Free slots, each of which is taken and occurs once."""
+        positions = self._positions_of(slots)
+        self._cells[positions] = _DELETED
+        self.used[slots] = False
+        self._free.extend(slots.tolist())
+        self._deleted += len(slots)
+
+    def _start(self, hashes: HashArray) -> NDArray[np.int64]:
+        return (hashes >> np.uint64(16)).astype(np.int64) & (len(self._cells) - 1)
+
+    def _find(self, hashes: HashArray, level: int) -> NDArray[np.int64]:
+        mask, positions = len(self._cells) - 1, self._start(hashes)
+        slots = self._cells[positions].astype(np.int64)
+        going = np.flatnonzero(~((slots == _EMPTY) | self._has(slots, hashes, level)))
+        while going.size:
+            positions[going] = (positions[going] + 1) & mask
+            there = self._cells[positions[going]].astype(np.int64)
+            slots[going] = there
+            going = going[~((there == _EMPTY) | self._has(there, hashes[going], level))]
+        return slots
+
+    def _has(self, slots: NDArray[np.int64], hashes: HashArray, level: int) -> NDArray[np.bool_]:
+        """Whether each slot is one of this level with this hash; false for what is no slot."""
+        if not level and not self._last_level:
+            return (self.hashes[slots] == hashes) & (slots >= 0)
+        own = _at_level(self.hashes[slots], level)
+        return (own == hashes) & (slots >= 0) & (self._levels[slots] == level)
+
+    def _insert(
+        self, all_hashes: HashArray, rows: NDArray[np.int64], level: int, store: StoreKeys
+    ) -> NDArray[np.int64]:
+        """The slot that each row's hash has on a level, a new one where there is none."""
+        self._make_room(len(rows))
+        hashes = _at_level(all_hashes[rows], level)
+        mask, positions = len(self._cells) - 1, self._start(hashes)
+        result = np.full(len(rows), -1, np.int64)
+        going = np.arange(len(rows))
+        while going.size:
+            slots = self._cells[positions[going]].astype(np.int64)
+            hit = self._has(slots, hashes[going], level)
+            result[going[hit]] = slots[hit]
+            empty = going[slots == _EMPTY]
+            if empty.size:
+                # All of them write; the one that is read again has won.
+                self._cells[positions[empty]] = -3 - empty
+                winners = empty[self._cells[positions[empty]] == -3 - empty]
+                new = self._take_slots(len(winners))
+                self._cells[positions[winners]] = new
+                self.hashes[new], self._levels[new] = all_hashes[rows[winners]], level
+                self.used[new] = True
+                result[winners] = new
+                store(new, rows[winners])
+            occupied = going[(slots != _EMPTY) & ~hit]
+            positions[occupied] = (positions[occupied] + 1) & mask
+            going = going[result[going] < 0]
+        return result
+
+    def _take_slots(self, count: int) -> NDArray[np.int64]:
+        again = min(count, len(self._free))
+        reused = self._free[len(self._free) - again :]
+        del self._free[len(self._free) - again :]
+        fresh = np.arange(self.end, self.end + count - again, dtype=np.int64)
+        self.end += count - again
+        return np.concatenate((np.array(reused, np.int64), fresh))
+
+    def _make_room(self, count: int) -> None:
+        slots = self.end + count
+        if slots > len(self.hashes):
+            capacity = max(2 * len(self.hashes), 1 << (slots - 1).bit_length())
+            for name in ("hashes", "used", "_levels"):
+                old = getattr(self, name)
+                new = np.zeros(capacity, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
+        needed = len(self) + count
+        if 2 * (needed + self._deleted) > len(self._cells):
+            self._rebuild(max(2 * _LEAST, 1 << (3 * needed - 1).bit_length()))
+
+    def _rebuild(self, cells: int) -> None:
+        self._cells = np.full(cells, _EMPTY, np.int32)
+        self._deleted = 0
+        mask, slots = cells - 1, np.flatnonzero(self.used)
+        positions = self._start(self._placing_hashes(slots))
+        going = np.arange(len(slots))
+        while going.size:
+            empty = going[self._cells[positions[going]] == _EMPTY]
+            self._cells[positions[empty]] = slots[empty]
+            going = going[self._cells[positions[going]] != slots[going]]
+            positions[going] = (positions[going] + 1) & mask
+
+    def _positions_of(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        mask, positions = len(self._cells) - 1, self._start(self._placing_hashes(slots))
+        going = np.flatnonzero(self._cells[positions] != slots)
+        while going.size:
+            positions[going] = (positions[going] + 1) & mask
+            going = going[self._cells[positions[going]] != slots[going]]
+        return positions
+
+    def _placing_hashes(self, slots: NDArray[np.int64]) -> HashArray:
+        hashes = self.hashes[slots]
+        levels = self._levels[slots]
+        for level in range(1, self._last_level + 1):
+            chosen = levels == level
+            hashes[chosen] = _at_level(hashes[chosen], level)
+        return hashes
+
+
+def _at_level(hashes: HashArray, level: int) -> HashArray:
+    return mix64_array(hashes ^ np.uint64(level)) if level else hashes
