@@ -102,7 +102,8 @@ class Aggregation:
                 parts = function.reduced(prepared[name], own)
             except SumOverflowError as error:
                 raise self._with_key(error, columns) from error
-            columns |= {f"{name}{OF}{part}": array for part, array in parts.items()}
+            kinds = function.parts(prepared[name].type)
+            columns |= {f"{name}{OF}{part}": _typed(array, kinds[part]) for part, array in parts.items()}
         return _batch_of(columns)
 
     def merge(self, table: ColumnTable, reduced: pa.RecordBatch) -> Slots:
@@ -187,6 +188,11 @@ def _group_by(
         for name, reduction in zip(inputs, reductions, strict=True)
     ]
     return [_only_chunk(grouped.column(name)) for name in names], results
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A part in its type; pyarrow makes numbers of what has no type."""
+    return pa.nulls(len(column)) if pa.types.is_null(kind) else column
 
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:

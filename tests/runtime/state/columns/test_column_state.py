@@ -80,7 +80,7 @@ def test_a_key_that_was_deleted_and_came_back_is_there() -> None:
 
 @pytest.mark.parametrize("policy", [NEVER, CompactionPolicy(max_files=2, growth=2.0)])
 def test_every_checkpoint_restores_what_was_there_whatever_was_confirmed(policy: CompactionPolicy) -> None:
-    for seed in range(25):
+    for seed in range(6):
         draws, files, right = Random(seed), Files(), dict[str | None, int]()
         backend, confirmed = new_backend(policy), -1
         for checkpoint in range(1, 15):

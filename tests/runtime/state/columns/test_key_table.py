@@ -41,7 +41,7 @@ class Owner:
 
 @pytest.mark.parametrize("hash_bits", [64, 3, 0])
 def test_every_key_keeps_its_own_slot_through_insertions_and_deletions(hash_bits: int) -> None:
-    for seed in range(30):
+    for seed in range(30 if hash_bits == 64 else 6):
         draws, owner = Random(seed), Owner(hash_bits)
         for _ in range(20):
             keys = [draws.randrange(40) for _ in range(draws.randrange(1, 60))]

@@ -1,0 +1,210 @@
+"""Aggregate functions over columns give what Python gives over lists, however the rows are cut into batches."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.functions import (
+    ColumnAggregate,
+    Count,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    StdDev,
+    Sum,
+)
+from penstock.runtime.state.columns.column_table import ColumnTable
+
+ALL: dict[str, ColumnAggregate] = {
+    "sum": Sum("v"),
+    "rows": Count(),
+    "values": Count("v"),
+    "mean": Mean("v"),
+    "min": Min("v"),
+    "max": Max("v"),
+    "first": First("v"),
+    "last": Last("v"),
+    "dev": StdDev("v"),
+}
+
+
+class Aggregated:
+    """One aggregation by `k` of `v`, fed batch by batch; some batches pass a combiner's table first."""
+
+    def __init__(self, functions: dict[str, ColumnAggregate]) -> None:
+        self._aggregation = Aggregation(["k"], functions)
+        self._table = ColumnTable("t", 128)
+
+    def add(self, keys: list[Any], values: pa.Array, *, combined: bool = False) -> None:
+        reduced = self._aggregation.reduced({"k": pa.array(keys, pa.string())}, {"v": values})
+        if combined:
+            table = ColumnTable("combined", 1)
+            reduced = self._aggregation.parts(table, self._aggregation.merge(table, reduced))
+        self._aggregation.merge(self._table, reduced)
+
+    @property
+    def results(self) -> dict[Any, dict[str, Any]]:
+        slots = self._table.all_slots
+        keys = self._table.keys(slots).column(0).to_pylist()
+        columns = {name: c.to_pylist() for name, c in self._aggregation.results(self._table, slots).items()}
+        return {key: {name: c[at] for name, c in columns.items()} for at, key in enumerate(keys)}
+
+    def kind(self, name: str) -> pa.DataType:
+        return self._aggregation.results(self._table, self._table.all_slots)[name].type
+
+
+def of(function: ColumnAggregate, *batches: pa.Array) -> Any:
+    """What a function gives for one key after these batches."""
+    aggregated = Aggregated({"result": function})
+    for batch in batches:
+        aggregated.add(["a"] * len(batch), batch)
+    return aggregated.results["a"]["result"]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.float64(), pa.decimal128(25, 3)], ids=str)
+def test_all_functions_agree_with_python_whatever_the_batches_are(kind: pa.DataType) -> None:
+    for seed in range(25):
+        draws, aggregated, seen = Random(seed), Aggregated(ALL), dict[Any, list[Any]]()
+        for _ in range(6):
+            keys = [draws.choice([None, "a", "b", "long key"]) for _ in range(draws.randrange(1, 40))]
+            numbers = [draws.choice([None, draws.randrange(-100, 100)]) for _ in keys]
+            values = pa.array(numbers, pa.int64()).cast(kind)
+            for key, value in zip(keys, values.to_pylist(), strict=True):
+                seen.setdefault(key, []).append(value)
+            aggregated.add(keys, values, combined=draws.random() < 0.5)
+        results = aggregated.results
+        assert results.keys() == seen.keys()
+        for key, values in seen.items():
+            _check(results[key], values)
+
+
+def _check(got: dict[str, Any], all_values: list[Any]) -> None:
+    values = [value for value in all_values if value is not None]
+    assert (got["rows"], got["values"]) == (len(all_values), len(values))
+    if not values:
+        assert {name for name, value in got.items() if value is not None} == {"rows", "values"}
+        return
+    assert got["sum"] == sum(values)
+    assert math.isclose(got["mean"], sum(map(Fraction, values)) / len(values), rel_tol=1e-12, abs_tol=1e-12)
+    assert (got["min"], got["max"]) == (min(values), max(values))
+    assert (got["first"], got["last"]) == (values[0], values[-1])
+    if len(values) == 1:
+        assert got["dev"] is None
+    else:
+        assert math.isclose(got["dev"], float(statistics.stdev(values)), rel_tol=1e-9, abs_tol=1e-9)
+
+
+ORDERED: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.string(), ["b", "a", "ä"]),
+    (pa.binary(), [b"b", b"", b"\xff"]),
+    (pa.bool_(), [True, False, True]),
+    (pa.date32(), [date(2020, 1, 2), date(1999, 1, 1), date(2020, 1, 1)]),
+    (pa.timestamp("us", "UTC"), [datetime(2020, 1, day, tzinfo=UTC) for day in (2, 1, 3)]),
+    (pa.duration("us"), [timedelta(1), timedelta(-1), timedelta(0)]),
+    (pa.decimal128(30, 2), [Decimal("1.00"), Decimal("-3.50"), Decimal("99999999999999999999.00")]),
+    (pa.uint64(), [2**64 - 1, 0, 2**63]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), ORDERED, ids=lambda value: str(value)[:16])
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_extremes_and_ends_work_on_every_type_that_has_an_order(
+    kind: pa.DataType, values: list[Any], cut: int
+) -> None:
+    batches = [pa.array([None, *values[:cut]], kind), pa.array([*values[cut:], None], kind)]
+    assert of(Min("v"), *batches) == min(values)
+    assert of(Max("v"), *batches) == max(values)
+    assert of(First("v"), *batches) == values[0]
+    assert of(Last("v"), *batches) == values[-1]
+
+
+def test_nan_counts_in_sums_and_is_passed_over_by_extremes() -> None:
+    nan, one = pa.array([float("nan")]), pa.array([1.0])
+    assert math.isnan(of(Sum("v"), one, nan))
+    assert math.isnan(of(Mean("v"), nan, one))
+    for batches in ((nan, one), (one, nan)):
+        assert of(Min("v"), *batches) == of(Max("v"), *batches) == 1.0
+    assert math.isnan(of(Min("v"), nan, nan))
+
+
+def test_a_sum_of_whole_numbers_that_does_not_fit_fails_and_names_the_key() -> None:
+    half = pa.array([2**62])
+    assert of(Sum("v"), half, pa.array([2**62 - 1])) == 2**63 - 1
+    assert of(Sum("v"), pa.array([-(2**62)]), pa.array([-(2**62)])) == -(2**63)
+    two_batches, one_batch = Aggregated({"s": Sum("v")}), Aggregated({"s": Sum("v")})
+    two_batches.add(["a", "too much"], pa.array([1, 2**62]))
+    with pytest.raises(PenstockError, match=r"'too much': Sum\('v'\) is 9223372036854775808, which does not"):
+        two_batches.add(["too much"], half)
+    with pytest.raises(PenstockError, match=r"'too much': Sum\('v'\) is 9223372036854775808, which does not"):
+        one_batch.add(["a", "too much", "too much"], pa.array([1, 2**62, 2**62]))
+
+
+def test_large_numbers_that_cancel_out_do_not_overflow_within_a_batch() -> None:
+    values = [2**62, 2**62, -(2**62), -(2**62), 5]
+    assert of(Sum("v"), pa.array(values)) == 5
+
+
+def test_a_decimal_sum_is_exact_to_the_last_digit() -> None:
+    values = [Decimal("12345678901234567890123456789.01"), Decimal("0.01"), Decimal("-0.02")]
+    batches = [pa.array([value], pa.decimal128(38, 2)) for value in values]
+    assert of(Sum("v"), *batches) == Decimal("12345678901234567890123456789.00")
+    with pytest.raises(PenstockError, match="more than the 38 digits"):
+        of(Sum("v"), *[pa.array([Decimal(9) * 10**35], pa.decimal128(38, 2))] * 2)
+
+
+def test_variance_of_far_away_numbers_keeps_its_digits() -> None:
+    batches = [pa.array([1e9 + number]) for number in (4.0, 7.0, 13.0, 16.0)]
+    assert math.isclose(of(StdDev("v"), *batches), math.sqrt(30), rel_tol=1e-12)
+    assert math.isclose(of(StdDev("v", ddof=0), *batches), math.sqrt(22.5), rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(Sum("v"), pa.string()), (Mean("v"), pa.date32()), (StdDev("v"), pa.binary())]
+    + [(Min("v"), pa.list_(pa.int64())), (Sum("v"), pa.duration("s"))],
+    ids=str,
+)
+def test_a_column_that_a_function_can_not_work_on_is_refused_by_name(
+    function: ColumnAggregate, kind: pa.DataType
+) -> None:
+    with pytest.raises(PenstockError, match=rf"{type(function).__name__}\('v'\) needs .*{re.escape(str(kind))}"):
+        of(function, pa.nulls(1, kind))
+
+
+def test_a_column_that_changes_its_type_is_refused_by_name() -> None:
+    with pytest.raises(StateMismatchError, match="'result:sum' is of type double here and of type int64"):
+        of(Sum("v"), pa.array([1]), pa.array([1.5]))
+
+
+def test_nulls_of_no_type_change_nothing() -> None:
+    for function in ALL.values():
+        alone = of(function, pa.array([1.0, 3.0]))
+        with_nulls = of(function, pa.nulls(0), pa.array([1.0, 3.0]))
+        assert with_nulls == alone
+        assert of(function, pa.nulls(2), pa.array([1.0, 3.0])) == (4 if function == Count() else alone)
+
+
+def test_types_of_results_do_not_depend_on_the_width_of_the_numbers() -> None:
+    aggregated = Aggregated({"s": Sum("v"), "f": Sum("v"), "m": Mean("v"), "x": Max("v")})
+    aggregated.add(["a"], pa.array([1], pa.int8()))
+    assert (aggregated.kind("s"), aggregated.kind("m")) == (pa.int64(), pa.float64())
+    assert aggregated.kind("x") == pa.int8()
+
+
+def test_a_wrong_ddof_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="ddof must be a whole number"):
+        StdDev("v", ddof=-1)
