@@ -59,6 +59,7 @@ from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state
 from .operators.aggregation.functions import ColumnAggregate as ColumnAggregate
 from .operators.aggregation.functions import Count as Count
+from .operators.aggregation.functions import CountDistinct as CountDistinct
 from .operators.aggregation.functions import First as First
 from .operators.aggregation.functions import Last as Last
 from .operators.aggregation.functions import Max as Max

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.runtime.errors import StateMismatchError
@@ -92,21 +92,24 @@ def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
     Raises:
         StateMismatchError: The restored state is another kind of operator's.
     """
-    return _own_state(context, name, owner).table(name)
+    return _own_state(context, (name,), owner).table(name)
 
 
-def only_column_table(context: OperatorContext, name: str, owner: str) -> ColumnTable:
-    """The table in columns of an operator that keeps all of its keyed state in one; see `only_table`.
+def only_column_tables(
+    context: OperatorContext, names: Sequence[str], owner: str
+) -> Mapping[str, ColumnTable]:
+    """The tables in columns of an operator that has no other keyed state; see `only_table`.
 
     Raises:
         StateMismatchError: The restored state is another kind of operator's.
     """
-    return _own_state(context, name, owner).column_table(name)
+    state = _own_state(context, names, owner)
+    return {name: state.column_table(name) for name in names}
 
 
-def _own_state(context: OperatorContext, name: str, owner: str) -> HeapKeyedStateBackend:
+def _own_state(context: OperatorContext, names: Sequence[str], owner: str) -> HeapKeyedStateBackend:
     state = keyed_state_of(context)
-    foreign = [other for other in state.table_names if other != name]
+    foreign = [other for other in state.table_names if other not in names]
     if foreign:
         msg = (
             f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "

@@ -6,15 +6,11 @@ given moment. It takes the place of event-time timers. The operator builds it fr
 it is in no snapshot and can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
-to no window that is still to come is *late*: it goes to a side output. Whether it is late must not depend
-on where a restart happened, or a straggler could open a window again that has fired. So the watermark that
-was reached is in snapshots, too. At another parallelism a subtask gets keys of several old subtasks and
-begins with the lowest of their watermarks. No record becomes late that was not late for one of them. But a
-straggler may get a window of its own, beside one that has fired, if the old subtask of its key was ahead. The
-end of time is no watermark to go on from: a job that was drained and goes on has records to come.
+to no window that is still to come is *late*: it goes to a side output. What is late is the same after a
+restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its own, beside one
+that has fired, if the old subtask of its key was ahead.
 
-Two things must never happen. Event time must not go back when sources that start again send lower watermarks
-than the restored one. Windows of one shape must not be taken for those of another.
+Windows of one shape must never be taken for those of another.
 """
 
 from __future__ import annotations
@@ -28,11 +24,11 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
+from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
 from penstock.runtime.operators.window_shape import WindowShape
-from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
-from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
@@ -43,8 +39,9 @@ WINDOW_STATE: Final = "windows"
 #: Tag of the side output of records that came after all of their windows had fired.
 LATE_RECORDS: Final = "late_records"
 
-_REACHED: Final = "watermark"
-_SHAPE: Final = "shape"
+#: Names of the list states that hold how far event time has come, and what windows these are.
+REACHED: Final = "watermark"
+SHAPE: Final = "shape"
 
 
 class WindowOperator(KeyedFunctionOperator):
@@ -76,8 +73,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
-        self._reached: int | None = None
-        self._subtask = 0, 1
+        self._reached: ReachedWatermark | None = None
         self._late = 0
         self._ends: list[int] = []
         self._keys_by_end: dict[int, dict[Any, None]] = {}
@@ -94,10 +90,9 @@ class WindowOperator(KeyedFunctionOperator):
             check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
         self._collector = ResultCollector(context.connector.clock.monotonic)
-        self._subtask = context.connector.subtask, context.connector.parallelism
-        self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
+        self._reached = ReachedWatermark(context, REACHED)
         if self._table.entries:
-            self._shape.check(context.restored.get(_SHAPE, ()))
+            self._shape.check(context.restored.get(SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._remember(start + self._size, key)
@@ -131,35 +126,25 @@ class WindowOperator(KeyedFunctionOperator):
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""
-        if self._reached is None or watermark.timestamp > self._reached:
-            self._reached = watermark.timestamp
-        while self._ends and self._ends[0] - 1 <= self._reached:
+        assert self._reached is not None, "open() comes first"
+        reached = self._reached.advance(watermark.timestamp)
+        while self._ends and self._ends[0] - 1 <= reached:
             end = heappop(self._ends)
             yield from self._fire(end, self._keys_by_end.pop(end))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
-        reached = (*self._subtask, self._reached)
-        return {
-            _REACHED: ListState([reached], RedistributionMode.UNION),
-            _SHAPE: ListState([self._shape.saved], RedistributionMode.BROADCAST),
-        }
-
-    def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
-        """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
-        own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
-        all_reached = own or [reached for *_, reached in old]
-        known = [reached for reached in all_reached if reached is not None]
-        if len(known) < len(all_reached):
-            return None
-        return min((reached for reached in known if reached != END_OF_TIME), default=None)
+        assert self._reached is not None, "open() comes first"
+        return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
     def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[tuple[Any, int]]:
         """Fold records into their windows; gives those that are late, with their timestamps."""
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []
         # The start of the last window that can't take anything any more.
-        over = -inf if self._reached is None else self._reached + 1 - size
+        assert self._reached is not None, "open() comes first"
+        reached = self._reached.timestamp
+        over = -inf if reached is None else reached + 1 - size
         starts: Sequence[int] = ()
         low = high = 0  # from here to there all timestamps are in the same windows
         key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)

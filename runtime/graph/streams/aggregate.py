@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
@@ -15,7 +15,14 @@ from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.combiner import CombineOperator
 from penstock.runtime.operators.aggregation.functions import ColumnAggregate
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.windowed_aggregate import (
+    WINDOW_END,
+    WINDOW_START,
+    ColumnWindows,
+    WindowedAggregateOperator,
+)
 from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.time.windows import WindowAssigner
 
 
 def add_aggregate(
@@ -61,6 +68,47 @@ def add_aggregate(
     )
 
 
+def add_windowed_aggregate(
+    builder: GraphBuilder,
+    inputs: tuple[Upstream, ...],
+    operator_id: str,
+    key_selector: Callable[[Any], Any],
+    windows: WindowAssigner,
+    functions: Mapping[str, ColumnAggregate],
+    options: OperatorOptions,
+) -> Upstream:
+    """Add an aggregation by windows; its output comes back.
+
+    Args:
+        inputs: The keyed stream's.
+        key_selector: The keyed stream's.
+        windows: Which windows there are.
+        functions: By the name of their result.
+
+    Raises:
+        GraphError: A name, a function or the windows can't be meant; names the user's line.
+    """
+    key = _column_key(key_selector)
+    _check_functions(functions, key, WINDOW_START, WINDOW_END)
+    if type(windows) not in get_args(ColumnWindows):
+        known = " or ".join(kind.__name__ for kind in get_args(ColumnWindows))
+        refuse(f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce or apply")
+    aggregation = Aggregation(key.names, functions)
+    if aggregation.distinct:
+        refuse(f"aggregate: {aggregation.distinct[0]}=CountDistinct(...) is not possible in windows yet")
+    what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
+    return builder.add(
+        "window",
+        f"{windows!r}, {what}",
+        partial(WindowedAggregateOperator, key, aggregation, windows),
+        inputs,
+        operator_id,
+        options,
+        stateful=True,
+        keyed=True,
+    )
+
+
 def _combined(
     builder: GraphBuilder, upstream: Upstream, key: ColumnKey, aggregation: Aggregation
 ) -> Upstream:
@@ -84,14 +132,14 @@ def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
     return key_selector
 
 
-def _check_functions(functions: Mapping[str, ColumnAggregate], key: ColumnKey) -> None:
+def _check_functions(functions: Mapping[str, ColumnAggregate], key: ColumnKey, *own: str) -> None:
     if not functions:
         refuse('aggregate: name at least one function, for example total=Sum("amount")')
     for name, function in functions.items():
         if isinstance(function, type) or not isinstance(function, ColumnAggregate):
             refuse(f'aggregate: {name} is no aggregate function such as Sum("amount"), but {function!r:.80}')
-        if name in key.names:
-            refuse(f"aggregate: {name!r} is a column of the key; call the result something else")
+        if name in key.names or name in own:
+            refuse(f"aggregate: {name!r} is a column of the result already; call this one something else")
         if OF in name or not name:
             refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
         if not isinstance(function.column, str):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast, overload
 
 from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate
 from penstock.runtime.graph.streams.checked_call import (
     WrongStreamError,
     checked_call,
     need_function,
     need_object,
+    refuse,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.aggregation.functions import ColumnAggregate
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,
@@ -34,6 +37,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
+_any = checked_call(takes_any=True)
 
 
 class WindowedStream(Generic[T, K]):
@@ -74,18 +78,49 @@ class WindowedStream(Generic[T, K]):
             id, f"reduce({function_name(function)})", partial(ReducedContents, function), options
         )
 
-    @_options
+    @overload
     def aggregate(
         self, id: str, function: AggregateFunction[T, A, R], **options: Unpack[OperatorOptions]
-    ) -> DataStream[R]:
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        id: str,
+        *,
+        parallelism: int | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        start_new_chain: bool = False,
+        disable_chaining: bool = False,
+        **functions: ColumnAggregate,
+    ) -> DataStream[dict[str, Any]]: ...
+
+    @_any
+    def aggregate(
+        self, id: str, function: AggregateFunction[Any, Any, Any] | None = None, **named: Any
+    ) -> DataStream[Any]:
         """Fold the records of each key and window into an accumulator, and emit its result.
+
+        With named functions of columns, as in `aggregate("sums", total=Sum("amount"))`, the stream must be
+        keyed by the names of columns. A record of the result then has the key's columns, `window_start` and
+        `window_end`, and one column for each function.
 
         Args:
             id: The operator's id; its state is found again under it.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place,
                 but not the records.
-            **options: See `OperatorOptions`.
+            **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
         """
+        options = cast(OperatorOptions, {name: named.pop(name) for name in OPTION_NAMES if name in named})
+        if function is None:
+            added = add_windowed_aggregate(
+                self._builder, self._inputs, id, self._key_selector, self._assigner, named, options
+            )
+            return DataStream(self._builder, (added,))
+        if named:
+            names = ", ".join(named)
+            refuse(f"aggregate: give one AggregateFunction or functions of columns ({names}), not both")
         need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
         what = f"aggregate({type(function).__name__})"
         return self._add(id, what, partial(AggregatedContents, function), options)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.functions import (
     ColumnAggregate,
+    CountDistinct,
     Reduction,
     SumOverflowError,
 )
@@ -106,15 +107,22 @@ class Aggregation:
             columns |= {f"{name}{OF}{part}": _typed(array, kinds[part]) for part, array in parts.items()}
         return _batch_of(columns)
 
-    def merge(self, table: ColumnTable, reduced: pa.RecordBatch) -> Slots:
+    def merge(
+        self, table: ColumnTable, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
+    ) -> Slots:
         """Merge reduced rows into a table; gives the slots that were touched, each once.
+
+        Args:
+            table: The accumulators.
+            reduced: As `reduced` gives it; columns that are no part of a key or a function do not matter.
+            extra: Parts of the key that do not decide its key group.
 
         Raises:
             SumOverflowError: A sum does not fit 64 bits; names the key.
             StateMismatchError: A column is of another type than in the state.
         """
         columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
-        slots = table.slots_of({name: columns[name] for name in self.key_names})
+        slots = table.slots_of({name: columns[name] for name in self.key_names}, extra)
         touched = slots
         for rows in _rounds(slots):
             if rows is None:
@@ -126,6 +134,39 @@ class Aggregation:
                 touched = np.unique(slots)
         table.note_changed(touched)
         return touched
+
+    @property
+    def distinct(self) -> tuple[str, ...]:
+        """Results that count different values."""
+        return tuple(name for name, f in self._functions.items() if isinstance(f, CountDistinct))
+
+    def merge_distinct(
+        self,
+        table: ColumnTable,
+        name: str,
+        pairs: ColumnTable,
+        keys: Mapping[str, pa.Array],
+        inputs: Mapping[str, pa.Array],
+    ) -> None:
+        """Count the values of a batch that a key has not had before; the keys are in the table already.
+
+        Args:
+            table: The accumulators.
+            name: One of `distinct`.
+            pairs: The pairs of key and value so far.
+            keys: The key's columns of the batch.
+            inputs: The columns that the functions look at.
+        """
+        function = self._functions[name]
+        assert isinstance(function, CountDistinct), f"{name} is {function}"
+        table.column(f"{name}{OF}count", pa.int64())
+        values = function.prepared(inputs[function.column])
+        valid = values.is_valid()
+        found, _ = _group_by([*(column.filter(valid) for column in keys.values()), values.filter(valid)], [])
+        of_keys = dict(zip(keys, found, strict=False))
+        new = pa.array(pairs.insert(of_keys, {function.column + OF: found[-1]}))
+        slots = table.slots_of({part: column.take(new) for part, column in of_keys.items()})
+        function.add(self._state(table, name, {}), slots)
 
     def parts(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
         """What the accumulators of some slots hold, in the form of `reduced`."""

@@ -24,6 +24,7 @@ import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.record.key_columns import canonical_column
 from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 
 #: The parts of one function by name.
@@ -427,6 +428,51 @@ class StdDev(ColumnAggregate):
         with np.errstate(invalid="ignore", divide="ignore"):
             roots = np.sqrt(_numbers(state["squares"], slots) / degrees)
         return pa.array(roots, mask=degrees <= 0)
+
+
+@dataclass(frozen=True)
+class CountDistinct(ColumnAggregate):
+    """How many different values a column has, exactly. Its state holds each pair of key and value once.
+
+    It does not combine in front of the exchange: all records travel.
+    """
+
+    column: str
+
+    @property
+    def combines(self) -> bool:
+        """A number of values says nothing about which ones they were."""
+        return False
+
+    def prepared(self, column: pa.Array) -> pa.Array:
+        """Values that can be part of a key.
+
+        Raises:
+            KeyTypeError: They can't.
+        """
+        return canonical_column(column, self.column)
+
+    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        """The number; `Aggregation` counts the new pairs."""
+        return {}
+
+    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+        """None: the pairs have a table of their own."""
+        return []
+
+    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
+        """Nothing: see `add`."""
+
+    def add(self, state: State, slots: Slots) -> None:
+        """New pairs belong to these slots, one each."""
+        count = state["count"]
+        count.values[slots] = _numbers(count, slots)
+        count.valid[slots] = True
+        np.add.at(count.values, slots, 1)
+
+    def result(self, state: State, slots: Slots) -> pa.Array:
+        """The number; 0 where nothing was counted."""
+        return pa.array(_numbers(state["count"], slots))
 
 
 def _numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
-from penstock.runtime.operators.keyed_function_operator import only_column_table
+from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.column_key import ColumnKey
@@ -47,6 +47,8 @@ class KeyedAggregateOperator(Operator):
         self._columns = BatchColumns(key, aggregation.inputs)
         self._emit_every = emit_every
         self._table: ColumnTable | None = None
+        #: The pairs of key and value of each result that counts different values.
+        self._pairs: dict[str, ColumnTable] = {}
         self._monotonic: Callable[[], float] = lambda: 0.0
         self._flush_at: float | None = None
         self._touched: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -58,7 +60,10 @@ class KeyedAggregateOperator(Operator):
         Raises:
             StateMismatchError: The restored state is another kind of operator's.
         """
-        self._table = only_column_table(context, AGGREGATE_STATE, "an aggregation")
+        names = {name: f"{AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.distinct}
+        tables = only_column_tables(context, (AGGREGATE_STATE, *names.values()), "an aggregation")
+        self._table = tables[AGGREGATE_STATE]
+        self._pairs = {name: tables[table] for name, table in names.items()}
         self._monotonic = context.connector.clock.monotonic
 
     @property
@@ -78,8 +83,11 @@ class KeyedAggregateOperator(Operator):
         if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
             reduced = batch.batch
         else:
-            reduced = self._aggregation.reduced(*self._columns.of(batch))
+            keys, inputs = self._columns.of(batch)
+            reduced = self._aggregation.reduced(keys, inputs)
         slots = self._aggregation.merge(self._table, reduced)
+        for name, pairs in self._pairs.items():
+            self._aggregation.merge_distinct(self._table, name, pairs, keys, inputs)
         if self._emit_every is None:
             yield from self._emitted(slots)
             return

@@ -10,6 +10,7 @@ It must never give two keys one slot, and never forget a deleted key before a sn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +110,22 @@ class ColumnTable:
         Raises:
             StateMismatchError: A part of the key is of another type than before.
         """
+        return self._look_up(keys, extra, key_groups)[0]
+
+    def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
+        """Put keys in, each of which occurs once; gives the rows of those that are new and notes them."""
+        slots, rows = self._look_up(keys, extra, None)
+        self.note_changed(slots[rows])
+        return rows
+
+    def _look_up(
+        self,
+        keys: Mapping[str, pa.Array],
+        extra: Mapping[str, pa.Array] | None,
+        key_groups: NDArray[np.uint16] | None,
+    ) -> tuple[Slots, Slots]:
+        """The slot of each row's key, and the rows whose keys are new."""
+        new_rows: list[Slots] = []
         hashes = key_hashes(list(keys.values()))
         parts = {**keys, **(extra or {})}
         columns = self._key_columns(parts)
@@ -118,6 +135,7 @@ class ColumnTable:
             groups = (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
 
         def store(slots: Slots, rows: Slots) -> None:
+            new_rows.append(rows)
             self._reserve(self._slots.end)
             self._groups[slots] = groups[rows]
             for column, part in zip(columns, parts.values(), strict=True):
@@ -132,7 +150,8 @@ class ColumnTable:
                 is_same &= column.equals(slots, part if everything else part.take(pa.array(rows)))
             return is_same
 
-        return self._slots.slots_of(_with_extra(hashes, extra), same, store)
+        slots = self._slots.slots_of(_with_extra(hashes, extra), same, store)
+        return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def note_changed(self, slots: Slots) -> None:
         """Say which slots were written; what is not said is in no snapshot."""
@@ -145,6 +164,11 @@ class ColumnTable:
             self._deleted.append(self.block(slots, deleted=True))
             self._changed[slots] = False
         self._slots.delete(slots)
+
+    def key_numbers(self, name: str, slots: Slots) -> NDArray[Any]:
+        """One part of the keys of slots, which is of numbers without nulls."""
+        numbers: NDArray[Any] = self._keys[name].values[slots]
+        return numbers
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
         """The keys of slots, in their order."""

@@ -181,7 +181,9 @@ def test_variance_of_far_away_numbers_keeps_its_digits() -> None:
 def test_a_column_that_a_function_can_not_work_on_is_refused_by_name(
     function: ColumnAggregate, kind: pa.DataType
 ) -> None:
-    with pytest.raises(PenstockError, match=rf"{type(function).__name__}\('v'\) needs .*{re.escape(str(kind))}"):
+    with pytest.raises(
+        PenstockError, match=rf"{type(function).__name__}\('v'\) needs .*{re.escape(str(kind))}"
+    ):
         of(function, pa.nulls(1, kind))
 
 
