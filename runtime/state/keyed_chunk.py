@@ -237,7 +237,7 @@ def _decode_columns(
         msg = f"state {table!r}: {error}"
         raise CodecError(msg) from error
     lengths = {len(decoded), len(decoded.key_groups), count}
-    if decoded.values is not None:
+    if decoded.values is not None and decoded.values.num_columns:
         lengths.add(decoded.values.num_rows)
     if lengths != {count} or not 0 <= extra < decoded.keys.num_columns:
         msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"

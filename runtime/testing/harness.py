@@ -173,6 +173,14 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         """
         return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
 
+    def flush(self) -> list[Any]:
+        """Let the operator emit what it keeps back, if its time has come; returns these rows.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        return self._drain(self._chain.flush(self.clock.monotonic()))
+
     def end_of_data(self) -> list[Any]:
         """End the input; returns the rows that this emitted.
 

@@ -53,13 +53,17 @@ def add_aggregate(
     if emit_every is not None and (isinstance(emit_every, bool) or not 0 < emit_every < float("inf")):
         refuse(f"aggregate: emit_every must be a positive number of seconds, not {emit_every!r}")
     aggregation = Aggregation(key.names, functions)
-    if combine and aggregation.combines:
-        inputs = tuple(_combined(builder, upstream, key, aggregation) for upstream in inputs)
+    is_combined = combine and aggregation.combines
+    if is_combined:
+        inputs = tuple(
+            _combined(builder, upstream, key, aggregation, _id_of_combiner(operator_id, number))
+            for number, upstream in enumerate(inputs)
+        )
     what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "aggregate",
         what,
-        partial(KeyedAggregateOperator, key, aggregation, emit_every),
+        partial(KeyedAggregateOperator, key, aggregation, emit_every, is_combined=is_combined),
         inputs,
         operator_id,
         options,
@@ -110,7 +114,7 @@ def add_windowed_aggregate(
 
 
 def _combined(
-    builder: GraphBuilder, upstream: Upstream, key: ColumnKey, aggregation: Aggregation
+    builder: GraphBuilder, upstream: Upstream, key: ColumnKey, aggregation: Aggregation, operator_id: str
 ) -> Upstream:
     """A combiner in the subtasks of the producer, keyed as the producer was."""
     producer = builder.graph.node(upstream.node)
@@ -120,10 +124,14 @@ def _combined(
         key.__name__,
         partial(CombineOperator, key, aggregation),
         (replace(upstream, partitioner=None),),
-        None,
+        operator_id,
         options,
     )
     return replace(combiner, partitioner=upstream.partitioner)
+
+
+def _id_of_combiner(operator_id: str, number: int) -> str:
+    return f"{operator_id}-combine{number or ''}"
 
 
 def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:

@@ -37,12 +37,21 @@ class KeyedAggregateOperator(Operator):
         aggregation: The functions.
         emit_every: Seconds between two outputs; `None` emits for every batch. What was touched since the
             last output is emitted before a barrier, too, so that no snapshot has to know it.
+        is_combined: Whether a combiner stands in front of the exchange.
     """
 
     takes: ClassVar[BatchFormats] = "both"
     keyed = True
 
-    def __init__(self, key: ColumnKey, aggregation: Aggregation, emit_every: float | None = None) -> None:
+    def __init__(
+        self,
+        key: ColumnKey,
+        aggregation: Aggregation,
+        emit_every: float | None = None,
+        *,
+        is_combined: bool = False,
+    ) -> None:
+        self._is_combined = is_combined
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
         self._emit_every = emit_every
@@ -83,6 +92,8 @@ class KeyedAggregateOperator(Operator):
         if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
             reduced = batch.batch
         else:
+            # A combiner's parts that had become rows on the way would be counted as records.
+            assert isinstance(batch, ArrowBatch) or not self._is_combined, "a combiner sends columns"
             keys, inputs = self._columns.of(batch)
             reduced = self._aggregation.reduced(keys, inputs)
         slots = self._aggregation.merge(self._table, reduced)

@@ -126,7 +126,7 @@ class WindowedAggregateOperator(Operator):
         assert self._reached is not None, "open() comes first"
         assert self._table is not None, "open() comes first"
         reached = self._reached.advance(watermark.timestamp)
-        if self._earliest_end - 1 > reached:
+        if not len(self._table) or self._earliest_end - 1 > reached:
             return
         slots = self._table.all_slots
         ends = self._table.key_numbers(_START, slots) + self._size

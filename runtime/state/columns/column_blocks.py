@@ -24,7 +24,8 @@ class ColumnBlock:
     Attributes:
         keys: The keys, a column for each part; each key occurs once.
         key_groups: The key group of each key.
-        values: The values in the order of the keys; `None` when the keys were deleted.
+        values: The values in the order of the keys, without columns where a table has only keys; `None` when
+            the keys were deleted.
         extra: How many of the last parts are extra.
     """
 
@@ -48,7 +49,9 @@ class ColumnBlock:
         if rows.all():
             return self
         mask = pa.array(rows)
-        values = None if self.values is None else self.values.filter(mask)
+        values = self.values
+        if values is not None and values.num_columns:
+            values = values.filter(mask)
         return ColumnBlock(self.table, self.keys.filter(mask), self.key_groups[rows], values, self.extra)
 
 

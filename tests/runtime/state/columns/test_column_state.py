@@ -145,6 +145,19 @@ def test_keys_of_several_parts_and_extra_parts_come_back() -> None:
     assert len(there) == 3
 
 
+def test_a_table_of_keys_alone_comes_back() -> None:
+    backend, files = new_backend(), Files()
+    table = backend.column_table("pairs")
+    new = table.insert({"k": pa.array(["a", "b"])}, {"v": pa.array([1.5, None])})
+    assert sorted(new.tolist()) == [0, 1]
+    again = new_backend(own=key_group_range(0, 2, 128)), new_backend(own=key_group_range(1, 2, 128))
+    handle = take(backend, files, 1, -1)
+    for part in again:
+        part.restore([handle], files)
+    assert sum(len(part.column_table("pairs")) for part in again) == 2
+    assert table.insert({"k": pa.array(["b", "b"])}, {"v": pa.array([None, 2.5])}).tolist() == [1]
+
+
 def test_a_damaged_column_is_named_with_its_table() -> None:
     backend, files = new_backend(), Files()
     put(backend, {"a": 1})
