@@ -22,7 +22,7 @@ from penstock.runtime.operators.aggregation.windowed_aggregate import (
     WindowedAggregateOperator,
 )
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.time.windows import WindowAssigner, slide_of
 
 
 def add_aggregate(
@@ -94,7 +94,7 @@ def add_windowed_aggregate(
     """
     key = _column_key(key_selector)
     _check_functions(functions, key, WINDOW_START, WINDOW_END)
-    if type(windows) not in get_args(ColumnWindows):
+    if not isinstance(windows, ColumnWindows) or slide_of(windows) is None:
         known = " or ".join(kind.__name__ for kind in get_args(ColumnWindows))
         refuse(f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce or apply")
     aggregation = Aggregation(key.names, functions)

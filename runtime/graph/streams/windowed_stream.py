@@ -97,9 +97,7 @@ class WindowedStream(Generic[T, K]):
     ) -> DataStream[dict[str, Any]]: ...
 
     @_any
-    def aggregate(
-        self, id: str, function: AggregateFunction[Any, Any, Any] | None = None, **named: Any
-    ) -> DataStream[Any]:
+    def aggregate(self, id: str, function: Any = None, **named: Any) -> DataStream[Any]:
         """Fold the records of each key and window into an accumulator, and emit its result.
 
         With named functions of columns, as in `aggregate("sums", total=Sum("amount"))`, the stream must be

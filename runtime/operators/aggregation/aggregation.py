@@ -34,7 +34,7 @@ OF: Final = ":"
 
 def is_reduced(batch: pa.RecordBatch) -> bool:
     """Whether a batch holds parts, and not records."""
-    return batch.schema.metadata == REDUCED
+    return bool(batch.schema.metadata == REDUCED)
 
 
 class Aggregation:

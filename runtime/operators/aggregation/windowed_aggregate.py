@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
@@ -198,20 +199,16 @@ def _chosen(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
     """Some rows of a batch that has timestamps."""
     if isinstance(batch, ArrowBatch):
         mask = pa.array(rows)
-        return ArrowBatch(batch.batch.filter(mask), batch.timestamps.filter(mask))
+        return ArrowBatch(batch.batch.filter(mask), pc.filter(batch.timestamps, mask))
     return RowBatch(list(compress(batch.rows, rows)), list(compress(batch.timestamps or (), rows)))
 
 
 def _timestamps(batch: Batch) -> NDArray[np.int64]:
-    stamps = batch.timestamps
-    if stamps is None:
+    if batch.timestamps is None:
         msg = (
             "the records have no timestamps, so they are in no window; call "
             "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
             "not return one batch as long as its input: only such a one keeps them"
         )
         raise PenstockError(msg)
-    if isinstance(batch, ArrowBatch):
-        numbers: NDArray[np.int64] = batch.timestamps.to_numpy(zero_copy_only=False)
-        return numbers
-    return np.array(stamps, np.int64)
+    return np.asarray(batch.timestamps, np.int64)

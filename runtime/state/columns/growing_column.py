@@ -108,7 +108,8 @@ class GrowingColumn:
         same: NDArray[np.bool_] = self.values[slots] == values
         if self.values.dtype.kind == "f":
             same |= (values != values) & (self.values[slots] != self.values[slots])
-        return (mine == valid) & (same.astype(np.bool_) | ~valid)
+        equal: NDArray[np.bool_] = (mine == valid) & (same.astype(np.bool_) | ~valid)
+        return equal
 
     def adopt(self, kind: pa.DataType) -> None:
         """Make sure that values of a type can be put here.

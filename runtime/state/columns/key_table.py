@@ -136,10 +136,13 @@ class KeyTable:
 
     def _has(self, slots: NDArray[np.int64], hashes: HashArray, level: int) -> NDArray[np.bool_]:
         """Whether each slot is one of this level with this hash; false for what is no slot."""
+        has: NDArray[np.bool_]
         if not level and not self._last_level:
-            return (self.hashes[slots] == hashes) & (slots >= 0)
-        own = _at_level(self.hashes[slots], level)
-        return (own == hashes) & (slots >= 0) & (self._levels[slots] == level)
+            has = (self.hashes[slots] == hashes) & (slots >= 0)
+        else:
+            own = _at_level(self.hashes[slots], level)
+            has = (own == hashes) & (slots >= 0) & (self._levels[slots] == level)
+        return has
 
     def _insert(
         self, all_hashes: HashArray, rows: NDArray[np.int64], level: int, store: StoreKeys
