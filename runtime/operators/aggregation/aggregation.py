@@ -50,16 +50,8 @@ class Aggregation:
         >>> for values in ([1, 2, 3], [10, 20, 30]):
         ...     keys, inputs = {"k": pa.array([7, 7, 8])}, {"v": pa.array(values)}
         ...     slots = aggregation.merge(table, aggregation.reduced(keys, inputs))
-        >>> aggregation.results(table, slots)
-        {'total': <pyarrow.lib.Int64Array object at ...>
-        [
-          33,
-          33
-        ], 'n': <pyarrow.lib.Int64Array object at ...>
-        [
-          4,
-          2
-        ]}
+        >>> {name: column.to_pylist() for name, column in aggregation.results(table, slots).items()}
+        {'total': [33, 33], 'n': [4, 2]}
     """
 
     def __init__(self, key_names: Sequence[str], functions: Mapping[str, ColumnAggregate]) -> None:
