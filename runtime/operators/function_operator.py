@@ -10,6 +10,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.arrow_dicts import dicts_of_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.user_location import function_location
 
@@ -98,4 +99,4 @@ def rows_of(batch: Batch) -> RowBatch:
     if not isinstance(batch, ArrowBatch):
         return batch
     stamps = batch.timestamps
-    return RowBatch(batch.batch.to_pylist(), None if stamps is None else stamps.to_pylist())
+    return RowBatch(dicts_of_arrow(batch.batch), None if stamps is None else stamps.to_pylist())
