@@ -10,6 +10,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.arrow_dicts import dicts_of_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.user_location import function_location
 
@@ -95,4 +96,4 @@ def rows_of(batch: Batch) -> RowBatch:
         >>> rows_of(ArrowBatch(pa.RecordBatch.from_pydict({"n": [1, 2]}))).rows
         [{'n': 1}, {'n': 2}]
     """
-    return RowBatch(batch.batch.to_pylist()) if isinstance(batch, ArrowBatch) else batch
+    return RowBatch(dicts_of_arrow(batch.batch)) if isinstance(batch, ArrowBatch) else batch
