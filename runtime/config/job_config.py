@@ -30,7 +30,7 @@ _ABOVE_ZERO: Final = (
     "heartbeat_timeout",
     "gap_timeout",
 )
-_COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "credits")
+_COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,7 @@ class JobConfig(metaclass=NearestNames):
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
         arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
+        arrow_buffer_bytes: Size that a buffer that holds an Arrow batch is meant to have.
         credits: Buffers that may be on their way on one channel. More hides latency, and lets more data lie
             between subtasks when a checkpoint's barrier has to pass.
         slice_duration: How long a subtask works before it looks for barriers and control again.
@@ -86,7 +87,8 @@ class JobConfig(metaclass=NearestNames):
     buffer_timeout: float = 0.1
     buffer_rows: int = 4096
     buffer_bytes: int = 256 * 1024
-    arrow_buffer_rows: int = 64 * 1024
+    arrow_buffer_rows: int = 256 * 1024
+    arrow_buffer_bytes: int = 4 * 1024 * 1024
     credits: int = 8
     slice_duration: float = 0.01
     allow_pickle: bool = True

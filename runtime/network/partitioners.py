@@ -7,15 +7,17 @@ from typing import Any, Protocol
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.arrow_split import ArrowSplitter
+from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_of
 
 
 class ChannelSelector(Protocol):
     """Splits a batch over channels."""
 
-    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """Pairs of channel and the rows that go there, each in the batch's order; no empty ones."""
         ...
 
@@ -28,7 +30,7 @@ class SingleChannelSelector:
         [(0, RowBatch(rows=[1, 2], timestamps=None))]
     """
 
-    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """The whole batch, for channel 0."""
         return [(0, batch)]
 
@@ -49,10 +51,10 @@ class RebalanceSelector:
         self._channels = channels
         self._next = first % channels
 
-    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
-        """One piece a channel; small batches go to fewer channels, in turn."""
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        """One piece a channel, of an Arrow batch views; small batches go to fewer channels, in turn."""
         piece = max(1, -(-len(batch) // self._channels))
-        selected = []
+        selected: list[tuple[int, Batch]] = []
         for part in batch.slices(piece):
             selected.append((self._next, part))
             self._next = (self._next + 1) % self._channels
@@ -62,11 +64,12 @@ class RebalanceSelector:
 class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
-    The subtask of a key is looked up in a bounded cache. So a record costs one call of the user's key
-    function, one dictionary look-up and one append.
+    The subtask of a key is looked up in a bounded cache. So a record costs one call of the key selector, one
+    dictionary look-up and one append. An Arrow batch stays one where columns name the key; for a function it
+    becomes rows.
 
     Args:
-        key_selector: The user's function, from a record to its key.
+        key_selector: From a record to its key: the user's function, or a `ColumnKey`.
         channels: Number of receiving subtasks.
         max_parallelism: Number of key groups of the receiver.
     """
@@ -76,9 +79,23 @@ class KeyGroupSelector:
         self._channels = channels
         self._max_parallelism = max_parallelism
         self._subtask_of = KeyToSubtask(channels, max_parallelism)
+        by_columns = isinstance(key_selector, ColumnKey)
+        self._splitter = ArrowSplitter(key_selector, channels, max_parallelism) if by_columns else None
 
-    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+    def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """The batch split by key group."""
+        if isinstance(batch, ArrowBatch):
+            if self._splitter is not None:
+                return self._splitter.split(batch)
+            if self._channels == 1:
+                return self._unsplit(batch)
+        return self._select_rows(rows_of(batch))
+
+    def _unsplit(self, batch: ArrowBatch) -> Sequence[tuple[int, Batch]]:
+        """Everything for the only channel; one key is looked at."""
+        return [(0, batch)] if self._select_rows(rows_of(batch.slice(0, 1))) else []
+
+    def _select_rows(self, batch: RowBatch) -> Sequence[tuple[int, Batch]]:
         rows = batch.rows
         if not rows:
             return []

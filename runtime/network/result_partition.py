@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.network.result_subpartition import (
     BatchEncoder,
     ResultSubpartition,
     SubpartitionStatistics,
 )
-from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
@@ -31,13 +31,15 @@ class NetworkConfig:
         buffer_bytes: Intended most bytes of a buffer.
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
         arrow_buffer_rows: Most rows of a buffer that holds an Arrow batch.
+        arrow_buffer_bytes: Intended most bytes of a buffer that holds an Arrow batch.
     """
 
     credits: int = 8
     buffer_rows: int = 4096
     buffer_bytes: int = 256 * 1024
     buffer_timeout: float = 0.1
-    arrow_buffer_rows: int = 64 * 1024
+    arrow_buffer_rows: int = 256 * 1024
+    arrow_buffer_bytes: int = 4 * 1024 * 1024
 
     @property
     def idle_rest(self) -> float:
@@ -75,6 +77,7 @@ class ResultPartition:
                 config.credits,
                 BufferBudget(config.buffer_rows, config.buffer_bytes),
                 config.idle_rest,
+                OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes),
             )
             for index in range(len(spec.channels))
         ]
@@ -91,17 +94,14 @@ class ResultPartition:
         if self._selector is None:
             self._broadcast(batch)
             return
-        if isinstance(batch, ArrowBatch):
-            if len(self.subpartitions) == 1:
-                for piece in batch.slices(self._arrow_buffer_rows):
-                    self.subpartitions[0].add_arrow(piece)
-                return
-            batch = rows_of(batch)
         for channel, part in self._selector.select(batch):
-            self.subpartitions[channel].add_rows(part.rows, part.timestamps)
+            if isinstance(part, ArrowBatch):
+                self.subpartitions[channel].add_arrow(part)
+            else:
+                self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
-        """Encode once, send everywhere; so rows do not wait in the open buffer of each channel."""
+        """Encode once, send everywhere; so nothing waits in the open buffer of each channel."""
         parts: Iterator[Batch] = (
             batch.slices(self._buffer_rows)
             if isinstance(batch, RowBatch)

@@ -1,8 +1,9 @@
 """The sending end of one channel: open buffer, queue, sequence numbers and credits.
 
 Records gather in an *open* buffer. It is closed (encoded) when it is full, before an event, when nothing is
-outstanding on the channel, and when the buffer timeout runs out. Closed buffers and events wait in one queue,
-so their order is the order of emission, and leave it as frames.
+outstanding on the channel, and when the buffer timeout runs out. It holds rows, or Arrow batches of one
+schema. Closed buffers and events wait in one queue, so their order is the order of emission, and leave it as
+frames.
 
 A channel on which nothing is outstanding sends at once, and then *rests* for a tenth of the timeout before it
 does so again. A frame costs sender and receiver about a millisecond each, whatever it holds; frames of a few
@@ -27,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
 from penstock.runtime.network.send_queue import SendQueue
 from penstock.runtime.record.elements import (
     ArrowBatch,
@@ -76,6 +78,7 @@ class ResultSubpartition:
         credits: How many buffers may be outstanding.
         budget: When an open buffer is full.
         rest: Seconds between two buffers that leave because nothing is outstanding.
+        arrow: Collects Arrow batches; by default as many as `JobConfig` says.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class ResultSubpartition:
         credits: int,
         budget: BufferBudget,
         rest: float = 0.0,
+        arrow: OpenArrowBuffer | None = None,
     ) -> None:
         self._codec = codec
         self._send = send
@@ -94,6 +98,7 @@ class ResultSubpartition:
         self._rested_at = -math.inf
         self._rows: list[Any] = []
         self._timestamps: list[int] | None = None
+        self._arrow = OpenArrowBuffer() if arrow is None else arrow
         self._queue = SendQueue()
         self._next_sequence_number = 0
         self._outstanding = 0
@@ -108,18 +113,18 @@ class ResultSubpartition:
     @property
     def has_open_rows(self) -> bool:
         """Whether records wait for their buffer to be closed."""
-        return bool(self._rows)
+        return bool(self._rows or self._arrow)
 
     @property
     def is_drained(self) -> bool:
         """Whether the receiver has consumed everything that was ever added."""
-        return not self._rows and not self._queue and not self._in_flight
+        return not self.has_open_rows and not self._queue and not self._in_flight
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Add records; buffers that get full are closed and sent while there are credits."""
         if not rows:
             return
-        if self._rows and (timestamps is None) != (self._timestamps is None):
+        if self._arrow or (self._rows and (timestamps is None) != (self._timestamps is None)):
             self._close()
         self._rows.extend(rows)
         if timestamps is not None:
@@ -128,17 +133,21 @@ class ResultSubpartition:
             self._timestamps.extend(timestamps)
         self._budget.weigh_first(rows, self._codec.encode)
         while len(self._rows) >= self._budget.rows:
-            self._close(self._budget.rows)
+            self._close_rows(self._budget.rows)
         if self._queue:
             self.send_queued()
 
     def add_arrow(self, batch: ArrowBatch) -> None:
-        """Add an Arrow batch; it is a buffer of its own."""
-        self._close()
-        self.add_buffer(self._codec.encode(batch))
+        """Add an Arrow batch; buffers that get full are closed and sent while there are credits."""
+        self._close_rows()
+        for full in self._arrow.add(batch):
+            self._enqueue_buffer(self._codec.encode(full))
+        if self._queue:
+            self.send_queued()
 
     def add_buffer(self, buffer: Buffer) -> None:
         """Queue a buffer that is already encoded (a broadcast encodes once for all channels)."""
+        self._close()
         self._enqueue_buffer(buffer)
         self.send_queued()
 
@@ -179,7 +188,7 @@ class ResultSubpartition:
         Raises:
             ValueError: Something was added already.
         """
-        if self._next_sequence_number or self._queue or self._rows:
+        if self._next_sequence_number or self._queue or self.has_open_rows:
             msg = "in-flight elements must be restored before anything is sent"
             raise ValueError(msg)
         for data in elements:
@@ -199,7 +208,7 @@ class ResultSubpartition:
         Returns:
             When to ask again, if all that it waits for is time.
         """
-        if not self._rows or self._in_flight or self._queue:
+        if not self.has_open_rows or self._in_flight or self._queue:
             return None
         if now < self._rested_at:
             return self._rested_at
@@ -245,7 +254,12 @@ class ResultSubpartition:
         self._queue.put_first(barrier)
         self.send_queued()
 
-    def _close(self, rows: int | None = None) -> None:
+    def _close(self) -> None:
+        self._close_rows()
+        for batch in self._arrow.take():
+            self._enqueue_buffer(self._codec.encode(batch))
+
+    def _close_rows(self, rows: int | None = None) -> None:
         if not self._rows:
             return
         if rows is None or rows == len(self._rows):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.taken_columns import take_rows
 
 #: The watermark after which no record can come: the end of event time.
 END_OF_TIME: Final = (1 << 63) - 1
@@ -114,12 +115,18 @@ class ArrowBatch:
     def take(self, places: pa.Array) -> ArrowBatch:
         """The rows at these places, in their order, copied."""
         stamps = self.timestamps
-        return ArrowBatch(self.batch.take(places), None if stamps is None else stamps.take(places))
+        return ArrowBatch(take_rows(self.batch, places), None if stamps is None else stamps.take(places))
 
     def filter(self, mask: pa.BooleanArray) -> ArrowBatch:
-        """The rows where the mask is true, copied; null counts as false."""
+        """The rows where the mask is true; null counts as false. The batch itself if all rows stay."""
+        if mask.true_count == len(self):
+            return self
         stamps = self.timestamps
-        return ArrowBatch(self.batch.filter(mask), None if stamps is None else pc.filter(stamps, mask))
+        try:
+            chosen = self.batch.filter(mask)
+        except pa.ArrowNotImplementedError:
+            return self.take(pc.indices_nonzero(mask))
+        return ArrowBatch(chosen, None if stamps is None else stamps.filter(mask))
 
 
 Batch: TypeAlias = RowBatch | ArrowBatch

@@ -160,6 +160,7 @@ class _Builder:
             config.buffer_bytes,
             config.buffer_timeout,
             config.arrow_buffer_rows,
+            config.arrow_buffer_bytes,
         )
         return SubtaskOutputs(
             self._descriptor.subtask.outputs,

@@ -25,7 +25,6 @@ from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorr
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.partitioners import channel_selector
-from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
@@ -139,6 +138,6 @@ def _mine(
     assert selector is not None, "a keyed exchange selects"
     for buffer in buffers:
         batch = codec.decode(buffer)
-        for receiver, part in selector.select(rows_of(batch)):
+        for receiver, part in selector.select(batch):
             if receiver == index:
                 yield buffer if len(part) == len(batch) else codec.encode(part)

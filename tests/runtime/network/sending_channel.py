@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
 from penstock.runtime.network.result_subpartition import ResultSubpartition
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
@@ -17,10 +18,14 @@ from penstock.runtime.record.elements import (
 class Channel:
     """A subpartition with what it sent: frames of decoded elements by their first number."""
 
-    def __init__(self, credits: int = 2, rows: int = 4, size: int = 1 << 20, rest: float = 0.0) -> None:
+    def __init__(
+        self, credits: int = 2, rows: int = 4, size: int = 1 << 20, rest: float = 0.0, arrow_rows: int = 1
+    ) -> None:
         self.codec = BatchCodec()
         self.frames: dict[int, list[StreamElement | Batch]] = {}
-        self.sending = ResultSubpartition(self.codec, self._send, credits, BufferBudget(rows, size), rest)
+        self.sending = ResultSubpartition(
+            self.codec, self._send, credits, BufferBudget(rows, size), rest, OpenArrowBuffer(arrow_rows)
+        )
 
     def _send(self, first: int, elements: list[bytes]) -> None:
         assert first == sum(map(len, self.frames.values())), "numbers follow each other"

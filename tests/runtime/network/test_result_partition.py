@@ -12,6 +12,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPart
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
 from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, EndOfData, RowBatch, StreamElement
 from penstock.runtime.snapshot.channel_id import EdgeId
@@ -67,6 +68,7 @@ def test_broadcast_sends_every_record_to_every_channel_in_buffers_of_the_usual_s
 def test_arrow_batch_on_a_single_channel_leaves_as_it_is_in_pieces_that_are_not_too_long() -> None:
     edge = Edge(Partitioning.FORWARD, 1)
     edge.partition.emit(arrow(12))
+    edge.partition.flush()
     assert [len(batch) for batch in edge.sent[0] if isinstance(batch, ArrowBatch)] == [5, 5, 2]
 
 
@@ -76,7 +78,36 @@ def test_arrow_batch_is_broadcast_in_pieces_that_are_not_too_long() -> None:
     assert edge.sent[0] == edge.sent[1] == [arrow(5), ArrowBatch(arrow(7).batch.slice(5))]
 
 
-def test_arrow_batch_becomes_rows_where_it_has_to_be_split() -> None:
+def columns(batches: list[StreamElement | Batch]) -> list[tuple[int, int]]:
+    """Number and timestamp of each row of the Arrow batches among what was sent."""
+    rows: list[tuple[int, int]] = []
+    for batch in batches:
+        if isinstance(batch, ArrowBatch):
+            assert batch.timestamps is not None
+            rows += zip(batch.batch["n"].to_pylist(), batch.timestamps.to_pylist(), strict=True)
+    return rows
+
+
+@pytest.mark.parametrize("kind", [Partitioning.KEY_GROUP, Partitioning.REBALANCE])
+@pytest.mark.parametrize("channels", [2, 5])
+def test_arrow_batch_stays_one_where_it_is_split_and_its_rows_keep_order_and_timestamps(
+    kind: Partitioning, channels: int
+) -> None:
+    edge = Edge(kind, channels, ColumnKey(("n",)) if kind is Partitioning.KEY_GROUP else None)
+    stamps = pa.array([10 * n for n in range(40)])
+    for start in (0, 25):
+        edge.partition.emit(ArrowBatch(arrow(40).batch, stamps).slice(start, 25))
+    edge.partition.flush()
+    for channel in range(channels):
+        for number in range(20):
+            edge.partition.consumed(channel, number, 0.0)
+    parts = [columns(sent) for sent in edge.sent]
+    assert sorted(row for part in parts for row in part) == [(n, 10 * n) for n in range(40)]
+    assert all(part == sorted(part) for part in parts)
+    assert all(parts)
+
+
+def test_arrow_batch_becomes_rows_where_a_function_splits_it() -> None:
     edge = Edge(Partitioning.KEY_GROUP, 2, lambda row: row["n"])
     edge.partition.emit(arrow(20))
     edge.partition.flush()

@@ -134,11 +134,58 @@ def test_no_rows_leave_no_trace(channel: Channel) -> None:
     assert channel.sent == [RowBatch([1, 2])]
 
 
-def test_arrow_batch_is_a_buffer_of_its_own_behind_open_rows(channel: Channel) -> None:
-    batch = pa.RecordBatch.from_pydict({"n": [1, 2]})
+def arrow(*numbers: int, stamps: bool = False) -> ArrowBatch:
+    batch = pa.record_batch({"n": pa.array(numbers, pa.int64())})
+    return ArrowBatch(batch, pa.array(numbers, pa.int64()) if stamps else None)
+
+
+def test_rows_and_arrow_batches_keep_their_order_in_buffers_of_their_own() -> None:
+    channel = Channel(credits=8, arrow_rows=100)
     channel.add("before")
-    channel.sending.add_arrow(ArrowBatch(batch))
-    assert channel.sent == [RowBatch(["before"]), ArrowBatch(batch)]
+    channel.sending.add_arrow(arrow(1, 2))
+    channel.sending.add_arrow(arrow(3))
+    channel.add("behind")
+    channel.sending.flush()
+    assert channel.sent == [RowBatch(["before"]), arrow(1, 2, 3), RowBatch(["behind"])]
+
+
+def test_arrow_batches_wait_in_the_open_buffer_until_it_is_full_or_flushed() -> None:
+    channel = Channel(credits=8, arrow_rows=4)
+    channel.sending.add_arrow(arrow(1, 2))
+    channel.sending.add_arrow(arrow(3))
+    assert channel.frames == {}
+    assert channel.sending.has_open_rows
+    assert not channel.sending.is_drained
+    channel.sending.add_arrow(arrow(4))
+    assert channel.sent == [arrow(1, 2, 3, 4)]
+    assert not channel.sending.has_open_rows
+    channel.sending.add_arrow(arrow(5))
+    channel.sending.flush()
+    assert channel.sent == [arrow(1, 2, 3, 4), arrow(5)]
+
+
+def test_an_idle_channel_sends_open_arrow_batches_and_an_event_goes_behind_them() -> None:
+    channel = Channel(credits=8, arrow_rows=100)
+    channel.sending.add_arrow(arrow(1))
+    assert channel.sending.flush_if_idle(1.0) is None
+    assert channel.sent == [arrow(1)]
+    channel.sending.add_arrow(arrow(2))
+    channel.sending.add_event(EndOfPartition())
+    assert channel.sent == [arrow(1), arrow(2), EndOfPartition()]
+
+
+def test_what_is_encoded_already_goes_behind_open_batches() -> None:
+    channel = Channel(credits=8, arrow_rows=100)
+    channel.sending.add_arrow(arrow(1))
+    channel.sending.add_buffer(channel.codec.encode(RowBatch(["broadcast"])))
+    assert channel.sent == [arrow(1), RowBatch(["broadcast"])]
+
+
+def test_nothing_is_restored_behind_open_batches() -> None:
+    channel = Channel(arrow_rows=100)
+    channel.sending.add_arrow(arrow(1))
+    with pytest.raises(ValueError, match="before anything is sent"):
+        channel.sending.restore([])
 
 
 def test_rows_of_a_buffer_follow_the_budget_of_bytes() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
@@ -22,8 +23,9 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch, SnapshotKind, Watermark
+from penstock.runtime.record.elements import ArrowBatch, Buffer, EndOfData, RowBatch, SnapshotKind, Watermark
 from penstock.runtime.restore.channel_state_assignment import assign_channel_states
 from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
@@ -48,8 +50,13 @@ EDGE = EdgeId("map", None, "count")
 KEY_GROUPS = 16
 
 
-def graph(senders: int, receivers: int, kind: Partitioning = Partitioning.KEY_GROUP) -> ExecutionGraph:
-    partitioner = Partitioner(kind, (lambda row: row[0]) if kind is Partitioning.KEY_GROUP else None)
+def graph(
+    senders: int,
+    receivers: int,
+    kind: Partitioning = Partitioning.KEY_GROUP,
+    key: Callable[[Any], Any] = lambda row: row[0],
+) -> ExecutionGraph:
+    partitioner = Partitioner(kind, key if kind is Partitioning.KEY_GROUP else None)
     vertices = tuple(
         JobVertex(name, (OperatorSpec(name, name, None),), parallelism, KEY_GROUPS)
         for name, parallelism in (("map", senders), ("count", receivers))
@@ -193,6 +200,38 @@ def test_every_record_has_one_receiver_at_another_parallelism_and_keeps_its_plac
                 assert owner(key, receivers) == index
                 seen.setdefault((s, key), []).append(n)
     assert seen == expected
+
+
+@pytest.mark.parametrize(("senders", "receivers"), [(1, 1), (2, 3), (3, 7)])
+def test_arrow_batches_in_flight_are_split_as_batches_at_another_parallelism(
+    senders: int, receivers: int
+) -> None:
+    by_name = ColumnKey(("k",))
+    states: dict[SubtaskId, ChannelState] = {}
+    for r in range(2):
+        keys = [f"key {i}" for i in range(20) if owner(f"key {i}", 2) == r]
+        batch = pa.record_batch({"k": keys, "sender": [r] * len(keys), "list": [[key] for key in keys]})
+        received = encode_element(CODEC.encode(ArrowBatch(batch, pa.array(range(len(keys)), pa.int64()))))
+        states[SubtaskId("count", r)] = ChannelState({channel(0, r): [received]})
+    now = graph(senders, receivers, key=by_name)
+    everywhere = restored_everywhere(now, checkpoint({"map": 1, "count": 2}, states))
+    seen = []
+    for index, restored in everywhere.items():
+        assert restored.gate is not None
+        while (polled := restored.gate.poll()) is not None:
+            assert isinstance(polled[1], Buffer)
+            batch = CODEC.decode(polled[1])
+            assert isinstance(batch, ArrowBatch)
+            assert batch.timestamps is not None
+            assert {owner(key, receivers) for key in batch.batch["k"].to_pylist()} == {index}
+            assert batch.batch["list"].to_pylist() == [[key] for key in batch.batch["k"].to_pylist()]
+            seen += zip(batch.batch["k"].to_pylist(), batch.timestamps.to_pylist(), strict=True)
+    expected = [
+        (key, place)
+        for r in range(2)
+        for place, key in enumerate(f"key {i}" for i in range(20) if owner(f"key {i}", 2) == r)
+    ]
+    assert sorted(seen) == sorted(expected)
 
 
 def test_channels_of_a_rebalance_go_as_a_whole_to_the_receiver_of_their_number() -> None:
