@@ -413,12 +413,13 @@ class StdDev(ColumnAggregate):
         n_a, mean_a, squares_a = (_numbers(column, slots) for column in state.values())
         n = n_a + n_b
         share = n_b / np.maximum(n, 1)
-        apart = mean_b - mean_a
-        merged = {
-            "count": n,
-            "mean": mean_a + apart * share,
-            "squares": squares_a + squares_b + apart * apart * n_a * share,
-        }
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no variance
+            apart = mean_b - mean_a
+            merged = {
+                "count": n,
+                "mean": mean_a + apart * share,
+                "squares": squares_a + squares_b + apart * apart * n_a * share,
+            }
         for name, column in state.items():
             column.values[slots], column.valid[slots] = merged[name], True
 

@@ -197,11 +197,13 @@ def test_rest_of_an_arrow_batch_stays_arrow(make_subtask: MakeSubtask) -> None:
     task.deliver(ArrowBatch(pa.record_batch({"n": list(range(600))})))
     for _ in range(3):
         task.subtask.step()
-    sent = [n for batch in task.sent[0] for n in batch.batch["n"].to_pylist()]  # type: ignore[union-attr]
-    assert 0 < len(sent) < 600
-    task.deliver(unaligned(1))
+    assert 0 < sum(map(len, task.sent[0])) < 600
+    task.deliver(unaligned(1))  # the open buffer leaves in front of the barrier, as there is credit
     task.upload()
     (rest,) = in_flight(task, 1).inputs[0]
+    sent = [
+        n for batch in task.sent[0] if isinstance(batch, ArrowBatch) for n in batch.batch["n"].to_pylist()
+    ]
     assert sent + rest.batch["n"].to_pylist() == list(range(600))
     restored = again(make_subtask, env, task, 1, config=config(credits=500), clock=clock)
     restored.run_freely()
