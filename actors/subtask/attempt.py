@@ -89,7 +89,9 @@ class Attempt:
         Senders that were started earlier may have sent frames before this call. The runner keeps them until
         now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
         """
-        self._gateway.channels = RemoteChannels(peers, self._runner.post, self._frame_consumed)
+        self._gateway.channels = RemoteChannels(
+            peers, self._runner.post, self._frame_consumed, self._receiver_gone
+        )
         self._runner.start()
 
     async def run(self) -> SubtaskOutcome:
@@ -172,6 +174,9 @@ class Attempt:
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         self._require().frame_consumed(channel, first)
+
+    def _receiver_gone(self, channel: OutputChannelSpec) -> None:
+        self._require().receiver_gone(channel)
 
     def _require(self) -> Subtask:
         if self._runner.subtask is None:

@@ -4,8 +4,8 @@ The task thread sends a frame with a plain remote call. The answer arrives in on
 posted to the task's mailbox, so nothing here waits.
 
 A call can be lost while its receiver lives, by a broken connection. The same frame with the same numbers is
-then sent again, and the receiver drops what it already has. A receiver that died ends the channel silently:
-the JobMaster sees the death itself and restarts the job.
+then sent again, and the receiver drops what it already has. A receiver that died ends the channel: either it
+has finished, or the JobMaster sees the death itself and restarts the job.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class RemoteChannels:
         peers: Receivers by subtask.
         post: Brings a callable into the task thread.
         frame_consumed: Told, in the task thread, that a frame was consumed.
+        receiver_gone: Told, in the task thread, that the receiver of a channel is gone.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class RemoteChannels:
         peers: Mapping[SubtaskId, RemotePeer],
         post: Post,
         frame_consumed: Callable[[OutputChannelSpec, int], None],
+        receiver_gone: Callable[[OutputChannelSpec], None],
     ) -> None:
         self._peers = peers
         self._post = post
         self._frame_consumed = frame_consumed
+        self._receiver_gone = receiver_gone
         self._ended: set[OutputChannelSpec] = set()
         self._closed = False
 
@@ -94,11 +97,16 @@ class RemoteChannels:
                 case SenderStep.TAKE_CREDIT:
                     self._post(lambda: self._frame_consumed(channel, first))
                 case SenderStep.END_CHANNEL:
-                    self._post(lambda: self._ended.add(channel))
+                    self._post(lambda: self._end(channel))
                 case SenderStep.SEND_AGAIN:
                     self._resend_later(channel, first, elements)
 
         answer.add_done_callback(answered)
+
+    def _end(self, channel: OutputChannelSpec) -> None:
+        if channel not in self._ended:
+            self._ended.add(channel)
+            self._receiver_gone(channel)
 
     def _resend_later(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         def resend() -> None:

@@ -40,7 +40,8 @@ class SenderStep(Enum):
     Attributes:
         TAKE_CREDIT: It may send so much more.
         SEND_AGAIN: The same elements with the same numbers, a little later; the receiver drops what it has.
-        END_CHANNEL: Nothing more is sent: the JobMaster sees the receiver's death itself.
+        END_CHANNEL: Nothing more is sent, and a sender that leaves does not wait for this receiver. It has
+            finished, or the JobMaster sees its death itself.
     """
 
     TAKE_CREDIT = "take the credit"

@@ -84,7 +84,7 @@ class ResultPartition:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the receivers have consumed everything."""
+        """Whether the receivers have consumed everything, or are gone."""
         return all(s.is_drained for s in self.subpartitions)
 
     def emit(self, batch: Batch) -> None:
@@ -161,6 +161,10 @@ class ResultPartition:
     def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
         """A receiver has consumed a frame."""
         self.subpartitions[channel].consumed(first_sequence_number, now)
+
+    def give_up(self, channel: int) -> None:
+        """The receiver of a channel is gone."""
+        self.subpartitions[channel].give_up()
 
     def statistics(self) -> tuple[SubpartitionStatistics, ...]:
         """Counters, one entry a channel."""

@@ -103,6 +103,7 @@ class ResultSubpartition:
         self._next_sequence_number = 0
         self._outstanding = 0
         self._in_flight: dict[int, int] = {}
+        self._is_given_up = False
         self._buffers = self._frames = self._bytes = 0
 
     @property
@@ -117,8 +118,8 @@ class ResultSubpartition:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the receiver has consumed everything that was ever added."""
-        return not self.has_open_rows and not self._queue and not self._in_flight
+        """Whether the receiver has consumed everything that was ever added, or is gone."""
+        return self._is_given_up or not (self.has_open_rows or self._queue or self._in_flight)
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Add records; buffers that get full are closed and sent while there are credits."""
@@ -229,6 +230,10 @@ class ResultSubpartition:
         self._outstanding -= buffers
         self.send_queued()
         self.flush_if_idle(now)
+
+    def give_up(self) -> None:
+        """The receiver is gone: nobody consumes any more what was sent or waits."""
+        self._is_given_up = True
 
     def send_queued(self) -> None:
         """Send what waits, in order, as far as the credits reach."""

@@ -5,6 +5,10 @@ transactions that wait for their commit. So the subtask waits until a checkpoint
 complete, and everything is committed. Then it sends EndOfPartition. It leaves when its receivers have
 consumed everything and all its senders have left. Without checkpoints it leaves at once.
 
+It does not wait for a receiver that is gone. That receiver may have finished: its process died with its last
+answer, and nobody starts it again. If it had not finished, the JobMaster restarts it together with this
+subtask, also when this one has left.
+
 When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
 coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
 the barrier. An operator can still emit then what it makes of an event.

@@ -14,7 +14,11 @@ class SubtaskGateway(Protocol):
     """What a subtask sends. No call blocks; every call is made by the task thread."""
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it."""
+        """Deliver a frame.
+
+        `Subtask.frame_consumed` is called when the receiver has consumed it, and `Subtask.receiver_gone` when
+        the receiver is gone or has moved on.
+        """
         ...
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:

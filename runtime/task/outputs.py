@@ -70,7 +70,7 @@ class SubtaskOutputs:
 
     @property
     def are_drained(self) -> bool:
-        """Whether every receiver has consumed everything."""
+        """Whether every receiver has consumed everything, or is gone."""
         return all(p.is_drained for p in self.partitions)
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
@@ -122,6 +122,11 @@ class SubtaskOutputs:
         """A receiver has consumed a frame."""
         partition, index = self._by_channel[channel]
         partition.consumed(index, first_sequence_number, now)
+
+    def receiver_gone(self, channel: OutputChannelSpec) -> None:
+        """The receiver of a channel is gone: nothing is sent to it any more."""
+        partition, index = self._by_channel[channel]
+        partition.give_up(index)
 
     def flush(self) -> None:
         """Send open buffers whatever they hold."""

@@ -154,6 +154,10 @@ class Subtask:
         """A receiver has consumed a frame that this subtask sent."""
         self._outputs.frame_consumed(channel, first_sequence_number, self._clock.monotonic())
 
+    def receiver_gone(self, channel: OutputChannelSpec) -> None:
+        """The receiver of a channel is gone; a subtask that leaves does not wait for it."""
+        self._outputs.receiver_gone(channel)
+
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.
 

@@ -2,8 +2,8 @@
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
 work, one timer. The draws choose among all that are possible; when nothing is, time passes until something
-is. In the first part of a run there is weather and faults strike. Then the world calms down, and the job must
-end.
+is. In the first part of a run there is weather and faults strike. Then the world calms down. When the last
+thing has arrived that was held up before, the job must end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.runtime.testing.simulation.oracle.restart_rule import UsedRestarts
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Most moves of a job after the faults have stopped, ...
+#: Most moves of a job after the faults have stopped and their delays are over, ...
 MOST_CALM_MOVES: Final = 60_000
 
 #: ... and most seconds.
@@ -193,6 +193,8 @@ class SimulatedRun:
                 world.calm_down()
                 self._calm_since = moves, now
             return
+        if now <= world.last_arrival:  # what was held up may be all that the job waits for
+            self._calm_since = moves, now
         since_moves, since = self._calm_since
         if moves - since_moves > self._most_moves or now - since > self._most_seconds:
             msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "

@@ -221,3 +221,9 @@ def test_statistics_count_what_was_sent_and_what_waits(channel: Channel) -> None
     channel.sending.consumed(2, 0.0)
     statistics = channel.sending.statistics()
     assert (statistics.buffers, statistics.frames, statistics.outstanding, statistics.queued) == (3, 3, 0, 0)
+
+
+def test_a_receiver_that_is_gone_is_not_waited_for(channel: Channel) -> None:
+    channel.add(*range(20))
+    channel.sending.give_up()
+    assert channel.sending.is_drained

@@ -191,6 +191,31 @@ def test_subtask_leaves_only_when_its_receivers_have_consumed_everything(make_su
     assert task.run().finished
 
 
+def test_subtask_that_leaves_does_not_wait_for_a_receiver_that_is_gone(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(Polled(rows(1)), Polled(finished=True)), "source", NO_CHECKPOINTS)
+    task.run()
+    assert task.subtask.phase is Phase.LEAVING
+    channel, _ = task.frames[-1]
+    task.subtask.receiver_gone(channel)
+    assert task.run().finished
+
+
+def test_subtask_whose_receiver_is_gone_does_not_leave_before_its_end_is_covered(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(reading(Polled(rows(1)), Polled(finished=True)), "source")
+    task.run()
+    channel, _ = task.frames[-1]
+    task.subtask.receiver_gone(channel)
+    assert not task.run().finished
+    assert task.subtask.phase is Phase.ENDED
+    task.trigger(1)
+    task.run()
+    task.upload()
+    task.subtask.notify_checkpoint_complete(1)
+    assert task.run().finished
+
+
 def test_subtask_leaves_only_when_all_its_senders_have_left(make_subtask: MakeSubtask) -> None:
     task = make_subtask(mapping(), "map-1")
     for channel in (0, 1):

@@ -40,6 +40,10 @@ class Sender(Protocol):
         """The frame was consumed."""
         ...
 
+    def receiver_gone(self, channel: OutputChannelSpec) -> None:
+        """The receiver is gone."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedFrame:
@@ -144,7 +148,9 @@ class AttemptNetwork:
                 self._rules.credited(frame.channel, frame.first)
                 self.sender.frame_consumed(frame.channel, frame.first)
             case SenderStep.END_CHANNEL:
-                self._ended.add(frame.channel)
+                if frame.channel not in self._ended:
+                    self._ended.add(frame.channel)
+                    self.sender.receiver_gone(frame.channel)
             case SenderStep.SEND_AGAIN:
                 at = self._world.clock.monotonic() + RESEND_DELAY
                 self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)

@@ -8,10 +8,10 @@ effect: a sent frame, a report, a written file, a commit. Earlier effects remain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.errors import OperatorError, StorageError
+from penstock.runtime.errors import OperatorError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
@@ -24,6 +24,7 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
 from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Receiver, SimulatedFrame
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
@@ -33,6 +34,9 @@ from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStor
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.spill_disk import SpillFilesOfProcess
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+
+#: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
+_INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
 
 
 class RunningTask:
@@ -194,6 +198,15 @@ class RunningTask:
             return
         self.receive(lambda subtask: subtask.frame_consumed(channel, first))
 
+    def receiver_gone(self, channel: OutputChannelSpec) -> None:
+        """A receiver is gone; only a subtask that waits for it goes on with that."""
+        if self._supervisor.holds(Happening.CREDIT, lambda: self.receiver_gone(channel), "an end"):
+            return
+        if self.state is TaskState.STARTED:
+            self.guard(lambda: self.subtask.receiver_gone(channel))
+            if self.subtask.phase is Phase.LEAVING:
+                self._schedule()
+
     # -- the gateway --------------------------------------------------------------------------------------
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
@@ -319,7 +332,7 @@ class RunningTask:
         Raises:
             BaseException: It was not injected.
         """
-        if not any(isinstance(e, SimulatedUserError) or type(e) is StorageError for e in chain_of(error)):
+        if not any(type(each) in _INJECTED for each in chain_of(error)):
             raise error
 
 

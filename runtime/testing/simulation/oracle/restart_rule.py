@@ -1,10 +1,11 @@
 """Whether a job has restarted as often as its user allows, and has given up when it had to.
 
 The check knows the settings, and when the simulation saw attempts being deployed and stopped. It does not ask
-the job's own counters, nor the attempts in its log: a JobMaster that gets no answer from the storage begins
-another one, and neither may run. A rescale is deployed, too, and is no restart. How many rescales took effect
-is known as an upper bound only: a JobMaster may die between its answer and the attempt. So is the age that a
-job has for its own clock, when several JobMasters have counted it. A bound that is not certain is not used.
+the job's own counters. Nor does it count the attempts in the log: a JobMaster that gets no answer from the
+storage begins another one, and neither may run. A rescale is deployed, too, and is no restart. How many
+rescales took effect is known as an upper bound only: a JobMaster may die between its answer and the attempt.
+So is the age that a job has for its own clock, when several JobMasters have counted it. A bound that is not
+certain is not used.
 """
 
 from __future__ import annotations

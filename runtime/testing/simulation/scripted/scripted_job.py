@@ -323,6 +323,10 @@ class ScriptedJob:
         """
         self._control.crash_master()
 
+    def lose_process(self, subtask: SubtaskId) -> None:
+        """The process of a subtask dies with its node; answers that are still on their way are lost."""
+        self._control.believe_dead(self._control.processes[subtask], 0.0)
+
     def delay_answer(self, seconds: float) -> None:
         """Let the answer of the background work that is being done come late.
 

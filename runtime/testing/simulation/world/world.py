@@ -56,6 +56,7 @@ class World:
         agenda: What may happen next.
         storage: The checkpoint storage.
         is_calm: Whether nothing goes wrong any more.
+        last_arrival: When the last thing arrives that was held up before the world calmed down.
         spill_disk: Where alignments store what does not fit into memory.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         storing: Subtasks in an alignment that has stored elements.
@@ -89,6 +90,7 @@ class World:
         self.storage = FaultyStorage(self.clock, self.counts, storage)
         self._open_location = open_location
         self.is_calm = False
+        self.last_arrival = 0.0
         self.spill_disk = SpillDisk(self._has_room)
         self.storing: set[SubtaskId] = set()
         self.captured = self.restored = self.stored = self.spilled = 0
@@ -123,7 +125,7 @@ class World:
         most = self.weather.latency + slowness
         if self.is_calm or not most:
             return None
-        return self.clock.monotonic() + self.draws.real(0.0, most)
+        return self._held_up(self.draws.real(0.0, most))
 
     def repeats(self, kind: FaultKind) -> bool:
         """Whether something arrives twice; counted as this kind."""
@@ -164,7 +166,13 @@ class World:
     def take_lateness(self) -> float | None:
         """When the answer of background work may come that was just done; `None` for at once."""
         seconds, self._lateness = self._lateness, None
-        return None if seconds is None else self.clock.monotonic() + seconds
+        return None if seconds is None else self._held_up(seconds)
+
+    def _held_up(self, seconds: float) -> float:
+        """When something arrives that is so late."""
+        at = self.clock.monotonic() + seconds
+        self.last_arrival = max(self.last_arrival, at)
+        return at
 
     def _has_room(self) -> bool:
         """Whether the disk of a node takes what an alignment stores."""

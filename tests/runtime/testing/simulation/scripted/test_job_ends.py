@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
@@ -178,3 +179,19 @@ def test_a_subtask_that_had_finished_leaves_by_itself() -> None:
         assert job.move()
     assert first.subtask.phase is Phase.FINISHED
     assert not job.is_finished
+
+
+def test_the_job_ends_although_a_finished_subtask_dies_before_its_last_answers_arrive() -> None:
+    target = InMemoryCollector()
+    job = ScriptedJob(sums(target, [10]), CONFIG, MemoryStorage())
+    until_all_have_ended(job)
+    job.complete_checkpoint()
+    sink = job.tasks[SubtaskId("out", 0)]
+    senders = [task for task in job.tasks.values() if task.id.vertex.startswith("map")]
+    status = job.scheduler._job.planner.status
+    job.until(lambda: status[sink.id] is SubtaskStatus.FINISHED, "the end of the sink, in the JobMaster")
+    assert not any(sender.is_finished for sender in senders), "its answers are on their way"
+    job.lose_process(sink.id)
+    job.finish()
+    assert total(target) == (2, sum(range(10)))
+    assert job.statistics().attempts == 1, "nothing was missing, so nothing is restarted"

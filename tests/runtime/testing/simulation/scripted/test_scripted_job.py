@@ -8,7 +8,7 @@ import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import OperatorError
+from penstock.runtime.errors import OperatorError, StorageTimeoutError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, OutputChannelSpec, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -213,3 +213,37 @@ def test_credit_is_back_when_the_answer_is() -> None:
     rules.credited(CHANNEL, 0)
     rules.sent(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
     assert rules.most_outstanding == 1
+
+
+class HangingStorage(MemoryStorage):
+    """Gives no answer when somebody reads the state of `newest`.
+
+    Attributes:
+        hangs: How many times it does not.
+    """
+
+    hangs = 0
+
+    def get(self, path: str) -> bytes:
+        if self.hangs and "newest" in path:
+            self.hangs -= 1
+            msg = f"{path}: no answer"
+            raise StorageTimeoutError(msg)
+        return super().get(path)
+
+
+def test_a_read_of_state_that_hangs_is_one_failure_more(target: InMemoryCollector) -> None:
+    large = "x" * 20_000  # more than what stands in the metadata of a checkpoint
+    env = StreamEnvironment("newest")
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: (i % 4, large), count=200))
+    numbers.key_by(lambda p: p[0]).reduce("newest", lambda a, b: b).sink("out", CollectSink(target))
+    storage = HangingStorage()
+    job = ScriptedJob(build_execution_graph(env.build()), CONFIG, storage)
+    job.run(60)
+    job.complete_checkpoint()
+    storage.hangs = 1
+    job.crash()
+    job.finish()
+    assert storage.hangs == 0
+    assert sorted(target.rows()) == sorted((i % 4, large) for i in range(200))
+    assert job.statistics().attempts == 3
