@@ -1,7 +1,7 @@
 """Aggregations over columns, by key and by window, in jobs whose processes are killed and that are rescaled.
 
-Results of a key grow with its records, so the one that has counted most is the last one. It must be what plain
-Python computes. Windows come once each.
+Results of a key grow with its records, so the one that has counted most is the last one. It must be what
+plain Python computes. Windows come once each.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_aggregations_over_columns_are_exact_whoever_dies(
     for strike in range(kills):
         killer.strike(job)
         if strike == kills // 2:
-            job.rescale({name: 1 for name in OPERATORS})
+            job.rescale(dict.fromkeys(OPERATORS, 1))
     (tmp_path / "go").touch()
     job.wait(LONG_PATIENCE)
 

@@ -1,4 +1,4 @@
-"""Aggregate functions over columns give what Python gives over lists, however the rows are cut into batches."""
+"""Aggregate functions over columns give what Python gives over lists, whatever the batches are."""
 
 from __future__ import annotations
 
@@ -174,8 +174,13 @@ def test_variance_of_far_away_numbers_keeps_its_digits() -> None:
 
 @pytest.mark.parametrize(
     ("function", "kind"),
-    [(Sum("v"), pa.string()), (Mean("v"), pa.date32()), (StdDev("v"), pa.binary())]
-    + [(Min("v"), pa.list_(pa.int64())), (Sum("v"), pa.duration("s"))],
+    [
+        (Sum("v"), pa.string()),
+        (Mean("v"), pa.date32()),
+        (StdDev("v"), pa.binary()),
+        (Min("v"), pa.list_(pa.int64())),
+        (Sum("v"), pa.duration("s")),
+    ],
     ids=str,
 )
 def test_a_column_that_a_function_can_not_work_on_is_refused_by_name(

@@ -127,7 +127,7 @@ def test_rows_that_are_no_dicts_are_refused_with_what_to_do() -> None:
 
 
 def test_a_column_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with OperatorHarness.of(sums) as harness, pytest.raises(OperatorError, match="'v'.*'k', 'w'"):
+    with OperatorHarness.of(sums) as harness, pytest.raises(OperatorError, match=r"'v'.*'k', 'w'"):
         push(harness, ArrowBatch(pa.record_batch({"k": [1], "w": [2]})))
 
 
