@@ -236,7 +236,11 @@ class Processes(Protocol):
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
-        """Ask a process what it holds."""
+        """Ask a process what it holds. That renews the lease of one that holds no role."""
+        ...
+
+    def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
+        """Let a process without a role load the code of this job, and renew its lease."""
         ...
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
