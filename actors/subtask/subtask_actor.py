@@ -103,7 +103,7 @@ class SubtaskActor:
         """What this process holds, and where it runs; for a JobMaster that was restarted."""
         if self._holder.role is None:
             self._lease.renew()
-        return Held(self._holder.role, self._needs, own_place())
+        return Held(self._holder.role, self._needs, own_place(), self._is_prepared)
 
     async def prepare(self, code: tuple[bytes, ...]) -> None:
         """Load the code of a job, whose role this process may take later.
@@ -113,12 +113,12 @@ class SubtaskActor:
         """
         self._lease.renew()
         self._traces.role_taken()
-        self._is_prepared = True
         try:
             await self._loop.run_in_executor(self._pool, unpack_job, code)
         except Exception as error:
             logger.info("the code of the job can't be loaded yet: %s", error)
         self._traces.note_modules()
+        self._is_prepared = True
 
     async def take(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
         """Take a role; `Stale` when this process holds another one, or when no other job may run here.

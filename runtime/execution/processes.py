@@ -121,11 +121,13 @@ class Held:
         role: What it holds, in the attempt that was deployed last; `None` when it is free.
         needs: What it was started with.
         place: Where it runs.
+        is_prepared: Whether it has loaded the code of the job whose role it may take.
     """
 
     role: Role | None
     needs: Needs
     place: Place
+    is_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def spare_pid(job: RayJobHandle) -> int | None:
             held = ray.get(actor.ask.remote(), timeout=60.0)
         except (ValueError, ray.exceptions.RayActorError):
             continue
-        if held.role is None:
+        if held.is_prepared:
             pid: int = held.place.pid
             return pid
     return None
