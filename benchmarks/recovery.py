@@ -70,13 +70,15 @@ def newest(before: Row, row: Row) -> Row:
     return row
 
 
-def stateful_job(folder: Path, keys: int) -> StreamEnvironment:
+def stateful_job(
+    folder: Path, keys: int, *, standby: int = 0, reuse_processes: bool = True
+) -> StreamEnvironment:
     """A source, and beside it a process that keeps the newest row of each key."""
     env = StreamEnvironment(
         "recovery",
         checkpointing=Checkpointing(every=1.0, storage=str(folder / "checkpoints")),
         restart=FixedDelay(attempts=100, delay=0),
-        config=JobConfig(deployment_timeout=_PATIENCE),
+        config=JobConfig(deployment_timeout=_PATIENCE, standby=standby, reuse_processes=reuse_processes),
     )
     marks = folder / "marks"
     marks.mkdir()

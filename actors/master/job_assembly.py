@@ -48,10 +48,16 @@ class RayFleet:
     timers: LoopTimers
 
 
-def assemble_fleet(job_id: str, graph: ExecutionGraph, config: JobConfig, guarded: GuardedLoop) -> RayFleet:
-    """The fleet of a job; to be called in the JobMaster's actor."""
+def assemble_fleet(
+    job_id: str, graph: ExecutionGraph, config: JobConfig, guarded: GuardedLoop, code: tuple[bytes, ...]
+) -> RayFleet:
+    """The fleet of a job; to be called in the JobMaster's actor.
+
+    Args:
+        code: The graph as it was submitted, for spares.
+    """
     timers = LoopTimers(guarded.loop, guarded.guard)
-    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded)
+    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, code)
     fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
     return RayFleet(fleet, processes, timers)
 

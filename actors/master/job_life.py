@@ -240,7 +240,7 @@ class JobLife:
                 timeout=checkpointing.storage_timeout_seconds,
             )
             self._storage = await self._loop.run_in_executor(self._pool, opened)
-        self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
+        self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded, chunks)
         await happened(processes.fleet.adopt)
         cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
         if not has_log and not cancelled and self._came_back:

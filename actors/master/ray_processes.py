@@ -68,12 +68,19 @@ class RayProcesses:
         config: Lease timeout and credits.
         master: The JobMaster's own handle, to which subtasks report.
         guarded: Runs replies.
+        code: The job as it was submitted, for spares (see `graph_shipping`).
     """
 
     def __init__(
-        self, job_id: str, config: JobConfig, master: ActorHandle[Any], guarded: GuardedLoop
+        self,
+        job_id: str,
+        config: JobConfig,
+        master: ActorHandle[Any],
+        guarded: GuardedLoop,
+        code: tuple[bytes, ...],
     ) -> None:
         self._job_id = job_id
+        self._code = code
         self._config = config
         self._master = master
         self._guarded = guarded
@@ -148,6 +155,10 @@ class RayProcesses:
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
         """Call `ask`."""
         self._call(process, lambda actor: actor.ask.remote(), reply)
+
+    def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
+        """Call `prepare`."""
+        self._call(process, lambda actor: actor.prepare.remote(self._code), reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Call `take`."""

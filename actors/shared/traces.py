@@ -57,6 +57,16 @@ class Traces:
         """Modules that are loaded from now on belong to a new role."""
         self._taken_at = time.time()
 
+    def note_modules(self) -> None:
+        """Modules were loaded before a role is taken: `changed_module` watches their files from now on.
+
+        A file that may have been written after it was loaded counts as changed.
+        """
+        for file in _users_files(set(sys.modules) - self._modules):
+            stamp = _stamp(file)
+            is_older = stamp is not None and stamp[0] < self._taken_at * 1e9
+            self._files.setdefault(file, stamp if is_older else (0, 0))
+
     def left(self) -> str | None:
         """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
         if dict(os.environ) != self._environment:

@@ -25,6 +25,7 @@ from ray.actor import ActorHandle
 
 from penstock.actors.shared import process_registry
 from penstock.actors.shared.cycle_collector import collect_ended_role, spare_long_lived_objects
+from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
@@ -84,6 +85,8 @@ class SubtaskActor:
         self._roles = 0
         self._has_failed = False
         self._may_be_offered = False
+        #: Whether the modules of the next role are loaded already.
+        self._is_prepared = False
         self._attempt: Attempt | None = None
         self._pool = _upload_threads()
         self._loop = asyncio.get_running_loop()
@@ -98,7 +101,24 @@ class SubtaskActor:
 
     async def ask(self) -> Held:
         """What this process holds, and where it runs; for a JobMaster that was restarted."""
-        return Held(self._holder.role, self._needs, own_place())
+        if self._holder.role is None:
+            self._lease.renew()
+        return Held(self._holder.role, self._needs, own_place(), self._is_prepared)
+
+    async def prepare(self, code: tuple[bytes, ...]) -> None:
+        """Load the code of a job, whose role this process may take later.
+
+        Its modules are imported in a thread, as they are users' code. Whatever that raises, a deployment
+        raises again, where it is told with its operator.
+        """
+        self._lease.renew()
+        self._traces.role_taken()
+        try:
+            await self._loop.run_in_executor(self._pool, unpack_job, code)
+        except Exception as error:
+            logger.info("the code of the job can't be loaded yet: %s", error)
+        self._traces.note_modules()
+        self._is_prepared = True
 
     async def take(self, role: Role, lease_timeout: float, heartbeat_timeout: float) -> Place | Stale:
         """Take a role; `Stale` when this process holds another one, or when no other job may run here.
@@ -117,7 +137,9 @@ class SubtaskActor:
         if is_free:
             self._guard = self._new_guard(HeartbeatLimits.of(heartbeat_timeout, lease_timeout * OVERDUE))
             self._output = capture_subtask(role.job_id, role.subtask)
-            self._traces.role_taken()
+            if not self._is_prepared:
+                self._traces.role_taken()
+            self._is_prepared = False
             self._roles += 1
         return own_place()
 

@@ -55,6 +55,9 @@ def main() -> None:
     except ProcessLookupError:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The node is still starting and needs the processor more.
+    if end in select.select([listener.fileno(), end], [], [])[0]:
+        return
     _import_all()
     # Forked processes share the pages of what exists now, until one writes there: the collector would.
     gc.collect()

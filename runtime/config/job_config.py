@@ -61,6 +61,9 @@ class JobConfig(metaclass=NearestNames):
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
             gives each a new process that ends with the job.
+        standby: Processes that the job keeps beside those of its subtasks. One takes the place of a process
+            that dies, so a restart does not wait for a new one. Each costs about 70 MB. They do not help
+            subtasks with `num_cpus` or `num_gpus`.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
@@ -96,6 +99,7 @@ class JobConfig(metaclass=NearestNames):
     lease_timeout: float = 60.0
     heartbeat_timeout: float = 8.0
     reuse_processes: bool = True
+    standby: int = 0
     gap_timeout: float = 30.0
     cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
@@ -110,6 +114,7 @@ class JobConfig(metaclass=NearestNames):
             object.__setattr__(self, name, seconds(name, getattr(self, name), above=0.0))
         for name in _COUNTS:
             whole_number(name, getattr(self, name), at_least=1)
+        whole_number("standby", self.standby, at_least=0)
         truth("allow_pickle", self.allow_pickle)
         truth("reuse_processes", self.reuse_processes)
         _one_of("failover", self.failover, get_args(Failover))
@@ -162,11 +167,16 @@ class JobConfig(metaclass=NearestNames):
 
         With checkpoints a restart loses nothing, so the job is restarted, ever more slowly, up to ten times
         in a row. Without them a restart would begin from nothing and might write everything a second time,
-        so it is not done unasked.
+        so it is not done unasked. A job with spares wants to go on quickly: its first delay is a tenth of a
+        second instead of a second.
         """
         if self.restart is not None:
             return self.restart
-        return NoRestart() if self.checkpointing is None else ExponentialBackoff(attempts=10)
+        if self.checkpointing is None:
+            return NoRestart()
+        if self.standby:
+            return ExponentialBackoff(initial=0.1, attempts=13)
+        return ExponentialBackoff(attempts=10)
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -1,10 +1,11 @@
 """`Fleet`: which process holds which role of a job.
 
 Starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and takes
-the next attempt in it. For a free role the fleet claims a warm process, which has served an earlier job of
-the program, or starts a new one. It ends processes that are dead, useless or surplus. At the end of the job
-each process gives its role back. Those that may serve again are offered to other jobs; the others end. Only
-the fleet offers a process, so one that it ends, because its answer comes too late, serves nobody.
+the next attempt in it. A free role goes to one of the job's spares. If it has none, the fleet claims a warm
+process, which has served an earlier job of the program, or starts a new one. It ends processes that are dead,
+useless or surplus. At the end of the job each process gives its role back. Those that may serve again are
+offered to other jobs; the others end. Only the fleet offers a process, so one that it ends, because its
+answer comes too late, serves nobody.
 
 A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place. So a
 warm process may cause a short delay, but never a failed deployment.
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.execution.gathering import Gathering
 from penstock.runtime.execution.processes import (
     Away,
@@ -37,6 +39,7 @@ from penstock.runtime.execution.processes import (
     Stale,
 )
 from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.spares import Spares
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -79,6 +82,7 @@ class Fleet:
 
     Attributes:
         members: Who holds the role of each subtask.
+        spares: Processes that wait for a role of this job.
     """
 
     def __init__(
@@ -97,6 +101,9 @@ class Fleet:
         self._timers = timers
         self._new_token = new_token
         self.members: dict[SubtaskId, Member] = {}
+        #: Without a restart nobody takes a role over.
+        restarts = not isinstance(config.restart_or_default, NoRestart)
+        self.spares = Spares(config.standby if restarts else 0, processes)
 
     # -- a JobMaster that comes back ------------------------------------------------------------------------
 
@@ -123,6 +130,9 @@ class Fleet:
             self._processes.end(process, "it does not say which role it holds" if is_silent else "")
             return
         held = answer.role
+        if held is None and self.spares.are_wanted:
+            self._processes.end(process)  # a spare: new ones are kept soon
+            return
         if held is None or held.job_id != self._job_id:
             # It gave its role back. It waits for another one, serves another job, or ends by its lease.
             self._processes.forget(process)
@@ -134,6 +144,19 @@ class Fleet:
         if known is not None:
             self._processes.end(known.process)
         self.members[held.subtask] = Member(process, held, answer.needs, answer.place)
+
+    # -- spares ---------------------------------------------------------------------------------------------
+
+    def look_after_spares(self) -> None:
+        """Keep as many spares as the job wants; no new ones before every subtask has a process."""
+        if not self.spares.are_wanted:
+            return
+        needs = None
+        if all(subtask.id in self.members for subtask in self._graph.subtasks):
+            all_needs = (Needs.of(subtask) for subtask in self._graph.subtasks)
+            light = [needs for needs in all_needs if not needs.occupies_resources]
+            needs = max(light, key=lambda each: each.inputs, default=None)
+        self.spares.look(needs)
 
     # -- a deployment ---------------------------------------------------------------------------------------
 
@@ -181,6 +204,7 @@ class Fleet:
 
     def leave(self, then: Callable[[], None]) -> None:
         """Let all processes stop what they run and give their roles back, end the others, then go on."""
+        self.spares.end()
         members, self.members = list(self.members.values()), {}
         leaving = [member.process for member in members]
 
@@ -220,7 +244,7 @@ class Placement:
             missing, fleet._timers, timeout, self._answered
         )
         for subtask, needs in missing.items():
-            warm = fleet._processes.claim(needs)
+            warm = fleet.spares.take(needs) or fleet._processes.claim(needs)
             if warm is None:
                 self._start(subtask, needs)
             else:

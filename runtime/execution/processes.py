@@ -121,11 +121,13 @@ class Held:
         role: What it holds, in the attempt that was deployed last; `None` when it is free.
         needs: What it was started with.
         place: Where it runs.
+        is_prepared: Whether it has loaded the code of the job whose role it may take.
     """
 
     role: Role | None
     needs: Needs
     place: Place
+    is_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,11 @@ class Processes(Protocol):
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
-        """Ask a process what it holds."""
+        """Ask a process what it holds. That renews the lease of one that holds no role."""
+        ...
+
+    def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
+        """Let a process without a role load the code of this job, and renew its lease."""
         ...
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:

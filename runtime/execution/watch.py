@@ -116,6 +116,7 @@ class Watch:
                 self._timers.call_later(max(0.0, left), lambda: self._round(after_look))
 
         if not self._has_ended:
+            self._fleet.look_after_spares()
             self.look(looked)
 
     def _hearing(self, member: Member, reply: Reply[Counters | Stale]) -> Reply[Counters | Stale]:

@@ -94,11 +94,18 @@ def test_the_start_of_a_small_job_is_measured_in_warm_and_in_new_processes(
 ) -> None:
     figures = run_tiny("start", tmp_path, capsys)
 
-    assert figures["ratios"].keys() == {"second_job_warm_vs_new_processes"}
+    assert figures["ratios"].keys() == {
+        "second job",
+        "kill to first record with standby",
+        "second_job_warm_vs_new_processes",
+        "kill_with_standby_vs_new_process",
+    }
     assert figures["seconds"].keys() == {
         "first_job_seconds",
         "second_job_seconds",
         "second_job_in_new_processes_seconds",
+        "kill_to_first_record_with_standby_seconds",
+        "kill_to_first_record_in_new_process_seconds",
     }
 
 

@@ -97,7 +97,8 @@ def test_a_stopped_job_master_is_replaced_by_the_word_of_its_subtasks(tmp_path: 
 
 
 def test_a_regular_expression_that_keeps_the_lock_is_named_and_survives(tmp_path: Path) -> None:
-    job = submit(stuck_job(tmp_path, Backtracks(5.0), QUICK))
+    # Longer than the heartbeat timeout, after which a process that stands still would be killed.
+    job = submit(stuck_job(tmp_path, Backtracks(4.0), QUICK))
     wait_until(job, "its name", lambda r: True in silent(r).values())
     finish(job)
     assert not any("it hangs" in failure for failure in failed(job.report()).values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from jobs.oracle import assert_exactly_once
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
+from penstock.actors import job as job_of
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.master_registry import (
     SubmittedJob,
@@ -24,11 +27,31 @@ from penstock.actors.shared.master_registry import (
     warm_masters,
 )
 from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.process_registry import processes_of_job
 from penstock.runtime import DiscardSink, JobConfig, JobFailedError, JobStatus, StreamEnvironment
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 RATE = 3_000.0
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from jobs import footprints
+from jobs.driving import finish, submit
+from jobs.words import NEVER, paced_lines, word_count
+from penstock.runtime import DiscardSink, StreamEnvironment
+
+folder = Path(sys.argv[1])
+env = StreamEnvironment("small")
+env.from_collection("in", ["one"]).map(footprints.said).sink("out", DiscardSink())
+finish(submit(env))
+(folder / "warm").touch()
+job = submit(word_count(folder, paced_lines(3_000, 3_000.0, attempt=NEVER, release=folder / "go")))
+os.kill(job.report().master.pid, signal.SIGKILL)
+print(job.job_id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -182,6 +205,28 @@ def test_a_job_that_its_program_has_taken_back_is_never_begun() -> None:
     eventually("the end of the process", lambda: process not in living_masters())
     assert not has_master(late.job_id)
     assert load_from_cluster(late.job_id) is None
+
+
+def test_a_job_goes_on_when_its_warm_job_master_and_its_program_are_killed_behind_the_submission(
+    tmp_path: Path, ray_environment: dict[str, str]
+) -> None:
+    program = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env={**ray_environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert program.returncode == -signal.SIGKILL, program.stderr
+    job_id = program.stdout.strip()
+    (tmp_path / "go").touch()
+    found = job_of(job_id)
+    finish(found)
+    assert_exactly_once(tmp_path / "out", lines(3_000))
+    assert found.statistics().attempt > 1
+    eventually("the end of its records", lambda: not has_master(job_id))
+    assert list(processes_of_job(job_id)) == []
 
 
 @pytest.mark.long

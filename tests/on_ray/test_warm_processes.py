@@ -74,9 +74,25 @@ def test_a_job_that_does_not_reuse_processes_neither_takes_nor_leaves_one() -> N
     assert len(warm_processes()) == 1
 
 
-def test_a_process_whose_environment_a_job_has_changed_serves_no_other() -> None:
-    assert run(footprints.sets_a_variable) > 0
+@pytest.mark.parametrize(
+    "deed", [footprints.sets_a_variable, footprints.changes_the_folder, footprints.leaves_a_thread]
+)
+def test_a_process_in_which_a_job_has_left_something_serves_no_other(deed: Callable[[int], int]) -> None:
+    assert run(deed) > 0
     assert list(warm_processes()) == []
+
+
+def test_a_subtask_with_resources_takes_no_warm_process_and_leaves_none() -> None:
+    warm = run(footprints.pid_of)
+    results = RayCollector()
+    env = StreamEnvironment("with-resources")
+    numbers = env.from_source("in", GeneratorSource(int, count=ONE))
+    numbers.map(footprints.pid_of, num_cpus=1).sink("out", CollectSink(results))
+    env.run(progress=False)
+    (pid,) = results.rows()
+    assert pid != warm
+    assert run(footprints.pid_of) == warm
+    assert len(warm_processes()) == 1
 
 
 def test_a_process_in_which_users_code_has_failed_serves_no_other() -> None:

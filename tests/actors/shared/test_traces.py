@@ -123,3 +123,22 @@ def test_a_module_whose_file_is_gone_is_not_used_again(module: Path) -> None:
     assert traces.left() is None
     module.unlink()
     assert str(module) in str(traces.changed_module())
+
+
+def test_a_module_that_was_loaded_before_the_role_was_taken_is_watched_from_then_on(module: Path) -> None:
+    traces = Traces()
+    traces.role_taken()
+    importlib.import_module("of_the_user")
+    traces.note_modules()
+    assert traces.changed_module() is None
+    module.write_text("answer = 2\n", encoding="utf-8")
+    assert str(module) in str(traces.changed_module())
+
+
+def test_a_module_that_was_written_while_it_was_loaded_counts_as_changed(module: Path) -> None:
+    traces = Traces()
+    traces.role_taken()
+    importlib.import_module("of_the_user")
+    module.write_text("answer = 2\n", encoding="utf-8")
+    traces.note_modules()
+    assert str(module) in str(traces.changed_module())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 _calls = 0
@@ -21,6 +22,16 @@ def calls_so_far(_: int) -> int:
 
 def sets_a_variable(_: int) -> int:
     os.environ["PENSTOCK_TEST_VARIABLE"] = "set"
+    return os.getpid()
+
+
+def changes_the_folder(_: int) -> int:
+    os.chdir("/")
+    return os.getpid()
+
+
+def leaves_a_thread(_: int) -> int:
+    threading.Thread(target=threading.Event().wait, name="left", daemon=True).start()
     return os.getpid()
 
 

@@ -11,7 +11,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 JOB = "words-1"
-_CALLS = ("ask", "take", "deploy", "run", "control", "stop", "renew", "processor_times", "leave")
+_CALLS = ("ask", "prepare", "take", "deploy", "run", "control", "stop", "renew", "processor_times", "leave")
 
 
 @dataclass
@@ -80,6 +80,7 @@ class ScriptedProcesses:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in (
             "ask",
+            "prepare",
             "take",
             "deploy",
             "run",

@@ -256,7 +256,13 @@ class SimulatedProcess:
 
     def ask(self) -> Held:
         """What it holds."""
+        if self._holder.role is None:
+            self._lease.renew()
         return Held(self._holder.role, self.needs, self.place)
+
+    def prepare(self) -> None:
+        """Wait for a role."""
+        self._lease.renew()
 
     def take(self, role: Role) -> Place | Stale:
         """Take a role."""

@@ -192,6 +192,10 @@ class MasterProcesses:
         """Ask what it holds."""
         self._call(process, "what it holds", SimulatedProcess.ask, reply)
 
+    def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
+        """Let it load the job's code."""
+        self._call(process, "prepare", SimulatedProcess.prepare, reply)
+
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Let it take a role."""
         self._call(process, f"take {role}", lambda p: p.take(role), reply)

@@ -1,0 +1,37 @@
+"""Jobs with spares under the failures of all seeds: roles go to processes that wait, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.runtime.execution.processes import Needs, ProcessId
+from penstock.runtime.execution.spares import Spares
+from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
+from penstock.runtime.testing.simulation.simulation import Simulation
+
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
+
+SEEDS = range(60)
+
+
+def test_jobs_with_a_spare_are_exactly_once_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    taken: list[ProcessId] = []
+    take = Spares.take
+
+    def counting(spares: Spares, needs: Needs) -> ProcessId | None:
+        process = take(spares, needs)
+        taken.extend([] if process is None else [process])
+        return process
+
+    monkeypatch.setattr(Spares, "take", counting)
+    for seed in SEEDS:
+        scenario = draw_scenario(seed)
+        result = Simulation(replace(scenario, config=replace(scenario.config, standby=1))).run()
+        assert result.problems == (), f"seed {seed}"
+    record_property("shown", f"roles that a spare took: {len(taken)}")
+    assert len(taken) >= 10
