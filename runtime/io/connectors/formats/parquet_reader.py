@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 RecordFormat: TypeAlias = Literal["rows", "arrow"]
+RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("rows", "arrow")
 
 #: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
