@@ -300,8 +300,10 @@ class ArrowPlan:
         return batch if schema is None else batch.cast(schema)
 
     def _written(self, rows: Sequence[Sequence[str]]) -> bytes:
+        """Rows as CSV again; all are quoted, for Python's writer leaves a carriage return without quotes."""
         text = io.StringIO(newline="")
-        csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n").writerows(rows)
+        writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerows(rows)
         return text.getvalue().encode("utf-8")
 
 

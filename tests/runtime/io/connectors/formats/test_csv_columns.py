@@ -130,7 +130,7 @@ def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow
 
 
 def random_fields(chosen: random.Random, count: int) -> list[dict[str, str]]:
-    pieces = ["a", "é", '"', ",", "\n", "\r\n", " ", "7"]
+    pieces = ["a", "é", '"', ",", "\n", "\r\n", "\r", " ", "7"]
     return [
         {"id": str(i), "text": "".join(chosen.choices(pieces, k=chosen.randrange(6))), "v": f"{i / 4}"}
         for i in range(count)
