@@ -72,7 +72,7 @@ class CsvEncoder:
             values = list(self._values(rows))
             text = self._written(values, csv.QUOTE_MINIMAL)
             if "\r" in text:
-                # Python's writer leaves a carriage return without quotes, and then no reader takes it for text.
+                # Python's writer leaves a carriage return bare, and no reader takes it for text.
                 text = self._written(values, csv.QUOTE_ALL)
             data = text.encode("utf-8")
         except (csv.Error, UnicodeEncodeError) as error:
