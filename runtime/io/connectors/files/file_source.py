@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -228,6 +228,54 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         form = ParquetFormat(None if columns is None else tuple(columns), checked_format(format))
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+
+    def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
+        """The same Parquet source, which reads only these columns, in this order.
+
+        Raises:
+            ConfigurationError: It reads no Parquet files, or some of these columns are not read by it.
+
+        Example:
+            >>> FileSource.parquet("/data").with_projection(["k", "v"]).form.columns
+            ('k', 'v')
+        """
+        form = self._parquet("with_projection")
+        unknown = [name for name in columns if form.columns is not None and name not in form.columns]
+        if unknown or isinstance(columns, str):
+            msg = f"columns={columns!r} is not a list of columns that this source reads: {form.columns}"
+            raise ConfigurationError(msg)
+        return replace(self, form=replace(form, columns=tuple(columns)))
+
+    def with_filter(self, wanted: Any) -> FileSource[T_co]:
+        """The same Parquet source without the rows for which an expression is false or null.
+
+        Row groups whose statistics exclude the expression are not read. A second filter narrows the first.
+
+        Args:
+            wanted: A `pyarrow.compute` expression of columns that the source reads.
+
+        Raises:
+            ConfigurationError: It reads no Parquet files, or this is no expression.
+
+        Example:
+            >>> import pyarrow.compute as pc
+            >>> FileSource.parquet("/data").with_filter(pc.field("v") > 3).form.wanted
+            <pyarrow.compute.Expression (v > 3)>
+        """
+        import pyarrow.compute as arrow_compute
+
+        form = self._parquet("with_filter")
+        if not isinstance(wanted, arrow_compute.Expression):
+            msg = f"{wanted!r} is no expression of pyarrow.compute, such as pc.field('v') > 3"
+            raise ConfigurationError(msg)
+        both = wanted if form.wanted is None else form.wanted & wanted
+        return replace(self, form=replace(form, wanted=both))
+
+    def _parquet(self, method: str) -> ParquetFormat:
+        if not isinstance(self.form, ParquetFormat):
+            msg = f"FileSource.{method} is for Parquet files: choose columns and filter behind this source"
+            raise ConfigurationError(msg)
+        return self.form
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """List the files and cut them.
