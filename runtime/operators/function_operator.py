@@ -89,11 +89,14 @@ def check_function(kind: str, function: Callable[..., Any], *, takes_generators:
 
 
 def rows_of(batch: Batch) -> RowBatch:
-    """A batch as rows; an Arrow batch becomes one dict a row, without timestamps.
+    """A batch as rows; an Arrow batch becomes one dict a row, with the timestamps that it has.
 
     Example:
         >>> import pyarrow as pa
-        >>> rows_of(ArrowBatch(pa.RecordBatch.from_pydict({"n": [1, 2]}))).rows
-        [{'n': 1}, {'n': 2}]
+        >>> rows_of(ArrowBatch(pa.record_batch({"n": [1, 2]}), pa.array([10, 20])))
+        RowBatch(rows=[{'n': 1}, {'n': 2}], timestamps=[10, 20])
     """
-    return RowBatch(dicts_of_arrow(batch.batch)) if isinstance(batch, ArrowBatch) else batch
+    if not isinstance(batch, ArrowBatch):
+        return batch
+    stamps = batch.timestamps
+    return RowBatch(dicts_of_arrow(batch.batch), None if stamps is None else stamps.to_pylist())

@@ -15,7 +15,7 @@ from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.located import check_own_location
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import SnapshotStorage, StagesFiles, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.given_ids import given_ids
@@ -101,6 +101,9 @@ def load_latest(
 def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
     """Check that every file of a checkpoint is there; blocks.
 
+    A listing may be old, or a part. So a file that it lacks is read before it counts as missing. A file that
+    it shows may be gone, and is then named by whoever restores from it.
+
     Raises:
         CorruptSnapshotError: One is missing; names it.
         StorageError: The storage could not be read.
@@ -110,8 +113,16 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
         folder = handle.path[: handle.path.rfind("/") + 1]
         if folder not in present:
             present[folder] = frozenset(storage.list(folder))
-        if handle.path not in present[folder]:
+        if handle.path not in present[folder] and not _can_be_read(storage, handle.path):
             raise missing(storage, handle.path)
+
+
+def _can_be_read(storage: SnapshotStorage, path: str) -> bool:
+    try:
+        storage.get(path)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def rebuild_store(

@@ -101,6 +101,18 @@ def test_a_newest_checkpoint_that_misses_a_file_is_an_error_that_names_it(
     assert "set Checkpointing(allow_older=True) to start from one of the 1 before" in str(caught.value)
 
 
+@pytest.mark.parametrize("shown", [0, 1])
+def test_a_file_that_an_old_listing_lacks_is_not_missing(
+    job: Job, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = job.checkpoint(2, job.state_file(1))
+    listed = job.storage.list
+    monkeypatch.setattr(job.storage, "list", lambda prefix: listed(prefix)[:shown])
+    loaded = load_latest(job.storage, job.log.view, allow_older=False)
+    assert loaded is not None
+    assert (loaded.checkpoint, loaded.warning) == (newest, None)
+
+
 def test_damaged_metadata_is_an_error_that_names_it(job: Job) -> None:
     path = metadata_path(job.checkpoint(1))
     job.storage.put(path, b"x" + job.storage.get(path)[1:])
