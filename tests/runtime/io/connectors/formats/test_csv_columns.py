@@ -15,6 +15,7 @@ from penstock.runtime import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.formats.csv_types import inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.testing import SourceHarness
 
 FORMATS = ["rows", "arrow"]
 
@@ -281,3 +282,15 @@ def test_special_floats_have_the_values_of_python(write, read_all):
         assert math.isnan(values[0])
         assert values[1:4] == [math.inf, -math.inf, math.inf]
         assert math.copysign(1, values[4]) == -1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
+    path = write("id\n" + "".join(f"{i}\n" for i in range(2_000)))
+    source = FileSource.csv(path, types="infer", format=format)
+    with SourceHarness(source) as harness:
+        first, snapshot = harness.poll(10), harness.snapshot()
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        rest = harness.read_all()
+    assert 0 < len(first) < 2_000
+    assert [row["id"] for row in first + rest] == list(range(2_000))
