@@ -17,15 +17,13 @@ from penstock.bridge.dataframes_in.buffer_reader import BufferReader, BufferSpli
 from penstock.bridge.receive_buffer.actor import receive_buffer_actor
 from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
-from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
+from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 #: Seconds until a reader without frames looks again: at first, and at most.
 _PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.016
-#: Arrow batches may be larger than asked for by this factor, because they cost nothing per row.
-_ARROW_FACTOR: Final = 4
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class SparkReader:
         """The next rows, from the next receive buffer that has some."""
         for _ in range(len(self._open)):
             split = self._open[0]
-            batch = split.next_batch(max_rows * _ARROW_FACTOR if self._arrow else max_rows)
+            batch = split.next_batch(arrow_rows(max_rows) if self._arrow else max_rows)
             if batch is not None:
                 self._pause = _PAUSE
                 self._open.rotate(-1)

@@ -17,8 +17,9 @@ import ray
 
 from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.arrow.record_format import RecordFormat
+from penstock.bridge.ray_data.block_columns import with_columns_of
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
+from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
@@ -26,8 +27,6 @@ from penstock.runtime.record.elements import ArrowBatch, RowBatch
 DATASET_PREFIX: Final = "dataset:"
 #: Seconds until a reader whose block is on its way looks again.
 _PAUSE: Final = 0.005
-#: Arrow batches may be larger than asked for by this factor, because they cost nothing per row.
-_ARROW_FACTOR: Final = 4
 
 
 class DatasetHolder:
@@ -64,11 +63,15 @@ class DatasetSource:
         name: Name of the holder.
         blocks: Number of blocks.
         record_format: Arrow batches, or rows as dicts.
+        schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
     """
 
-    def __init__(self, name: str, blocks: int, record_format: RecordFormat) -> None:
+    def __init__(
+        self, name: str, blocks: int, record_format: RecordFormat, schema: pa.Schema | None = None
+    ) -> None:
         self.name = name
         self.record_format = record_format
+        self.schema = schema
         self._blocks = blocks
         self._holder: Any = None
 
@@ -107,6 +110,7 @@ class DatasetReader:
     ) -> None:
         self._clock = context.clock
         self._arrow = source.record_format == "arrow"
+        self._schema = source.schema
         self._splits = deque(splits)
         self._table: pa.Table | None = None
         #: The call for the block's reference, and then the reference.
@@ -122,6 +126,7 @@ class DatasetReader:
 
         Raises:
             LostInputError: The block is lost, mostly because the program that made it has ended.
+            ConnectorError: The block has other columns than the dataset, and Arrow batches were asked for.
         """
         if not self._splits:
             return Polled(finished=True)
@@ -129,7 +134,7 @@ class DatasetReader:
             return Polled(ready_at=self._clock.monotonic() + _PAUSE)
         assert self._table is not None, "it was fetched"
         split = self._splits[0]
-        some = self._table.slice(split.row, max_rows * _ARROW_FACTOR if self._arrow else max_rows)
+        some = self._table.slice(split.row, arrow_rows(max_rows) if self._arrow else max_rows)
         if split.row + some.num_rows < self._table.num_rows:
             self._splits[0] = replace(split, row=split.row + some.num_rows)
         else:
@@ -157,9 +162,14 @@ class DatasetReader:
                 (self._reference,) = ray.get(self._call)
             if self._reference is None or not ray.wait([self._reference], timeout=0)[0]:
                 return False
-            self._table = ray.get(self._reference)
+            table: pa.Table = ray.get(self._reference)
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
             raise _gone() from error
+        if self._arrow:
+            if self._schema is None:
+                self._schema = table.schema.remove_metadata()
+            table = with_columns_of(self._schema, table, self._splits[0].number)
+        self._table = table
         return True
 
 

@@ -65,12 +65,16 @@ def from_ray_dataset(
         msg = f"from_ray_dataset: {type(dataset).__name__} is no ray.data.Dataset"
         raise GraphError(msg)
     connect()
-    references = dataset.materialize().to_arrow_refs()
+    computed = dataset.materialize()
+    references = computed.to_arrow_refs()
+    columns = getattr(computed.schema(), "base_schema", None)
     name = secrets.token_hex(6)
     actor: Any = ray.remote(DatasetHolder)
     options_of_actor = {"name": DATASET_PREFIX + name, "namespace": NAMESPACE, "num_cpus": 0}
     holder = actor.options(**options_of_actor).remote(references)
-    source = DatasetSource(name, len(references), format)
+    source = DatasetSource(
+        name, len(references), format, columns.remove_metadata() if isinstance(columns, pa.Schema) else None
+    )
     stream: DataStream[Any] = env.from_source(id, OnRequest(source), **options)
     # The actor ends with its last handle, so the environment's graph must hold one.
     source.keep(holder)

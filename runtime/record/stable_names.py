@@ -98,6 +98,7 @@ HOMES: Final[dict[str, str]] = {
     "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
     "SavepointError": "penstock.runtime.errors.SavepointError",
     "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",
+    "SchemaSplit": "penstock.runtime.io.connectors.formats.splitting.SchemaSplit",
     "Share": "penstock.bridge.dataframes_in.buffer_reader.BufferSplit",
     "Sink": "penstock.runtime.operators.protocols.Sink",
     "SinkWriter": "penstock.runtime.operators.protocols.SinkWriter",

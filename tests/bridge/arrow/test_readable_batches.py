@@ -55,6 +55,21 @@ def test_a_later_batch_of_another_type_is_refused_and_one_that_fits_is_cast() ->
         batches.convert(ArrowBatch(pa.record_batch({"v": [{"x": 1.5}]})))
 
 
+@pytest.mark.parametrize(
+    "schema", [None, pa.schema({"n": pa.int64(), "t": pa.string(), "l": pa.list_(pa.int8())})]
+)
+def test_an_arrow_batch_that_spark_reads_right_is_taken_without_a_copy(schema: pa.Schema | None) -> None:
+    columns = {"n": [1, None, 3], "t": ["a", None, "c"], "l": pa.array([[1], None, []], pa.list_(pa.int8()))}
+    whole = pa.record_batch(columns)
+    batches = ReadableBatches(schema)
+    for batch in (whole, whole.slice(1), whole.replace_schema_metadata({"from": "pandas"})):
+        taken = batches.convert(ArrowBatch(batch))
+        assert taken.equals(batch)
+        assert [[b and b.address for b in column.buffers()] for column in taken.columns] == [
+            [b and b.address for b in column.buffers()] for column in batch.columns
+        ]
+
+
 def test_a_schema_that_is_given_takes_nested_rows_in_all_their_forms() -> None:
     pair = pa.struct({"a": pa.int64(), "b": pa.float32()})
     schema = pa.schema(

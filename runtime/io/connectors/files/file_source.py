@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
@@ -20,10 +22,13 @@ from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileRea
 from penstock.runtime.io.connectors.files.listing import list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
+from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.formats.csv_types import declared_types, has_arrow_types
+from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
 from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
-from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat, RecordFormat
+from penstock.runtime.io.connectors.formats.parquet_reader import RECORD_FORMATS, ParquetFormat, RecordFormat
 from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
@@ -32,6 +37,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 Location: TypeAlias = str | os.PathLike[str]
 Locations: TypeAlias = Location | Sequence[Location]
+
+#: Types of CSV columns: for some columns an Arrow type, or a function of the text; or all of them inferred.
+CsvTypes: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | Literal["infer"]
 
 DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 
@@ -103,17 +111,25 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         split_size: int = DEFAULT_SPLIT_SIZE,
         on_error: OnError = "fail",
+        format: RecordFormat = "rows",
+        schema: pa.Schema | None = None,
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
+        A file that is one JSON array over several lines is refused when the job starts.
+
         Args:
             locations: What to read.
             encoding: One in which a newline is one byte.
             split_size: Largest part of a file that one subtask reads at a time, in bytes.
-            on_error: What to do with a line that is not JSON: `"fail"`, `"skip"`, `"dead_letter"`.
+            on_error: What to do with a line that is not JSON, or does not fit the columns: `"fail"`,
+                `"skip"`, `"dead_letter"`.
+            format: `"rows"`, or `"arrow"` for Arrow batches of objects.
+            schema: With `"arrow"` the fields that are wanted, and their types; other fields are left out. By
+                default all columns are inferred from a sample when the job starts from nothing.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -121,9 +137,11 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        form = JsonFormat(
-            checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
-        )
+        settings = (checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error))
+        if checked_format(format) == "rows" and schema is not None:
+            msg = 'schema= needs format="arrow": rows have what their lines have'
+            raise ConfigurationError(msg)
+        form = JsonFormat(*settings) if format == "rows" else ColumnarJsonFormat(*settings, schema)
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     @staticmethod
@@ -134,27 +152,32 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         header: bool = True,
         delimiter: str = ",",
         columns: Sequence[str] | None = None,
-        types: Mapping[str, Callable[[str], Any]] | None = None,
+        types: CsvTypes | None = None,
         encoding: str = "utf-8",
         max_field_size: int = 1024 * 1024,
         on_error: OnError = "fail",
+        format: RecordFormat = "rows",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
-    ) -> FileSource[dict[str, Any]]:
+    ) -> FileSource[Any]:
         """Each row is a dict from column name to text; quoted fields may hold newlines.
+
+        With Arrow types (`pa.int64()`, `pa.date32()`) or `types="infer"`, rows and Arrow batches have the
+        same values. A sample decides inferred types when the job starts from nothing; then they are fixed.
 
         Args:
             locations: What to read; each file is read by one subtask.
             header: The first row of each file names its columns.
             delimiter: What separates fields, one character.
             columns: With a header the columns that are wanted, else the names of all columns.
-            types: For some columns what makes a value of the text (`int`, `float`, `bool`, any function of
-                a `str`). An empty field of such a column is `None`.
+            types: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
+                `str`. An empty field of such a column is `None`. `"infer"` infers all columns.
             encoding: One in which a newline is one byte.
             max_field_size: Longest field in characters; the limit is one for the whole process.
             on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
+            format: `"rows"` or `"arrow"`.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -162,16 +185,21 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        _check_csv(header, delimiter, columns, types)
-        form = CsvFormat(
+        declared = _declared(types)
+        _check_csv(header, delimiter, columns, declared)
+        columnar = checked_format(format) == "arrow" or has_arrow_types(types)
+        text = CsvFormat(
             header,
             delimiter,
             None if columns is None else tuple(columns),
-            dict(types or {}),
+            {} if columnar else declared,
             checked_encoding(encoding),
             max_field_size,
             checked_on_error(on_error),
         )
+        form: FileFormat = text
+        if columnar:
+            form = ColumnarCsvFormat(text, declared_types(declared), types == "infer", format)
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     @staticmethod
@@ -198,11 +226,56 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        if format not in ("rows", "arrow"):
-            msg = f"format={format!r} is not a record format: use 'rows' or 'arrow'"
-            raise ConfigurationError(msg)
-        form = ParquetFormat(None if columns is None else tuple(columns), format)
+        form = ParquetFormat(None if columns is None else tuple(columns), checked_format(format))
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+
+    def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
+        """The same Parquet source, which reads only these columns, in this order.
+
+        Raises:
+            ConfigurationError: It reads no Parquet files, or some of these columns are not read by it.
+
+        Example:
+            >>> FileSource.parquet("/data").with_projection(["k", "v"]).form.columns
+            ('k', 'v')
+        """
+        form = self._parquet("with_projection")
+        unknown = [name for name in columns if form.columns is not None and name not in form.columns]
+        if unknown or isinstance(columns, str):
+            msg = f"columns={columns!r} is not a list of columns that this source reads: {form.columns}"
+            raise ConfigurationError(msg)
+        return replace(self, form=replace(form, columns=tuple(columns)))
+
+    def with_filter(self, wanted: Any) -> FileSource[T_co]:
+        """The same Parquet source without the rows for which an expression is false or null.
+
+        Row groups whose statistics exclude the expression are not read. A second filter narrows the first.
+
+        Args:
+            wanted: A `pyarrow.compute` expression of columns that the source reads.
+
+        Raises:
+            ConfigurationError: It reads no Parquet files, or this is no expression.
+
+        Example:
+            >>> import pyarrow.compute as pc
+            >>> FileSource.parquet("/data").with_filter(pc.field("v") > 3).form.wanted
+            <pyarrow.compute.Expression (v > 3)>
+        """
+        import pyarrow.compute as arrow_compute
+
+        form = self._parquet("with_filter")
+        if not isinstance(wanted, arrow_compute.Expression):
+            msg = f"{wanted!r} is no expression of pyarrow.compute, such as pc.field('v') > 3"
+            raise ConfigurationError(msg)
+        both = wanted if form.wanted is None else form.wanted & wanted
+        return replace(self, form=replace(form, wanted=both))
+
+    def _parquet(self, method: str) -> ParquetFormat:
+        if not isinstance(self.form, ParquetFormat):
+            msg = f"FileSource.{method} is for Parquet files: choose columns and filter behind this source"
+            raise ConfigurationError(msg)
+        return self.form
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """List the files and cut them.
@@ -216,11 +289,11 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         for info in list_files(self.locations, serving, warnings.append):
             system = serving(info.path)
             by_system.setdefault(id(system), (system, []))[1].append(info)
-        listed = [
-            split
-            for system, files in by_system.values()
-            for split in self.form.splits(files, system, parallelism)
-        ]
+        listed: list[Any] = []
+        for system, files in by_system.values():
+            found = self.form.splits(files, system, parallelism)
+            listed.extend(found)
+            warnings.extend(found.warnings if isinstance(found, SplitsWithWarnings) else ())
         return SplitsWithWarnings(listed, warnings)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> FileReader:
@@ -269,6 +342,31 @@ def _checked_split_size(split_size: int) -> int:
         msg = f"split_size={split_size} is not allowed: it is a number of bytes, at least 1"
         raise ConfigurationError(msg)
     return split_size
+
+
+def checked_format(format: str) -> RecordFormat:
+    """Return `format` when it is one of the record formats.
+
+    Raises:
+        ConfigurationError: It is not.
+
+    Example:
+        >>> checked_format("arrow")
+        'arrow'
+    """
+    for allowed in RECORD_FORMATS:
+        if format == allowed:
+            return allowed
+    msg = f"format={format!r} is not a record format: use 'rows' or 'arrow'"
+    raise ConfigurationError(msg)
+
+
+def _declared(types: Any) -> dict[str, Any]:
+    """The columns whose types are declared."""
+    if isinstance(types, str) and types != "infer":
+        msg = f"types={types!r} is not a setting: give 'infer', or a dict from column to type"
+        raise ConfigurationError(msg)
+    return {} if isinstance(types, str) else dict(types or {})
 
 
 def _check_csv(

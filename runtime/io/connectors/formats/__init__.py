@@ -4,6 +4,8 @@
   lines.
 - `json_encoder`, `csv_encoder`, `parquet_encoder`: the formats of sinks; `encoder` is what they share.
 - `splitting`, `opening`, `compression`, `line_blocks`, `line_cursor`: parts of files and positions in them.
+- `csv_column_reader`, `csv_quoting`, `csv_types`, `json_column_reader`: CSV and JSON lines as typed columns.
+- `samples`, `json_array`: what the first lines of files say when a job starts.
 - `one_schema`: the columns that all files of a source of Arrow batches have.
 
 Imports `filesystems` and what connectors share.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.runtime.io.connectors.errors import ConnectorError, shown
 
@@ -30,6 +30,22 @@ def to_bool(text: str) -> bool:
         msg = f"{text!r} is neither true nor false"
         raise ValueError(msg)
     return value
+
+
+class RowPlan(Protocol):
+    """Converts the rows of one file."""
+
+    def convert(self, rows: Sequence[Sequence[str]]) -> list[Any] | None:
+        """Convert rows at once, leaving out blank ones; `None` if any of them is bad."""
+        ...
+
+    def convert_row(self, row: Sequence[str]) -> Any:
+        """Convert one row.
+
+        Raises:
+            BadRowError: It has too many or too few fields, or a field can't be converted.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

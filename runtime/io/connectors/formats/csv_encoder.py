@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 from penstock.runtime.io.connectors.arrow_rows import rows_of
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
@@ -70,12 +70,11 @@ class CsvEncoder:
         self._learn_columns(rows[0])
         try:
             values = list(self._values(rows))
-            text = io.StringIO(newline="")
-            writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n")
-            if self._header_due and self._columns is not None:
-                writer.writerow(self._columns)
-            writer.writerows(values)
-            data = text.getvalue().encode("utf-8")
+            text = self._written(values, csv.QUOTE_MINIMAL)
+            if "\r" in text:
+                # Python's writer leaves a carriage return bare, and no reader takes it for text.
+                text = self._written(values, csv.QUOTE_ALL)
+            data = text.encode("utf-8")
         except (csv.Error, UnicodeEncodeError) as error:
             msg = f"a batch can't be written as CSV: {error}; its first row is {shown(rows[0])}"
             raise BadRecordError(msg) from error
@@ -85,6 +84,14 @@ class CsvEncoder:
     def end(self) -> None:
         """Nothing is left."""
         self._output = None
+
+    def _written(self, values: Sequence[Sequence[Any]], quoting: Literal[0, 1]) -> str:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=quoting)
+        if self._header_due and self._columns is not None:
+            writer.writerow(self._columns)
+        writer.writerows(values)
+        return text.getvalue()
 
     def _learn_columns(self, row: Any) -> None:
         if self._width is None and isinstance(row, Mapping):

@@ -19,12 +19,11 @@ from typing import Any
 from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
+from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan, RowPlan
 from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, whole_file
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.elements import RowBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class CsvReader:
         self._handle = handle
         self._split = split
         self._format = form
-        self._plan: ColumnPlan | None = None
+        self._plan: RowPlan | None = None
         self._begin_at(None if form.header else split.position)
 
     def read(self, max_rows: int) -> Polled[dict[str, Any]]:
@@ -113,7 +112,7 @@ class CsvReader:
         if values is None:
             self._reread_from(first)
             return self._read_one_by_one(max_rows)
-        return Polled(RowBatch(values) if values else None)
+        return self._polled(values, BadRecords(self._format.on_error))
 
     def position(self) -> FileSplit:
         """The split with how far it was read."""
@@ -141,13 +140,23 @@ class CsvReader:
         self._lines_loaded = 0
         self._reread_from(0)
         if not self._format.header and self._plan is None:
-            self._plan = ColumnPlan.without_header(self._format.columns or (), self._format.types)
+            self._plan = self._plan_without_header(self._format.columns or ())
+
+    def _plan_without_header(self, names: Sequence[str]) -> RowPlan:
+        return ColumnPlan.without_header(names, self._format.types)
+
+    def _plan_of_header(self, names: Sequence[str]) -> RowPlan:
+        return ColumnPlan.of_header(self._split.path, names, self._format.columns, self._format.types)
+
+    def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
+        """What a poll gives: converted rows, and those that were bad."""
+        return bad.polled(values)
 
     def _line(self) -> int:
         """Number of the line after the last row that was read."""
         return self._base_line + self._reader.line_num
 
-    def _plan_of_file(self) -> ColumnPlan:
+    def _plan_of_file(self) -> RowPlan:
         if self._plan is None:
             msg = f"{self._split.path}: rows before the header"
             raise RuntimeError(msg)
@@ -166,11 +175,15 @@ class CsvReader:
                 yield block.lines[max(0, line - block.first_line) :]
         while (following := self._source.next()) is not None:
             start, raw = following
-            text, undecodable = self._decode(raw)
-            lines = io.StringIO(text, newline="\n").readlines()
-            self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
-            self._lines_loaded += len(lines)
-            yield lines
+            yield self._load(start, raw)
+
+    def _load(self, start: int, raw: bytes) -> list[str]:
+        """Keep the lines of a block until they are read."""
+        text, undecodable = self._decode(raw)
+        lines = io.StringIO(text, newline="\n").readlines()
+        self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
+        self._lines_loaded += len(lines)
+        return lines
 
     def _decode(self, raw: bytes) -> tuple[str, bool]:
         """The text of a block, and whether some of it is no text (those bytes become lone surrogates)."""
@@ -199,7 +212,7 @@ class CsvReader:
         if _is_undecodable(names):
             msg = f"{path}: the header is not text in {self._format.encoding}. Say encoding=..."
             raise ConnectorError(msg)
-        self._plan = ColumnPlan.of_header(path, names, self._format.columns, self._format.types)
+        self._plan = self._plan_of_header(names)
         if self._split.position is not None:
             self._handle.seek(0)
             self._begin_at(self._split.position)
@@ -222,7 +235,7 @@ class CsvReader:
                 bad.report(*self._found(before, f"the row is not CSV: {error}"))
             except BadRowError as error:
                 bad.report(*self._found(before, str(error)))
-        return bad.polled(values)
+        return self._polled(values, bad)
 
     def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
         """The record that begins at a line and ends before the current one, for a report."""

@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.io.connectors.bad_records import BadRecords
-from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo
+from penstock.runtime.io.connectors.formats.json_array import warnings_of_arrays
+from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader, line_splits
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
+from penstock.runtime.operators.protocols import SplitsWithWarnings
 
 _MARKER: Final = object()
 _CONSTANTS: Final = {"-Infinity": _MARKER, "NaN": math.nan, "Infinity": math.inf}
@@ -40,6 +44,16 @@ class JsonFormat(LineFormat):
     """How JSON lines are read; see `LineFormat`. A line that is no JSON value is bad."""
 
     __slots__ = ()
+
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
+        """Cut the files.
+
+        Raises:
+            ConnectorError: A file is one JSON array over several lines.
+        """
+        warnings = warnings_of_arrays(files, filesystem, self.encoding, refuse=False)
+        return SplitsWithWarnings(line_splits(files, self.split_size, parallelism), warnings)
+
     reader: ClassVar[type[JsonReader]] = JsonReader
 
 

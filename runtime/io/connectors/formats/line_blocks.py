@@ -42,7 +42,8 @@ class LineBlocks:
         self._handle = handle
         self._split = split
         self._strip_bom = strip_bom
-        self._block_bytes = block_bytes
+        #: Bytes asked for by one read; may be changed at any time.
+        self.block_bytes = block_bytes
         self._tail = b""
         self._offset = 0
         self._ready = False
@@ -134,7 +135,7 @@ class LineBlocks:
 
     def _read(self, size: int | None = None) -> bytes:
         try:
-            return self._handle.read(self._block_bytes if size is None else size)
+            return self._handle.read(self.block_bytes if size is None else size)
         except DAMAGED as error:
             msg = (
                 f"{self._split.path} is damaged: it can't be decompressed behind byte {self._offset} of its "

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 RecordFormat: TypeAlias = Literal["rows", "arrow"]
+RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("rows", "arrow")
 
 #: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
@@ -49,10 +50,13 @@ class ParquetFormat:
     Attributes:
         columns: Names of the wanted columns, `None` for all.
         record_format: `"rows"` or `"arrow"`.
+        wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
+            are left out. Row groups whose statistics exclude it are not read at all.
     """
 
     columns: tuple[str, ...] | None
     record_format: RecordFormat
+    wanted: Any = field(default=None, compare=False)
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
         """One split for each row group that holds rows; reads the footers of all files."""
@@ -89,6 +93,7 @@ class ParquetReader:
         self._handle = handle
         self._split = split
         self._format = form
+        self._wanted = form.wanted
         self._schema = _schema_of(file, split.path, form)
         columns = None if form.columns is None else list(form.columns)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
@@ -108,6 +113,10 @@ class ParquetReader:
         taken = batch.slice(self._used, arrow_rows(max_rows) if arrow else max_rows)
         self._used += taken.num_rows
         self._position += taken.num_rows
+        if self._wanted is not None:
+            taken = _filtered(taken, self._wanted, self._split.path)
+            if not taken.num_rows:
+                return Polled()
         if arrow:
             return Polled(ArrowBatch(taken))
         return Polled(RowBatch(rows_of_arrow(taken)))
@@ -161,14 +170,45 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
     try:
         file = _parquet_file(handle, info.path)
         _check_columns(file, info.path, form.columns)
+        groups = range(file.metadata.num_row_groups)
+        if form.wanted is not None:
+            _filtered(
+                file.read_row_groups([], columns=form.columns and list(form.columns)), form.wanted, info.path
+            )
+            groups = _matching_groups(handle, form.wanted)
         splits = [
             RowGroupSplit(info.path, info.size, group)
-            for group in range(file.metadata.num_row_groups)
+            for group in groups
             if file.metadata.row_group(group).num_rows
         ]
         return _Footer(info.path, _schema_of(file, info.path, form), splits)
     finally:
         handle.close()
+
+
+def _matching_groups(handle: InputFile, wanted: Any) -> Sequence[int]:
+    """The row groups that may have wanted rows, by their statistics."""
+    import pyarrow.dataset as arrow_dataset  # slow to load, and only for sources with a filter
+
+    handle.seek(0)
+    fragments = arrow_dataset.ParquetFileFormat().make_fragment(handle).split_by_row_group(wanted)
+    return [group.id for fragment in fragments for group in fragment.row_groups]
+
+
+def _filtered(rows: Any, wanted: Any, path: str) -> Any:
+    """The rows of a batch or table for which an expression is true.
+
+    Raises:
+        ConnectorError: The expression does not fit the columns.
+    """
+    try:
+        return rows.filter(wanted)
+    except pa.ArrowException as error:
+        msg = (
+            f"{path}: the filter {wanted} does not fit the columns {rows.schema.to_string()!r}: {error}. A "
+            "filter names columns that the source reads, and compares them with values of their type"
+        )
+        raise ConnectorError(msg) from error
 
 
 def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schema | None:

@@ -41,6 +41,17 @@ class FileSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaSplit(FileSplit):
+    """A byte range of a file whose columns were decided when the job started.
+
+    Attributes:
+        schema: The columns, as Arrow serialises a schema.
+    """
+
+    schema: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class RowGroupSplit:
     """One row group of a Parquet file.
 
@@ -73,6 +84,11 @@ def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSpl
         FileSplit(info.path, info.size, start, min(start + step, info.size))
         for start in range(0, info.size, step)
     ]
+
+
+def with_schema(split: FileSplit, schema: bytes) -> SchemaSplit:
+    """The split with the columns of its source."""
+    return SchemaSplit(split.path, split.size, split.start, split.end, split.position, schema)
 
 
 def whole_file(info: FileInfo) -> FileSplit:

@@ -102,6 +102,16 @@ def test_csv_of_one_column_and_without_names(tmp_path, context):
     assert (tmp_path / "tuples" / name).read_text() == '1;x\n2;"y;"\n'
 
 
+@pytest.mark.parametrize("text", ["a\rb", "\r", "a\r\nb", "\n", '"', "a,b", "", " ", "'"])
+def test_every_text_comes_back_from_csv(tmp_path, context, permit, read_all, text):
+    rows = [{"i": "1", text or "t": text}, {"i": "2", text or "t": "x"}]
+    writer = FileSink.csv(tmp_path).writer(context())
+    writer.write(RowBatch(rows))
+    writer.commit(writer.prepare_commit(), permit)
+    assert read_all(FileSource.csv(tmp_path)).rows == rows
+    assert read_all(FileSource.csv(tmp_path, format="arrow")).rows == rows
+
+
 @pytest.mark.parametrize(
     ("first", "row", "message"),
     [

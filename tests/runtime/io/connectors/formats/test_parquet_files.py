@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -144,6 +146,44 @@ def test_a_schema_that_changes_between_files_is_refused_for_arrow_batches(tmp_pa
         FileSource.parquet(tmp_path, format="arrow").splits(1)
     assert len(read_all(FileSource.parquet(tmp_path)).rows) == 2
     assert FileSource.parquet(tmp_path, ["v"], "arrow").splits(1)
+
+
+@pytest.mark.parametrize("format", ["rows", "arrow"])
+def test_a_filter_skips_row_groups_and_positions_stay_exact(tmp_path, read_all, format):
+    rows = [{"k": i, "v": None if i % 3 == 0 else i % 7} for i in range(10_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=1_000)
+    wanted = (pc.field("k") >= 2_500) & (pc.field("k") < 4_100)
+    source = FileSource.parquet(tmp_path, format=format).with_filter(wanted).with_filter(pc.field("v") > 3)
+    source = pickle.loads(pickle.dumps(source))
+    assert [split.row_group for split in source.splits(1)] == [2, 3, 4]
+    expected = [row for row in rows if 2_500 <= row["k"] < 4_100 and row["v"] is not None and row["v"] > 3]
+    assert read_all(source, 50).rows == expected
+    assert read_all(source, 50, restore_every=1).rows == expected
+    none = FileSource.parquet(tmp_path, format=format).with_filter(pc.field("k") < 0)
+    assert read_all(none).rows == []
+
+
+def test_a_projection_reads_only_some_columns_of_parquet(file, read_all):
+    source = FileSource.parquet(file, format="arrow").with_projection(["s", "i"])
+    assert read_all(source).rows == [{"s": row["s"], "i": row["i"]} for row in ROWS]
+    with pytest.raises(
+        ConfigurationError, match=r"columns=\['f'\] is not a list of columns that this source reads"
+    ):
+        source.with_projection(["f"])
+    with pytest.raises(ConfigurationError, match="columns='s' is not a list"):
+        source.with_projection("s")
+
+
+def test_a_filter_that_does_not_fit_is_named(file):
+    source = FileSource.parquet(file, columns=["i"])
+    with pytest.raises(ConnectorError, match=r"a\.parquet: the filter \(s > 3\) does not fit .*No match for"):
+        source.with_filter(pc.field("s") > 3).splits(1)
+    with pytest.raises(ConnectorError, match=r'a\.parquet: the filter \(i > "a"\) does not fit the columns'):
+        source.with_filter(pc.field("i") > "a").splits(1)
+    with pytest.raises(ConfigurationError, match="'i > 3' is no expression of pyarrow"):
+        source.with_filter("i > 3")
+    with pytest.raises(ConfigurationError, match=r"FileSource\.with_filter is for Parquet files"):
+        FileSource.csv(file).with_filter(pc.field("i") > 3)
 
 
 def test_two_columns_of_one_name_are_refused_for_arrow_batches(tmp_path):

@@ -1,0 +1,333 @@
+"""CSV files as typed columns: Arrow batches, or rows that are made of them.
+
+Arrow parses blocks of about as many rows as are asked for. A block ends between two rows (`csv_quoting`), so
+the position is the byte behind it. Rows and batches are the same values, because rows come from batches.
+
+A block that Arrow does not read goes through `CsvReader` instead: `csv.reader` finds its rows, some hundred
+at a time, and Arrow converts those. Among rows that can't be converted together each one is converted alone,
+which shows the bad ones. Then what is left of the block is tried as a whole again.
+
+The columns and their types are decided once, when the job starts from nothing. They are in every split, so a
+restored job reads on with the same types. A file's header may name them in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.bad_records import BadRecords
+from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
+from penstock.runtime.io.connectors.formats.csv_quoting import Quoting, quoting_of
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader
+from penstock.runtime.io.connectors.formats.csv_types import FALSE, TRUE, inferred_type
+from penstock.runtime.io.connectors.formats.line_blocks import offset_of_line
+from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
+from penstock.runtime.io.connectors.formats.samples import head_of, some_of
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+#: Rows that are read at a time where a block holds something that Arrow does not read.
+_SLOW_ROWS: Final = 256
+#: Bytes of a block, at least and at most; a quoted field may be longer.
+_LEAST_BYTES: Final = 4 * 1024
+_MOST_BYTES: Final = 2 * 1024 * 1024
+_MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarCsvFormat:
+    """How CSV files are read as typed columns.
+
+    Attributes:
+        text: How their rows are found.
+        types: Arrow types of some columns; the others are text, or inferred.
+        infers: Types of the other columns are inferred from a sample.
+        record_format: `"rows"` or `"arrow"`.
+    """
+
+    text: CsvFormat
+    types: Mapping[str, pa.DataType]
+    infers: bool
+    record_format: RecordFormat
+
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
+        """One split for each file, with the columns of all of them."""
+        present = [info for info in files if info.size]
+        schema = self._schema_of(present, filesystem)
+        if schema is None:
+            return []
+        data = schema.serialize().to_pybytes()
+        return [with_schema(whole_file(info), data) for info in present]
+
+    def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarCsvReader:
+        """Open one file.
+
+        Raises:
+            ConnectorError: The snapshot is of a source whose columns had no types.
+        """
+        if not isinstance(split, SchemaSplit):
+            msg = (
+                f"{split.path}: the snapshot was taken when this source read text without types, so the "
+                "types of its columns are not decided. Start with the source as it was, or from nothing"
+            )
+            raise ConnectorError(msg)
+        csv.field_size_limit(max(csv.field_size_limit(), self.text.max_field_size))
+        return ColumnarCsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
+
+    def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
+        """The columns of all files, as the first ones of them show; `None` if those are empty."""
+        sampled = some_of(files) if self.infers else files
+        names: Sequence[str] | None = None
+        texts: dict[str, list[str]] = {}
+        for info in sampled:
+            header, rows = _sample(info, filesystem, self.text)
+            if header is None:
+                continue
+            plan = _columns_of(info.path, header, self.text, self.types)
+            names = plan.names if names is None else names
+            for index, name in zip(plan.fields or range(plan.width), plan.names, strict=True):
+                texts.setdefault(name, []).extend(row[index] for row in rows if len(row) == plan.width)
+            if not self.infers:
+                break
+        if names is None:
+            return None
+        return pa.schema([(name, self._type_of(name, texts[name])) for name in names])
+
+    def _type_of(self, name: str, texts: Sequence[str]) -> pa.DataType:
+        if name in self.types:
+            return self.types[name]
+        return inferred_type(texts) if self.infers else pa.string()
+
+
+class ColumnarCsvReader(CsvReader):
+    """Reads one file as columns.
+
+    Args:
+        handle: The open file; closed by `close`.
+        split: The file, the position in it, and the columns.
+        form: How it is read.
+    """
+
+    def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarCsvFormat) -> None:
+        self._columnar = form
+        self._schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(split.schema))
+        self._delimiter = ord(form.text.delimiter)
+        self._row_bytes = 64.0
+        super().__init__(handle, split, form.text)
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        """The next rows; `finished` at the end of the file."""
+        arrow = self._columnar.record_format == "arrow"
+        wanted = int(self._row_bytes * (arrow_rows(max_rows) if arrow else max_rows))
+        self._source.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+        if not self._source.find_start():
+            return Polled()
+        if self._plan is None:
+            if not self._read_header():
+                return Polled(finished=True)
+            if not self._source.find_start():
+                return Polled()
+        block = self._whole_rows()
+        if block is None:
+            return Polled(finished=True)
+        start, raw, is_regular = block
+        plan = self._plan
+        assert isinstance(plan, ArrowPlan), "made below"
+        batch = plan.parse(raw) if is_regular else None
+        if batch is not None:
+            self._row_bytes = len(raw) / max(1, batch.num_rows)
+            return self._polled([batch], BadRecords(self._format.on_error))
+        first = self._lines_loaded
+        self._load(start, raw)
+        self._reread_from(first)
+        return super().read(min(max_rows, _SLOW_ROWS))
+
+    def _whole_rows(self) -> tuple[int, bytes, bool] | None:
+        """The next block: where it begins, and whether Arrow may read it; `None` at the end of the file."""
+        block = self._loaded_rest() or self._source.next()
+        if block is None:
+            return None
+        start, raw = block
+        while (quoting := quoting_of(raw, self._delimiter)) is Quoting.OPEN:
+            more = self._source.next() if len(raw) < _MOST_OPEN_BYTES else None
+            if more is None:
+                return start, raw, False
+            raw += more[1]
+        return start, raw, quoting is Quoting.CLOSED
+
+    def _loaded_rest(self) -> tuple[int, bytes] | None:
+        """Take back the lines that were loaded and not read."""
+        line = self._line()
+        rest: list[tuple[int, bytes]] = []
+        for block in self._blocks:
+            if line < block.first_line + len(block.lines):
+                cut = offset_of_line(block.raw, max(0, line - block.first_line))
+                rest.append((block.start + cut, block.raw[cut:]))
+        self._blocks.clear()
+        self._lines_loaded = line
+        self._reread_from(line)
+        return (rest[0][0], b"".join(raw for _, raw in rest)) if rest else None
+
+    def _plan_without_header(self, names: Sequence[str]) -> ArrowPlan:
+        return ArrowPlan(names, self._schema, self._format)
+
+    def _plan_of_header(self, names: Sequence[str]) -> ArrowPlan:
+        path = self._split.path
+        plan = _columns_of(path, names, self._format, self._columnar.types)
+        missing = [name for name in self._schema.names if name not in names]
+        more = [name for name in plan.names if name not in self._schema.names]
+        if missing or more:
+            what = f"there is no column {missing[0]!r}" if missing else f"column {more[0]!r} is new"
+            msg = (
+                f"{path}: {what}, and all files must have the columns that were found when the job "
+                f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
+                "or read this file by a source of its own"
+            )
+            raise ConnectorError(msg)
+        return ArrowPlan(names, self._schema, self._format)
+
+    def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
+        polled = bad.polled([])
+        whole = pa.Table.from_batches(values, self._schema).combine_chunks().to_batches() if values else []
+        if not whole or not whole[0].num_rows:
+            return polled
+        (batch,) = whole
+        given = (
+            ArrowBatch(batch) if self._columnar.record_format == "arrow" else RowBatch(rows_of_arrow(batch))
+        )
+        return Polled(given, polled.dead_letters, polled.skipped)
+
+
+class ArrowPlan:
+    """How the rows of one file become Arrow batches.
+
+    Args:
+        header: Names of the file's columns, in its order.
+        schema: Those that are wanted, with their types.
+        form: How rows are written.
+    """
+
+    def __init__(self, header: Sequence[str], schema: pa.Schema, form: CsvFormat) -> None:
+        import pyarrow.csv as arrow_csv  # not for sources of other formats
+
+        self._header = list(header)
+        self._schema = schema
+        self._form = form
+        self._csv = arrow_csv
+        self._parse_options = arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
+        self._options = self._convert_options(schema)
+
+    def parse(self, data: bytes) -> pa.RecordBatch | None:
+        """The rows of a block; `None` if Arrow does not read all of them."""
+        if self._form.encoding != "utf-8":
+            try:
+                data = data.decode(self._form.encoding).encode("utf-8")
+            except UnicodeDecodeError:
+                return None
+        try:
+            return self._read(data, self._header, self._options)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+
+    def convert(self, rows: Sequence[Sequence[str]]) -> list[pa.RecordBatch] | None:
+        """Convert rows at once, leaving out blank ones; `None` if any of them is bad."""
+        present = [row for row in rows if row]
+        if any(len(row) != len(self._header) for row in present):
+            return None
+        try:
+            return [self._read(self._written(present), self._header, self._options)]
+        except (pa.ArrowException, UnicodeError):
+            return None
+
+    def convert_row(self, row: Sequence[str]) -> pa.RecordBatch:
+        """Convert one row.
+
+        Raises:
+            BadRowError: It has too many or too few fields, or a field can't be converted.
+        """
+        if len(row) != len(self._header):
+            msg = f"the row has {len(row)} fields, the file has {len(self._header)} columns"
+            raise BadRowError(msg)
+        try:
+            return self._read(self._written([row]), self._header, self._options)
+        except pa.ArrowException as error:
+            raise BadRowError(self._reason(row, error)) from error
+
+    def _reason(self, row: Sequence[str], error: pa.ArrowException) -> str:
+        for name, kind in zip(self._schema.names, self._schema.types, strict=True):
+            text = row[self._header.index(name)]
+            try:
+                self._read(self._written([[text]]), [name], self._convert_options(pa.schema([(name, kind)])))
+            except pa.ArrowException:
+                return f"column {name!r} of type {kind} can't be converted from {shown(text)}"
+        return str(error)
+
+    def _convert_options(self, schema: pa.Schema) -> Any:
+        return self._csv.ConvertOptions(
+            column_types=schema,
+            include_columns=schema.names,
+            null_values=[""],
+            strings_can_be_null=False,
+            quoted_strings_can_be_null=True,
+            true_values=list(TRUE),
+            false_values=list(FALSE),
+        )
+
+    def _read(self, data: bytes, names: list[str], options: Any) -> pa.RecordBatch:
+        schema = self._schema if options is self._options else None
+        if not data.strip(b"\r\n"):
+            return pa.RecordBatch.from_pylist([], self._schema)
+        table = self._csv.read_csv(
+            pa.BufferReader(data),
+            # One block, so that no row is cut and the batch is whole.
+            self._csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+            self._parse_options,
+            options,
+        ).combine_chunks()
+        (batch,) = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        return batch if schema is None else batch.cast(schema)
+
+    def _written(self, rows: Sequence[Sequence[str]]) -> bytes:
+        """Rows as CSV again; all are quoted, for Python's writer leaves a carriage return without quotes."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerows(rows)
+        return text.getvalue().encode("utf-8")
+
+
+def _columns_of(path: str, header: Sequence[str], form: CsvFormat, types: Mapping[str, Any]) -> ColumnPlan:
+    """Which columns of a file are wanted."""
+    if not form.header:
+        return ColumnPlan.without_header(form.columns or (), {})
+    return ColumnPlan.of_header(path, header, form.columns, dict.fromkeys(types, str))
+
+
+def _sample(
+    info: FileInfo, filesystem: FileSystem, form: CsvFormat
+) -> tuple[Sequence[str] | None, list[list[str]]]:
+    """The header of a file and its first rows; `None` for a file without rows."""
+    csv.field_size_limit(max(csv.field_size_limit(), form.max_field_size))
+    head, is_all = head_of(info, filesystem, form.encoding)
+    text = head.decode(form.encoding, "replace")
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):  # the rows before it do; the reader says what is wrong
+        lines = io.StringIO(text, newline="\n")
+        rows.extend(row for row in csv.reader(lines, delimiter=form.delimiter) if row)
+    if not is_all:
+        # The last row may be cut within quotes.
+        rows = rows[:1] if len(rows) == 1 else rows[:-1]
+    if not form.header:
+        return (form.columns or ()), rows
+    return (rows[0], rows[1:]) if rows else (None, [])

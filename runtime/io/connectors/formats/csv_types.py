@@ -1,0 +1,104 @@
+"""Types of CSV columns: as they were declared, or inferred from a sample so that no value changes.
+
+A type is inferred only where it keeps every value in the sample. `007` is no number, and neither is one of
+more digits than a float keeps. A column without a value in the sample is text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError
+
+#: What Python's types are called in Arrow.
+_ARROW: Final[dict[Any, pa.DataType]] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    None: pa.string(),
+}
+TRUE: Final = ("true", "True", "TRUE", "1")
+FALSE: Final = ("false", "False", "FALSE", "0")
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_TRUTH: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME: Final = re.compile(_DAY.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
+_TIME_IN_ZONE: Final = re.compile(_TIME.pattern + r"(?:Z|[+-][0-9]{2}:?[0-9]{2})")
+#: A float keeps so many decimal digits.
+_DIGITS: Final = 15
+
+_KINDS: Final = (
+    (_INTEGER, pa.int64()),
+    (_NUMBER, pa.float64()),
+    (_TRUTH, pa.bool_()),
+    (_DAY, pa.date32()),
+    (_TIME, pa.timestamp("us")),
+    (_TIME_IN_ZONE, pa.timestamp("us", "UTC")),
+)
+
+
+def has_arrow_types(types: Any) -> bool:
+    """Whether the types of a source ask for columns, also when it gives rows."""
+    return types == "infer" or (
+        isinstance(types, Mapping) and any(isinstance(kind, pa.DataType) for kind in types.values())
+    )
+
+
+def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
+    """The Arrow types of declared columns.
+
+    Raises:
+        ConfigurationError: One is a function, or a type that CSV has no text for.
+
+    Example:
+        >>> declared_types({"id": int, "price": pa.decimal128(9, 2)})
+        {'id': DataType(int64), 'price': Decimal128Type(decimal128(9, 2))}
+    """
+    return {name: _arrow_type(name, kind) for name, kind in types.items()}
+
+
+def inferred_type(texts: Sequence[str]) -> pa.DataType:
+    """The type of a column, from some of its texts; empty ones are nulls of any type.
+
+    Example:
+        >>> inferred_type(["1", "", "-2"]), inferred_type(["1", "2.5"]), inferred_type(["007"])
+        (DataType(int64), DataType(double), DataType(string))
+    """
+    present = [text for text in texts if text]
+    for pattern, kind in _KINDS if present else ():
+        if all(map(pattern.fullmatch, present)) and _is_kept(present, kind):
+            return kind
+    return pa.string()
+
+
+def _is_kept(texts: Sequence[str], kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        mantissas = (re.split("[eE]", text)[0] for text in texts)
+        return max(sum(map(str.isdigit, mantissa)) for mantissa in mantissas) <= _DIGITS
+    if pa.types.is_temporal(kind):
+        try:
+            pa.array(texts).cast(kind)
+        except pa.ArrowException:
+            return False  # the 30th of February
+    return True
+
+
+def _arrow_type(name: str, kind: Any) -> pa.DataType:
+    found = kind if isinstance(kind, pa.DataType) else _ARROW.get(kind)
+    if found is None:
+        msg = (
+            f"types[{name!r}] is {getattr(kind, '__name__', kind)!r}, which can't make a column: give an "
+            "Arrow type, such as pa.date32() or pa.decimal128(12, 2), or one of int, float, bool, str"
+        )
+        raise ConfigurationError(msg)
+    if pa.types.is_nested(found):
+        msg = f"types[{name!r}] is {found}, which a field of CSV can't hold: read it as text, and parse that"
+        raise ConfigurationError(msg)
+    return found

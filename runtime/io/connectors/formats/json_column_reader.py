@@ -1,0 +1,271 @@
+"""JSON lines as columns: Arrow batches of objects, one a line.
+
+Arrow parses blocks of whole lines, about as many as are asked for; the position is the byte behind a block.
+Arrow's parser ignores line ends. So the lines of a block must begin with `{` and end with `}`, and be as many
+as the objects. A block that does not parse so is halved, down to
+the lines that are bad.
+
+The columns are decided once, when the job starts from nothing: by the user, or from a sample. They are in
+every split, so a restored job reads on with the same types. Texts that look like times stay texts, as in
+rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.runtime.io.connectors.arrow_rows import arrow_rows
+from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.formats.json_array import warnings_of_arrays
+from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, offset_of_line
+from penstock.runtime.io.connectors.formats.lines import line_splits
+from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.samples import head_of, some_of
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, with_schema
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import ArrowBatch
+
+#: Bytes of a block, at least and at most; a line may be longer.
+_LEAST_BYTES: Final = 4 * 1024
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_BLANK: Final = b" \t\r\n"
+#: Integers up to this one are kept by a float.
+_EXACT: Final = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarJsonFormat:
+    """How JSON lines are read as columns.
+
+    Attributes:
+        encoding: From `checked_encoding`.
+        split_size: Largest range, in bytes.
+        on_error: What is done with a bad line.
+        schema: The columns that are wanted; `None` infers all from a sample.
+    """
+
+    encoding: str
+    split_size: int
+    on_error: OnError
+    schema: pa.Schema | None = None
+
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
+        """Cut the files; each split has the columns of all of them.
+
+        Raises:
+            ConnectorError: A file is one JSON array, or the columns can't be inferred.
+        """
+        warnings_of_arrays(files, filesystem, self.encoding, refuse=True)
+        schema = self._inferred(files, filesystem) if self.schema is None else self.schema
+        data = schema.serialize().to_pybytes()
+        return [with_schema(split, data) for split in line_splits(files, self.split_size, parallelism)]
+
+    def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
+        """Open one split.
+
+        Raises:
+            ConnectorError: The snapshot is of a source of rows.
+        """
+        if not isinstance(split, SchemaSplit):
+            msg = (
+                f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "
+                'decided. Start with format="rows" as it was, or from nothing'
+            )
+            raise ConnectorError(msg)
+        return ColumnarJsonReader(open_for_lines(filesystem, split.path, split.size), split, self)
+
+    def _inferred(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema:
+        sampled = some_of(files)
+        objects = [
+            (line, value)
+            for info in sampled
+            for line, value in _objects(head_of(info, filesystem, self.encoding)[0], self.encoding)
+        ]
+        where = sampled[0].path if sampled else "the files"
+        if not objects:
+            return pa.schema([])
+        try:
+            schema = _parse(b"\n".join(line for line, _ in objects), None).schema
+        except pa.ArrowException as error:
+            msg = (
+                f"{where}: the columns can't be inferred from the first lines of the files: {error}. Give "
+                "FileSource.json a schema="
+            )
+            raise ConnectorError(msg) from error
+        found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
+        for name in found.names:
+            values = (
+                [value.get(name) for _, value in objects] if found.field(name).type == pa.float64() else []
+            )
+            wide = next((v for v in values if type(v) is int and abs(v) > _EXACT), None)
+            if wide is not None:
+                msg = (
+                    f"{where}: column {name!r} has numbers that neither 64 bits nor a float keep, such as "
+                    f"{wide}. Give FileSource.json a schema="
+                )
+                raise ConnectorError(msg)
+        return found
+
+
+class ColumnarJsonReader:
+    """Reads one split as Arrow batches.
+
+    Args:
+        handle: The open file; closed by `close`.
+        split: The range, the position in it, and the columns.
+        form: How it is read.
+    """
+
+    def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarJsonFormat) -> None:
+        self._handle = handle
+        self._split = split
+        self._format = form
+        self._schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(split.schema))
+        self._unknown = "error" if form.schema is None else "ignore"
+        self._blocks = LineBlocks(handle, split, strip_bom=form.encoding == "utf-8", block_bytes=_LEAST_BYTES)
+        self._row_bytes = 128.0
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        """The next rows; `finished` at the end of the split."""
+        wanted = int(self._row_bytes * arrow_rows(max_rows))
+        self._blocks.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+        if not self._blocks.find_start():
+            return Polled()
+        block = self._blocks.next()
+        if block is None:
+            return Polled(finished=True)
+        start, raw = block
+        batch = self._parsed(raw)
+        if batch is not None:
+            self._row_bytes = len(raw) / max(1, batch.num_rows)
+            return Polled(ArrowBatch(batch)) if batch.num_rows else Polled()
+        return self._read_in_parts(start, raw)
+
+    def position(self) -> FileSplit:
+        """The split with how far it was read."""
+        return replace(self._split, position=self._blocks.offset)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+    def _parsed(self, raw: bytes) -> pa.RecordBatch | None:
+        """The rows of whole lines; `None` unless each line is one object that fits the columns."""
+        text = raw.strip(_BLANK)
+        if not text:
+            return pa.RecordBatch.from_pylist([], self._schema)
+        lines = text.count(b"\n") + 1
+        ends = text.count(b"}\n{") + text.count(b"}\r\n{")
+        if ends != lines - 1 or not (text.startswith(b"{") and text.endswith(b"}")):
+            return None
+        try:
+            decoded = text.decode(self._format.encoding)
+            if self._format.encoding != "utf-8":
+                text = decoded.encode("utf-8")
+            batch = _parse(text, self._schema, self._unknown)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        return batch if batch.num_rows == lines else None
+
+    def _read_in_parts(self, start: int, raw: bytes) -> Polled[Any]:
+        """Read a block that has blank or bad lines."""
+        bad = BadRecords(self._format.on_error)
+        lines = raw.split(b"\n")
+        present = [index for index, line in enumerate(lines) if line.strip(_BLANK)]
+        batches: list[pa.RecordBatch] = []
+        for first, last in self._halved(present, lines, batches):
+            assert last == first + 1, "a part that is bad is one line"
+            line = lines[present[first]].rstrip(b"\r")
+            origin = f"{self._split.path}:{start + offset_of_line(raw, present[first])}"
+            bad.report(*self._found(line), origin)
+        polled = bad.polled([])
+        whole = pa.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
+        batch = ArrowBatch(whole[0]) if whole else None
+        return Polled(batch, polled.dead_letters, polled.skipped)
+
+    def _halved(
+        self, present: Sequence[int], lines: Sequence[bytes], batches: list[pa.RecordBatch]
+    ) -> Iterator[tuple[int, int]]:
+        """Collect the batches of good lines, in order; gives the parts of one line that are bad."""
+        parts = [(0, len(present))] if present else []
+        while parts:
+            first, last = parts.pop()
+            batch = self._parsed(b"\n".join(lines[index] for index in present[first:last]))
+            if batch is not None:
+                batches.append(batch)
+            elif last - first == 1:
+                yield first, last
+            else:
+                middle = (first + last) // 2
+                parts += [(middle, last), (first, middle)]
+
+    def _found(self, line: bytes) -> tuple[str | bytes, str]:
+        """A bad line as a record, and what is wrong with it."""
+        try:
+            text = line.decode(self._format.encoding)
+        except UnicodeDecodeError:
+            return line, "the line is not text in the encoding that the source was given"
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return text, f"the line is not a JSON value: {error}"
+        if not isinstance(value, dict):
+            return text, f"the line is a JSON value of type {type(value).__name__}, and columns need objects"
+        unknown = [name for name in value if name not in self._schema.names]
+        if unknown and self._unknown == "error":
+            return text, f"field {unknown[0]!r} is not one of the columns {self._schema.names}: give schema="
+        for name in self._schema.names:
+            if name in value and not self._fits(name, value[name]):
+                kind = self._schema.field(name).type
+                return text, f"field {name!r} does not fit its column of type {kind}: give schema="
+        return text, f"the line does not fit the columns {self._schema.names}"
+
+    def _fits(self, name: str, value: Any) -> bool:
+        try:
+            _parse(json.dumps({name: value}).encode(), pa.schema([self._schema.field(name)]), "error")
+        except pa.ArrowException:
+            return False
+        return True
+
+
+def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.RecordBatch:
+    import pyarrow.json as arrow_json  # not for sources of other formats
+
+    options = None
+    if schema is not None:
+        options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unknown)
+    # One block, so that no line is cut and the batch is whole.
+    read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+    table = arrow_json.read_json(pa.BufferReader(text), read, options).combine_chunks()
+    (batch,) = table.to_batches()
+    return batch
+
+
+def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The lines of a sample that are objects."""
+    for line in head.split(b"\n"):
+        try:
+            text = line.decode(encoding)
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue  # the reader reports it
+        if isinstance(value, dict):
+            yield text.encode("utf-8"), value
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """The type as rows have it: texts that look like times are texts; of nulls alone it is text, too."""
+    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_as_read(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _as_read(field.type)) for field in kind])
+    return kind

@@ -1,0 +1,41 @@
+"""Samples of files: which ones are looked at when a job starts, and their first lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks
+from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.splitting import whole_file
+
+#: Files of which a sample is taken, and bytes of each.
+SAMPLED_FILES: Final = 4
+SAMPLED_BYTES: Final = 256 * 1024
+
+
+def some_of(files: Sequence[FileInfo], count: int = SAMPLED_FILES) -> Sequence[FileInfo]:
+    """At most `count` files that are not empty, spread over all of them, the first one included.
+
+    Example:
+        >>> [info.path for info in some_of([FileInfo(str(i), 1) for i in range(10)])]
+        ['0', '3', '6', '9']
+    """
+    present = [info for info in files if info.size]
+    return present[:: max(1, -(-len(present) // count))]
+
+
+def head_of(info: FileInfo, filesystem: FileSystem, encoding: str) -> tuple[bytes, bool]:
+    """The first lines of a file, decompressed and without a byte order mark; whether they are all it has."""
+    handle = open_for_lines(filesystem, info.path, info.size)
+    try:
+        blocks = LineBlocks(
+            handle, whole_file(info), strip_bom=encoding == "utf-8", block_bytes=SAMPLED_BYTES
+        )
+        while not blocks.find_start():
+            pass
+        block = blocks.next()
+        return (b"", True) if block is None else (block[1], blocks.next() is None)
+    finally:
+        handle.close()

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.formats.csv_types import inferred_type
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.testing import SourceHarness
+
+FORMATS = ["rows", "arrow"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(content: str | bytes, name: str = "a.csv"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return to_file
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["1", "-20", "0", ""], pa.int64()),
+        (["1", "2.50", "-3e5"], pa.float64()),
+        (["007"], pa.string()),
+        (["1", "007.5"], pa.string()),
+        (["+1"], pa.string()),
+        ([" 1"], pa.string()),
+        (["1_000"], pa.string()),
+        (["0x1F"], pa.string()),
+        (["12345678901234567890"], pa.string()),
+        (["0.12345678901234567"], pa.string()),
+        (["12345678901234567", "0.5"], pa.string()),
+        (["nan"], pa.string()),
+        (["true", "False", "TRUE"], pa.bool_()),
+        (["true", "1"], pa.string()),
+        (["2024-02-29"], pa.date32()),
+        (["2024-02-30"], pa.string()),
+        (["2024-02-29 10:00:00", "2024-02-29T10:00:00.000001"], pa.timestamp("us")),
+        (["2024-02-29T10:00:00Z", "2024-02-29 10:00:00.5+01:00"], pa.timestamp("us", "UTC")),
+        (["2024-02-29", "2024-02-29 10:00:00"], pa.string()),
+        (["", ""], pa.string()),
+        ([], pa.string()),
+    ],
+)
+def test_a_type_is_inferred_only_where_it_keeps_every_value(texts, kind):
+    assert inferred_type(texts) == kind
+
+
+def test_inferred_types_are_the_same_in_rows_and_columns(write, read_all):
+    path = write(
+        "id,price,day,at,ok,zip,none\n"
+        "1,2.5,2024-01-02,2024-01-02T03:04:05Z,true,01234,\n"
+        ",,,,,,\n"
+        '3,-1,2024-01-03,2024-01-02T03:04:05.5+01:00,False,"a\nb",\n'
+    )
+    expected = [
+        {
+            "id": 1,
+            "price": 2.5,
+            "day": date(2024, 1, 2),
+            "at": datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC),
+            "ok": True,
+            "zip": "01234",
+            "none": "",
+        },
+        {"id": None, "price": None, "day": None, "at": None, "ok": None, "zip": "", "none": ""},
+        {
+            "id": 3,
+            "price": -1.0,
+            "day": date(2024, 1, 3),
+            "at": datetime(2024, 1, 2, 2, 4, 5, 500_000, tzinfo=UTC),
+            "ok": False,
+            "zip": "a\nb",
+            "none": "",
+        },
+    ]
+    for format in FORMATS:
+        rows = read_all(FileSource.csv(path, types="infer", format=format)).rows
+        assert rows == expected
+        assert [type(value) for value in rows[2].values()] == [int, float, date, datetime, bool, str, str]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_declared_types_are_the_same_in_rows_and_columns(write, read_all, format):
+    path = write("id,price,day,note\n1,2.5,2024-01-02,x\n2,,,\n")
+    types = {"id": pa.int16(), "price": pa.decimal128(9, 2), "day": pa.date32()}
+    assert read_all(FileSource.csv(path, types=types, format=format)).rows == [
+        {"id": 1, "price": Decimal("2.50"), "day": date(2024, 1, 2), "note": "x"},
+        {"id": 2, "price": None, "day": None, "note": ""},
+    ]
+    chosen = FileSource.csv(path, columns=["note", "id"], types={"id": pa.int16()}, format=format)
+    assert [list(row.items()) for row in read_all(chosen).rows] == [
+        [("note", "x"), ("id", 1)],
+        [("note", ""), ("id", 2)],
+    ]
+
+
+def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow_types(write, context):
+    path = write("id,v\n1,2\n")
+    for types, kinds in ((None, [pa.string()] * 2), ({"id": int, "v": float}, [pa.int64(), pa.float64()])):
+        source = FileSource.csv(path, types=types, format="arrow")
+        reader = source.reader(context(), source.splits(1))
+        batch = reader.poll(10).batch
+        reader.close()
+        assert isinstance(batch, ArrowBatch)
+        assert batch.batch.schema.types == kinds
+    with pytest.raises(
+        ConfigurationError, match=r"types\['id'\] is 'Decimal', which can't make a column: give an Ar"
+    ):
+        FileSource.csv(path, types={"id": Decimal}, format="arrow")
+    with pytest.raises(ConfigurationError, match=r"types\['id'\] is list<item: int64>, which a field of CSV"):
+        FileSource.csv(path, types={"id": pa.list_(pa.int64())})
+    with pytest.raises(ConfigurationError, match="types='guess'"):
+        FileSource.csv(path, types="guess")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="format='pandas'"):
+        FileSource.csv(path, format="pandas")  # type: ignore[arg-type]
+
+
+def random_fields(chosen: random.Random, count: int) -> list[dict[str, str]]:
+    pieces = ["a", "é", '"', ",", "\n", "\r\n", "\r", " ", "7"]
+    return [
+        {"id": str(i), "text": "".join(chosen.choices(pieces, k=chosen.randrange(6))), "v": f"{i / 4}"}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_positions_are_exact_to_the_record_also_with_quoted_newlines(tmp_path, read_all, format, packed):
+    rows = random_fields(random.Random(3), 3_000)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, ["id", "text", "v"])
+    writer.writeheader()
+    writer.writerows(rows)
+    data = text.getvalue().encode()
+    path = tmp_path / ("a.csv.gz" if packed else "a.csv")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    expected = [{"id": int(row["id"]), "text": row["text"], "v": float(row["v"])} for row in rows]
+    source = FileSource.csv(path, types={"id": pa.int64(), "v": pa.float64()}, format=format)
+    assert read_all(source).rows == expected
+    assert read_all(source, 5, restore_every=3).rows == expected
+    inferred = FileSource.csv(path, types="infer", format=format)
+    assert read_all(inferred, 100, restore_every=1).rows == expected
+
+
+BAD = b'id,v\n1,a\n2\n3,"b"x\n4,c\nfive,d\n6,\xff\n7,e,e\n\n8,"f\nf"\n9,5" disk\n'
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("max_rows", "restore_every"), [(1000, 0), (1, 0), (1, 1), (3, 2)])
+def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
+    write, read_all, format, max_rows, restore_every
+):
+    path = write(BAD)
+    good = [{"id": 1, "v": "a"}, {"id": 4, "v": "c"}, {"id": 8, "v": "f\nf"}, {"id": 9, "v": '5" disk'}]
+    source = FileSource.csv(path, types={"id": pa.int64()}, on_error="dead_letter", format=format)
+    back = read_all(source, max_rows, restore_every)
+    assert back.rows == good
+    assert [each.record for each in back.dead_letters] == ["2", '3,"b"x', "five,d", b"6,\xff", "7,e,e"]
+    offsets = [int(each.origin.removeprefix(f"{path}:")) for each in back.dead_letters]
+    assert offsets == [BAD.index(start) for start in (b"2\n", b"3,", b"five", b"6,", b"7,")]
+    skipping = FileSource.csv(path, types={"id": pa.int64()}, on_error="skip", format=format)
+    back = read_all(skipping, max_rows, restore_every)
+    assert (back.rows, back.skipped) == (good, 5)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id\n1\n2,3\n", r"a\.csv:5: the row has 2 fields, the file has 1 columns.*'2,3'"),
+        ("id\nx\n", r"a\.csv:3: column 'id' of type int64 can't be converted from 'x'"),
+        ('id\n"1\n2\n', r"a\.csv:3: the row is not CSV: unexpected end of data"),
+    ],
+)
+def test_a_bad_row_fails_the_source_with_file_offset_and_text(write, read_all, content, message, format):
+    with pytest.raises(BadRecordError, match=message):
+        read_all(FileSource.csv(write(content), types={"id": pa.int64()}, format=format))
+
+
+def test_one_bad_row_in_a_large_file_leaves_the_others_in_large_batches(write, read_all):
+    lines = [f"{i},{i}" for i in range(50_000)]
+    lines[30_000] = "oops,1"
+    path = write("id,v\n" + "\n".join(lines) + "\n")
+    source = FileSource.csv(path, types="infer", on_error="dead_letter", format="arrow")
+    back = read_all(source, 4_096)
+    assert [row["id"] for row in back.rows] == [i for i in range(50_000) if i != 30_000]
+    assert [each.record for each in back.dead_letters] == ["oops,1"]
+    assert read_all(source, 4_096, restore_every=1).rows == back.rows
+
+
+def test_types_that_were_inferred_stay_when_a_later_value_does_not_fit(write, read_all):
+    filler = "".join(f"{i}\n" for i in range(100_000))
+    path = write("id\n" + filler + "1.5\n")
+    for format in FORMATS:
+        with pytest.raises(BadRecordError, match=r"column 'id' of type int64 can't be converted from '1\.5'"):
+            read_all(FileSource.csv(path, types="infer", format=format))
+
+
+def test_types_travel_in_the_splits_so_a_restored_source_does_not_infer_anew(write, context):
+    path = write("id\n" + "1\n" * 10)
+    source = FileSource.csv(path, types="infer", format="arrow")
+    (split,) = source.splits(1)
+    changed = FileSource.csv(path, types={"id": pa.string()}, format="arrow")
+    reader = changed.reader(context(), [split])
+    assert reader.poll(4).batch.batch.schema.types == [pa.int64()]
+    reader.close()
+    with pytest.raises(ConnectorError, match="read text without types"):
+        source.reader(context(), FileSource.csv(path).splits(1)).poll(1)
+
+
+def test_files_may_order_their_columns_as_they_like_but_have_the_same(write, read_all):
+    write("a,b\n1,x\n", "1.csv")
+    path = write("b,a\ny,2\n", "2.csv")
+    source = FileSource.csv(path.parent, types="infer", format="arrow")
+    assert read_all(source).rows == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    write("a,c\n3,z\n", "3.csv")
+    with pytest.raises(ConnectorError, match=r"3\.csv: there is no column 'b', and all files must have"):
+        read_all(FileSource.csv(path.parent, types={"a": pa.int64()}, format="arrow"))
+    write("a,b,c\n3,z,1\n", "3.csv")
+    with pytest.raises(ConnectorError, match=r"3\.csv: column 'c' is new, and all files must have"):
+        read_all(FileSource.csv(path.parent, types={"a": pa.int64()}, format="arrow"))
+    assert len(read_all(FileSource.csv(path.parent, columns=["a"], types="infer", format="arrow")).rows) == 3
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n", "a,b", "\n\n"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_without_rows_gives_none(write, read_all, content, format):
+    source = FileSource.csv(write(content), types="infer", format=format)
+    assert read_all(source, restore_every=1).rows == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_other_encodings_delimiters_and_files_without_headers_are_read(write, read_all, format):
+    path = write("1;é\n2;x\n".encode("latin-1"))
+    source = FileSource.csv(
+        path,
+        header=False,
+        delimiter=";",
+        columns=["n", "t"],
+        types="infer",
+        encoding="latin-1",
+        format=format,
+    )
+    assert read_all(source, 1, restore_every=1).rows == [{"n": 1, "t": "é"}, {"n": 2, "t": "x"}]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_slow_job_gets_few_rows_at_a_time(write, context, format):
+    path = write("id\n" + "".join(f"{i}\n" for i in range(100_000)))
+    source = FileSource.csv(path, types="infer", format=format)
+    reader = source.reader(context(), source.splits(1))
+    few = [len(reader.poll(10).batch) for _ in range(3)]
+    assert max(few) < 3_000
+    if format == "arrow":
+        assert len(reader.poll(4_096).batch) > 20_000
+    else:
+        assert isinstance(reader.poll(10).batch, RowBatch)
+    reader.close()
+
+
+def test_special_floats_have_the_values_of_python(write, read_all):
+    path = write("v\nnan\ninf\n-inf\n1e400\n-0.0\n")
+    for format in FORMATS:
+        values = [
+            row["v"] for row in read_all(FileSource.csv(path, types={"v": pa.float64()}, format=format)).rows
+        ]
+        assert math.isnan(values[0])
+        assert values[1:4] == [math.inf, -math.inf, math.inf]
+        assert math.copysign(1, values[4]) == -1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
+    path = write("id\n" + "".join(f"{i}\n" for i in range(2_000)))
+    source = FileSource.csv(path, types="infer", format=format)
+    with SourceHarness(source) as harness:
+        first, snapshot = harness.poll(10), harness.snapshot()
+    with SourceHarness(source, restored=[snapshot]) as harness:
+        rest = harness.read_all()
+    assert 0 < len(first) < 2_000
+    assert [row["id"] for row in first + rest] == list(range(2_000))

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import pyarrow as pa
+import pytest
+
+from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.record.elements import ArrowBatch
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(content: str | bytes, name: str = "a.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return to_file
+
+
+def objects(count: int) -> list[dict[str, object]]:
+    chosen = random.Random(5)
+    return [
+        {
+            "id": i,
+            "v": None if i % 7 == 0 else i / 4,
+            "text": chosen.choice(["é", '"', "}\n{", "", "2024-01-01", "\u2028"]),
+            "list": [1, None] * (i % 3),
+            "in": {"a": i % 2 == 0, "b": None if i % 2 else "x"},
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_columns_have_the_values_of_rows_and_positions_are_exact(write, read_all, packed):
+    rows = objects(4_000)
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path = write(gzip.compress(data), "a.jsonl.gz") if packed else write(data)
+    assert read_all(FileSource.json(path)).rows == rows
+    assert read_all(FileSource.json(path, format="arrow")).rows == rows
+    source = FileSource.json(path, format="arrow", split_size=10_000)
+    assert read_all(source, 7, restore_every=2).rows == rows
+
+
+def test_columns_and_types_can_be_given(write, context):
+    path = write('{"a": 1, "b": "x", "c": [1]}\n{"b": "y"}\n')
+    schema = pa.schema({"b": pa.string(), "a": pa.float32(), "z": pa.int64()})
+    source = FileSource.json(path, format="arrow", schema=schema)
+    reader = source.reader(context(), source.splits(1))
+    batch = reader.poll(10).batch
+    reader.close()
+    assert isinstance(batch, ArrowBatch)
+    assert batch.batch.schema == schema
+    assert batch.batch.to_pylist() == [{"b": "x", "a": 1.0, "z": None}, {"b": "y", "a": None, "z": None}]
+    with pytest.raises(ConfigurationError, match=r"schema= needs format=.arrow."):
+        FileSource.json(path, schema=schema)
+
+
+BAD = (
+    b'{"a": 1}\n\noops\n{"a": 2}{"a": 3}\n{"a": "x"}\n[1]\n{"a":\n4}\n'
+    b'{"a": 5, "b": 1}\n\xff\n{"a": 6}\r\n \n{"a": 7}'
+)
+BAD_LINES = [b"oops", b'{"a": 2}{"a": 3}', b'{"a": "x"}', b"[1]", b'{"a":', b"4}", b"\xff"]
+
+
+@pytest.mark.parametrize(("max_rows", "restore_every"), [(4_096, 0), (1, 1), (2, 3)])
+@pytest.mark.parametrize("split_size", [3, 20, 1_000])
+def test_bad_lines_are_found_and_the_good_ones_kept(write, read_all, max_rows, restore_every, split_size):
+    path = write(BAD)
+    schema = pa.schema({"a": pa.int64()})
+
+    def read(on_error):
+        source = FileSource.json(
+            path, format="arrow", schema=schema, on_error=on_error, split_size=split_size
+        )
+        return read_all(source, max_rows, restore_every)
+
+    back = read("dead_letter")
+    assert [row["a"] for row in back.rows] == [1, 5, 6, 7]
+    found = [each.record for each in back.dead_letters]
+    assert [each if isinstance(each, bytes) else each.encode() for each in found] == BAD_LINES
+    offsets = [int(each.origin.removeprefix(f"{path}:")) for each in back.dead_letters]
+    assert offsets == [BAD.index(line + b"\n") for line in BAD_LINES]
+    back = read("skip")
+    assert ([row["a"] for row in back.rows], back.skipped) == ([1, 5, 6, 7], 7)
+
+
+def test_why_a_line_is_bad_is_said_with_file_and_offset(write, read_all):
+    good = '{"a": 1}\n' * 40_000
+    for line, message in (
+        ('{"a": "x"}', r"a\.jsonl:360000: field 'a' does not fit its column of type int64: give schema="),
+        ('{"a": 1, "b": 2}', r"a\.jsonl:360000: field 'b' is not one of the columns \['a'\]: give schema="),
+        ("[1]", r"a\.jsonl:360000: the line is a JSON value of type list, and columns need objects"),
+        ("{", r"a\.jsonl:360000: the line is not a JSON value"),
+    ):
+        path = write(good + line + "\n")
+        with pytest.raises(BadRecordError, match=message):
+            read_all(FileSource.json(path, format="arrow"))
+
+
+def test_columns_that_can_t_be_inferred_are_refused(write):
+    path = write('{"a": 1}\n{"a": "x"}\n')
+    with pytest.raises(
+        ConnectorError, match=r"a\.jsonl: the columns can't be inferred .* Give FileSource\.json a schema="
+    ):
+        FileSource.json(path, format="arrow").splits(1)
+    path = write('{"a": 123456789012345678901}\n')
+    with pytest.raises(ConnectorError, match=r"column 'a' has numbers that neither 64 bits nor a float keep"):
+        FileSource.json(path, format="arrow").splits(1)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("elements", [[{"a": 1}, {"a": 2}], [[1], [2, 3]], [1, 2, 3], ["x", "y"]])
+def test_a_file_that_is_one_json_array_over_several_lines_is_refused_by_name(write, elements, indent):
+    lines = "[\n" + ",\n".join(json.dumps(each, indent=indent) for each in elements) + "\n]\n"
+    for content in (lines, "\n " + lines, json.dumps(elements, indent=4)):
+        path = write(content)
+        for format in ("rows", "arrow"):
+            with pytest.raises(ConnectorError, match=r"a\.jsonl is one JSON array .*`jq -c '\.\[\]'`"):
+                FileSource.json(path, format=format, on_error="skip").splits(1)
+
+
+def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read_all):
+    path = write('[{"a": 1}, {"a": 2}]\n')
+    source = FileSource.json(path)
+    (warning,) = source.splits(1).warnings
+    assert "a.jsonl is one JSON array on one line: it is read as one record, which is a list" in warning
+    assert read_all(source).rows == [[{"a": 1}, {"a": 2}]]
+    with pytest.raises(ConnectorError, match="is one JSON array on one line, and not JSON lines"):
+        FileSource.json(path, format="arrow").splits(1)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]\n[3]\n", "[]\n", "[1]", "[1, 2\n3\n", "[\n", '["a\n"b"]\n', ""])
+def test_lines_that_are_arrays_are_json_lines(write, content):
+    assert list(FileSource.json(write(content or "\n")).splits(1).warnings) == []
