@@ -43,8 +43,8 @@ Why it is right.
    attempts be deleted? A writer that was paused since then would get such a slot, and take it for a success.
    It does not know that it is past: it has seen nothing behind its own slot. It would have to look for a
    compaction after each claim. That is one more read for each checkpoint, against about 100 bytes an attempt.
-   A job that restarts once a day for a year keeps 365 slots: 37 kB, or 1.5 MB where each file takes a block
-   of 4 KiB. One that restarts every ten minutes keeps 52,560: 5 MB, or 215 MB. They are listed at
+   One restart a day leaves 365 slots a year: 37 kB, or 1.5 MB where each file takes a block of 4 KiB. One
+   every ten minutes leaves 52,560: 5 MB, or 215 MB. They are listed at
    each replay and compaction, 1,000 names a page on S3, and not read again.
 
 What it must never do:
