@@ -18,6 +18,10 @@ all of this is true:
 The record of what a JobMaster's process does on its return (`job-of-master`) goes if its actor is gone for
 good and its job has ended. Offers of processes go with their actors. Records of unknown kinds stay.
 
+Lines may outlive the records of their job. Their node was away when those were deleted, or the cluster's
+head has lost its memory. Lines of such a job go when none was written for as long, on any node. They are
+listed *before* the records are read. A job has a record before it prints, so one that has just begun stays.
+
 What is never touched. Checkpoints, savepoints and decision logs are in storages, and nothing here opens a
 storage. So whatever could be restored before can be restored after. `penstock status --storage` still shows
 how the job has ended. The clock on the wall decides the age, because people ask for it in days. A wrong clock
@@ -26,10 +30,11 @@ costs reports of ended jobs at most.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import ray
 from ray.experimental import internal_kv
@@ -39,13 +44,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penstock.actors.client.logs import alive_nodes
 from penstock.actors.shared.archive import list_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.log_names import log_file_pattern
+from penstock.actors.shared.log_names import LOG_FILES, job_of_log_file, log_file_pattern
 from penstock.actors.shared.master_registry import job_in
 from penstock.actors.shared.names import NAMESPACE, master_name, process_name
 from penstock.actors.shared.output_capture import logs_folder
 
 _NAMESPACE: Final = b"penstock"
 _NODE_TIMEOUT: Final = 30.0
+#: Nodes that did not answer, by the beginning of their ids.
+_Silent: TypeAlias = tuple[str, ...]
 #: Kinds of records that are about one job; the rest of the key begins with its id.
 _OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of"})
 
@@ -75,6 +82,7 @@ class CollectedGarbage:
         files: Number of files with what the jobs have printed.
         bytes: Their size.
         silent_nodes: Nodes that did not answer, by the beginning of their ids.
+        unknown_jobs: Ids of jobs that the cluster no longer knows, whose lines were still there.
     """
 
     jobs: tuple[str, ...]
@@ -82,6 +90,7 @@ class CollectedGarbage:
     files: int
     bytes: int
     silent_nodes: tuple[str, ...] = ()
+    unknown_jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,28 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
     keys = [key for key in records.values if _is_garbage(key, gone, records)]
     reports = [key for key in keys if key.startswith("job:")]
     return Garbage(jobs, tuple(sorted(set(keys) - set(reports))), tuple(sorted(reports)))
+
+
+def find_unknown(
+    written: Mapping[str, float], records: Records, now: float, older_than: float
+) -> tuple[str, ...]:
+    """Ids of jobs that have lines and no record, and have printed nothing for long; sorted.
+
+    Args:
+        written: Names of files of lines, and the wall-clock seconds at which each was written last.
+        records: What there is; read after the files were listed.
+        now: Wall-clock seconds.
+        older_than: Seconds that must have passed since.
+    """
+    known = {key.partition(":")[2].partition(":")[0] for key in records.values}
+    known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}
+    known |= records.reports.keys()
+    last: dict[str, float] = {}
+    for name, moment in written.items():
+        job_id = job_of_log_file(name)
+        if job_id is not None and job_id not in known:
+            last[job_id] = max(moment, last.get(job_id, moment))
+    return tuple(sorted(job_id for job_id, moment in last.items() if moment <= now - older_than))
 
 
 def _ended_before(report: JobReport, moment: float) -> bool:
@@ -161,13 +192,18 @@ def collect(older_than: float, now: float, *, dry_run: bool = False) -> Collecte
         now: Wall-clock seconds.
         dry_run: Delete nothing; say what would be.
     """
-    garbage = find_garbage(_records(), now, older_than)
-    files, size, silent = _on_all_nodes(garbage.jobs, dry_run=dry_run)
+    written, _ = _on_all_nodes(list_files)
+    records = _records()
+    garbage = find_garbage(records, now, older_than)
+    unknown = find_unknown(written, records, now, older_than)
+    patterns = [log_file_pattern(job_id) for job_id in (*garbage.jobs, *unknown)]
+    found, silent = _on_all_nodes(delete_files, patterns, dry_run) if patterns else ({}, ())
     keys = garbage.keys if silent else (*garbage.keys, *garbage.reports)
     if not dry_run:
         for key in keys:
             internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE)
-    return CollectedGarbage(garbage.jobs, len(keys), files, size, silent)
+    size = sum(map(int, found.values()))
+    return CollectedGarbage(garbage.jobs, len(keys), len(found), size, silent, unknown)
 
 
 def _records() -> Records:
@@ -186,29 +222,40 @@ def _records() -> Records:
     return Records(values, reports, actors)
 
 
-def _on_all_nodes(jobs: Iterable[str], *, dry_run: bool) -> tuple[int, int, tuple[str, ...]]:
-    """Delete the jobs' lines everywhere: files, bytes, and the nodes that did not answer."""
-    patterns = [log_file_pattern(job_id) for job_id in jobs]
-    if not patterns:
-        return 0, 0, ()
-    asked = {node: _ask_node(node, patterns, dry_run) for node in alive_nodes()}
-    found: dict[str, int] = {}
+def _on_all_nodes(work: Callable[..., dict[str, float]], *given: Any) -> tuple[dict[str, float], _Silent]:
+    """Do something with the files of lines of every node: by name, and the nodes that did not answer."""
+    asked = {node: _ask_node(node, work, given) for node in alive_nodes()}
+    found: dict[str, float] = {}
     silent = []
     for node, answer in asked.items():
         try:
-            found.update(ray.get(answer, timeout=_NODE_TIMEOUT))
+            for name, number in ray.get(answer, timeout=_NODE_TIMEOUT).items():
+                found[name] = max(number, found.get(name, number))
         except ray.exceptions.RayError:
             silent.append(node[:8])
-    return len(found), sum(found.values()), tuple(silent)
+    return found, tuple(silent)
 
 
-def _ask_node(node: str, patterns: list[str], dry_run: bool) -> Any:
+def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any, ...]) -> Any:
     on_node = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0, max_retries=1)(delete_files).options(scheduling_strategy=on_node)
-    return task.remote(patterns, dry_run)
+    task = ray.remote(num_cpus=0, max_retries=1)(work).options(scheduling_strategy=on_node)
+    return task.remote(*given)
 
 
-def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, int]:
+def list_files(folder: Path | None = None) -> dict[str, float]:
+    """When each file of lines on this node was written last: wall-clock seconds by name.
+
+    Args:
+        folder: Another folder than this node's folder of logs.
+    """
+    found: dict[str, float] = {}
+    for path in (folder or logs_folder()).glob(LOG_FILES):
+        with suppress(FileNotFoundError):  # somebody else has deleted it
+            found[path.name] = path.stat().st_mtime
+    return found
+
+
+def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, float]:
     """Delete files of this node's folder of logs; sizes by name.
 
     Args:
@@ -216,7 +263,7 @@ def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = N
         dry_run: Delete nothing.
         folder: Another folder.
     """
-    found: dict[str, int] = {}
+    found: dict[str, float] = {}
     for pattern in patterns:
         for path in (folder or logs_folder()).glob(pattern):
             try:

@@ -157,10 +157,15 @@ def gc(
     if as_json:
         print_json(asdict(done))
         return
+    jobs = len(done.jobs) + len(done.unknown_jobs)
     print(
-        f"{'would delete' if dry_run else 'deleted'} what {len(done.jobs)} ended job(s) have left: "
+        f"{'would delete' if dry_run else 'deleted'} what {jobs} job(s) have left: "
         f"{done.records} record(s), {done.files} log file(s) of {done.bytes:,} B"
     )
+    for job_id in done.jobs:
+        print(f"  {job_id}")
+    for job_id in done.unknown_jobs:
+        print(f"  {job_id} (the cluster no longer knows this job; only log files)")
     if done.silent_nodes:
         nodes = ", ".join(done.silent_nodes)
         print(f"penstock: node(s) {nodes} did not answer; run it again for their files", file=sys.stderr)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
 #: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
 JOB_MASTER: Final = "job-master"
+
+
+#: A glob pattern for the files of all jobs, older ones included.
+LOG_FILES: Final = "penstock@*@*.log*"
 
 
 def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str) -> str:
@@ -34,3 +40,19 @@ def log_file_pattern(job_id: str) -> str:
         ConfigurationError: This can't be the id of a job.
     """
     return f"penstock@{check_job_id(job_id)}@*.log*"
+
+
+def job_of_log_file(name: str) -> str | None:
+    """The job whose file this is; `None` for a file of another kind.
+
+    Example:
+        >>> job_of_log_file("penstock@words-1@count@0@2.log.1"), job_of_log_file("raylet.out")
+        ('words-1', None)
+    """
+    found = re.fullmatch(r"penstock@([^@]+)@[^@]*@\d*@[^@]*\.log(\.1)?", name)
+    if found is None:
+        return None
+    try:
+        return check_job_id(found[1])
+    except ConfigurationError:
+        return None

@@ -23,7 +23,7 @@ from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
-from penstock.runtime.state.keyed_chunk import read_chunk
+from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
 from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
@@ -206,7 +206,11 @@ class HeapKeyedStateBackend:
         self._types.restore(handles)
         for handle in handles:
             for file in handle.files:
-                self._apply(read_chunk(files.read(file), file, self.max_parallelism, self._codec))
+                blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
+                try:
+                    self._apply(blocks)
+                except TypeError as error:
+                    raise unusable_key(file, error) from error
         shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
         if restored_checkpoint_id is not None and shareable:
             self._increments.start_from(restored_checkpoint_id, handles[0])

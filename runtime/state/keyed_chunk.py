@@ -145,6 +145,11 @@ def read_chunk(
     return blocks
 
 
+def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
+    """The error for a chunk that decodes to a key which no dictionary takes."""
+    return CorruptSnapshotError(f"the keyed state in {_place(handle)} has a key that is none: {error}")
+
+
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
     """The keys of a chunk without their values: table, keys, and whether they were deleted; in order.
 
@@ -185,6 +190,10 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
         raise CorruptSnapshotError(msg)
     try:
         written_with, packed = msgpack.unpackb(body, strict_map_key=False)
+        for table, count, *_ in packed:
+            if not isinstance(table, str) or not isinstance(count, int):
+                msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
+                raise ValueError(msg)
     except (ValueError, TypeError) as error:
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ from jobs.talking import talking_job
 
 from penstock.actors.client.logs import read_files
 from penstock.actors.shared.archive import load_from_cluster
-from penstock.actors.shared.log_names import log_file_pattern
+from penstock.actors.shared.log_names import log_file_name, log_file_pattern
+from penstock.actors.shared.output_capture import logs_folder
 from penstock.runtime import JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+DAY = 86_400.0
 
 
 def gc(*given: str) -> dict[str, object]:
@@ -53,6 +58,14 @@ def test_what_an_ended_job_has_left_goes_and_a_running_one_beside_it_can_still_b
     assert sorted(path for path in (tmp_path / "ended").rglob("*") if path.is_file()) == files
 
     assert lines_left(running.job_id) > 0
+    unknown = logs_folder() / log_file_name("forgotten-1", "count", 0, "2")
+    unknown.write_text("a line of a job whose node was away\n")
+    os.utime(unknown, (time.time() - 2 * DAY, time.time() - 2 * DAY))
+    named = run_here("gc", "--older-than", "1d", "--dry-run")
+    assert "  forgotten-1 (the cluster no longer knows this job; only log files)" in named.stdout
+    assert unknown.exists()
+    assert gc("--older-than", "1d")["unknown_jobs"] == ["forgotten-1"]
+    assert not unknown.exists()
     kill_master(running)
     eventually("the JobMaster is back", lambda: running.statistics().restarts >= 1)
     running.cancel()

@@ -155,6 +155,20 @@ def test_writes_that_are_refused_or_whose_answers_are_lost(
     finish_exactly(job, tmp_path)
 
 
+@pytest.mark.parametrize("fault", ["hangs", "hangs_after"])
+@pytest.mark.parametrize("part", ["/log/", "/chk-", "/ids/"])
+def test_a_write_that_gets_no_answer_at_all(tmp_path: Path, fair: Server, fault: str, part: str) -> None:
+    """It is stored (`hangs_after`) or is not (`hangs`), and nobody can know: the call is given up."""
+    job = submit(counting(tmp_path, storage_timeout=3.0))
+    after_checkpoints(job, 2)
+    before = fair.struck(fault)
+    fair.weather(rule(["PUT"], part, fault, times=1, seconds=600))
+    eventually("the fault", lambda: fair.struck(fault) > before)
+    more_checkpoints(job, 2)
+
+    finish_exactly(job, tmp_path)
+
+
 def test_a_storage_that_refuses_everything_for_a_while(tmp_path: Path, fair: Server) -> None:
     """Also what a restarted attempt reads: a subtask is killed meanwhile."""
     job = submit(counting(tmp_path, timeout=5.0))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, copied, environment
-from pipelines.numbered import numbers
+from pipelines.numbered import numbers, wide_numbers
 
 from penstock import bridge
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.runtime import GraphError, JobFailedError
+from penstock.runtime import FileSink, GraphError, JobFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +28,24 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
     with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
         job.wait(PATIENCE)
     assert job.statistics().restarts == 0
+
+
+def test_rows_that_no_checkpoint_covers_and_that_exceed_the_limit_on_disk_fail_the_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """No checkpoint comes, so the receive buffers must hold all that was read."""
+    env = environment(tmp_path, every=600)
+    rows = bridge.from_spark(env, wide_numbers(spark), id="rows", window=1 << 16, max_disk_bytes=1 << 20)
+    rows.sink("out", FileSink.parquet(tmp_path / "out"))
+    job = env.submit()
+    with pytest.raises(JobFailedError) as caught:
+        job.wait(PATIENCE)
+    message = str(caught.value)
+    assert "operator 'rows'" in message
+    assert "rows from Spark that no checkpoint covers fill " in message
+    assert "max_disk_bytes=1,048,576 allows no more. Take checkpoints more often" in message
+    assert job.statistics().restarts == 0
+    assert list((tmp_path / "out").glob("[!._]*")) == []
 
 
 @pytest.mark.parametrize(

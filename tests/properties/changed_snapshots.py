@@ -109,8 +109,11 @@ def changed(tree: Any, random: Random, strings: list[str], code: bytes) -> bytes
 
 
 def relocated(data: bytes, random: Random, places: list[str]) -> bytes:
-    """The bytes of metadata whose files are said to be elsewhere."""
-    tree = opened(data)
+    """The bytes of metadata whose files are said to be elsewhere; as they are when they can't be read."""
+    try:
+        tree = opened(data)
+    except TypeError:  # what was a name in a dict is a list now
+        return data
     if isinstance(tree, Box) and isinstance(tree.value, dict) and "location" in tree.value:
         tree.value["location"] = random.choice(places)
     return bytes(closed(tree))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from penstock.actors.client.garbage import Garbage, Records, delete_files, find_garbage
+from penstock.actors.client.garbage import (
+    Garbage,
+    Records,
+    delete_files,
+    find_garbage,
+    find_unknown,
+    list_files,
+)
 from penstock.actors.shared import master_registry
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.log_names import log_file_name, log_file_pattern
@@ -114,3 +122,38 @@ def test_a_job_whose_id_begins_as_that_of_an_ended_one_keeps_its_records_and_lin
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {log_file_name("a-1", "count", 0, "2"), "raylet.out"}
     assert delete_files(patterns, False, tmp_path) == {}
+
+
+def unknown(written: dict[str, float], *reports: JobReport, **values: bytes) -> tuple[str, ...]:
+    kept = {name.replace("__", ":").replace("_", "-"): value for name, value in values.items()}
+    return find_unknown(written, Records(kept, {each.job_id: each for each in reports}), NOW, LIMIT)
+
+
+def test_lines_of_a_job_that_the_cluster_no_longer_knows_go_when_all_are_old() -> None:
+    old, new = NOW - LIMIT, NOW - LIMIT + 1
+    first, second = log_file_name("a", "count", 0, "2"), log_file_name("a", "count", 1, "2")
+    assert unknown({first: old, f"{second}.1": old, "raylet.out": 0.0}) == ("a",)
+    assert unknown({first: old, second: new}) == ()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {"job__a": b""},
+        {"cancelled__a": b""},
+        {"master_of__a": b"m"},
+        {"process_of__a__p": b"64"},
+        {"given__a": b""},
+        {"job_of_master__m": taken("a")},
+    ],
+)
+def test_lines_of_a_job_stay_while_any_record_names_it(records: dict[str, bytes]) -> None:
+    lines = {log_file_name("a", "count", 0, "2"): 0.0, log_file_name("a-1", "count", 0, "2"): 0.0}
+    assert unknown(lines, **records) == ("a-1",)
+
+
+def test_the_files_of_lines_are_listed_with_the_time_of_their_last_line(tmp_path: Path) -> None:
+    for name in (log_file_name("a", "count", 0, "2"), "raylet.out"):
+        (tmp_path / name).write_text("line\n")
+        os.utime(tmp_path / name, (5.0, 7.0))
+    assert list_files(tmp_path) == {log_file_name("a", "count", 0, "2"): 7.0}

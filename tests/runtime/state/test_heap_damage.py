@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import msgpack
 import pytest
 from heap_setup import ALL, Files, new_backend, put, restored, take
+from xxhash import xxh3_64_digest
 
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -48,6 +52,38 @@ def test_a_value_that_can_not_be_decoded_here_is_reported_with_the_file() -> Non
     strict = HeapKeyedStateBackend(128, ALL, ValueCodec(allow_pickle=False))
     with pytest.raises(CorruptSnapshotError, match="keyed state in chk/0 can't be decoded"):
         strict.restore([handle], files)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda block: [[], *block[1:]],
+            r"keyed state in chk/0 can't be decoded: a block has the table \[\]",
+        ),
+        (
+            lambda block: [block[0], "1", *block[2:]],
+            "can't be decoded: a block has the table 't' and '1' keys",
+        ),
+        (lambda block: [], "keyed state in chk/0 can't be decoded"),
+        (
+            lambda block: [*block[:3], ValueCodec().dumps([[]]), block[4]],
+            "keyed state in chk/0 has a key that is none: unhashable type: 'list'",
+        ),
+    ],
+)
+def test_a_file_that_was_changed_with_its_checksum_is_named(
+    change: Callable[[list[Any]], list[Any]], says: str
+) -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": 1})
+    handle = take(backend, files, 1, -1)
+    data = files.content["chk/0"]
+    groups, [block] = msgpack.unpackb(data[13:])
+    body = msgpack.packb([groups, [change(block)]])
+    files.content["chk/0"] = data[:5] + xxh3_64_digest(body) + body
+    with pytest.raises(CorruptSnapshotError, match=says):
+        restored(handle, files)
 
 
 def test_another_max_parallelism_is_refused() -> None:
