@@ -15,7 +15,7 @@ from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.located import check_own_location
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import SnapshotStorage, StagesFiles, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.given_ids import given_ids
@@ -101,6 +101,9 @@ def load_latest(
 def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
     """Check that every file of a checkpoint is there; blocks.
 
+    A listing may leave out names that were written a moment ago. So a file that is not listed is read before
+    it counts as missing.
+
     Raises:
         CorruptSnapshotError: One is missing; names it.
         StorageError: The storage could not be read.
@@ -111,7 +114,14 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
         if folder not in present:
             present[folder] = frozenset(storage.list(folder))
         if handle.path not in present[folder]:
-            raise missing(storage, handle.path)
+            _require_file(storage, handle.path)
+
+
+def _require_file(storage: SnapshotStorage, path: str) -> None:
+    try:
+        storage.get(path)
+    except ObjectNotFoundError as error:
+        raise missing(storage, path) from error
 
 
 def rebuild_store(

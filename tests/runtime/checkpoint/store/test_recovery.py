@@ -242,3 +242,25 @@ def test_what_killed_writers_of_earlier_attempts_left_half_way_is_swept(job: Job
     storage = Counting(job.storage)
     rebuild_store(storage, PATHS, job.log.view, attempt=2, retained=1)
     assert storage.past == [True, True, True, False]
+
+
+class ListedInPart(MemoryStorage):
+    """A storage whose listings leave out what was written last."""
+
+    def __init__(self, objects: MemoryStorage) -> None:
+        super().__init__()
+        self._objects = objects._objects
+
+    def list(self, prefix: str) -> list[str]:
+        return super().list(prefix)[:-1]
+
+
+def test_a_file_that_only_a_listing_leaves_out_is_not_missing(job: Job) -> None:
+    checkpoint = job.checkpoint(1)
+    loaded = load_latest(ListedInPart(job.storage), job.log.view, allow_older=False)
+    assert loaded is not None
+    assert loaded.checkpoint.checkpoint_id == 1
+    (lost, *_) = (handle.path for handle in checkpoint.files())
+    job.storage.delete([lost])
+    with pytest.raises(CorruptSnapshotError, match=f"{lost} is part of a snapshot but is not there"):
+        load_latest(ListedInPart(job.storage), job.log.view, allow_older=False)
