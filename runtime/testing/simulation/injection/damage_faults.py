@@ -12,7 +12,7 @@ the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,7 +22,7 @@ from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, OperatorSubtaskState
+from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, draw_delay
@@ -32,14 +32,14 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 
 #: How many of the seeds have damaged files.
-_SHARE: Final = 0.2
+_SHARE: Final = 0.25
 
 #: Seconds until a file is looked for again that is not there yet, and how often that is done.
 _POLL: Final = 0.005
 _MOST_LOOKS: Final = 500
 
 #: After so many looks it may be a file of another kind.
-_LOOKS_FOR_ONE_KIND: Final = 2
+_LOOKS_FOR_ONE_KIND: Final = 8
 
 #: Where an older checkpoint may be taken, so many looks wait until there is one.
 _LOOKS_FOR_OLDER: Final = 100
@@ -51,18 +51,22 @@ _EARLY_MOVES: Final = 300
 #: What comes behind a strike, as often as it stands here.
 _THEN: Final = (None, *(FaultKind.MASTER_CRASH,) * 3, *(FaultKind.CRASH,) * 2)
 
-_SLOTS: Final = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_SLOT, FaultKind.SLOT_GONE)
 _HINTS: Final = (FaultKind.FLIPPED_HINT, FaultKind.HINT_GONE)
 _IN_FLIGHT: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
-_OTHERS: Final = (
-    FaultKind.FLIPPED_METADATA,
-    FaultKind.METADATA_GONE,
-    FaultKind.FLIPPED_STATE,
-    FaultKind.STATE_GONE,
+_RARE: Final = (
     FaultKind.FLIPPED_CHANGES,
     FaultKind.CHANGES_GONE,
     FaultKind.FLIPPED_SAVEPOINT,
     FaultKind.SAVEPOINT_GONE,
+)
+_OTHERS: Final = (
+    FaultKind.FLIPPED_SLOT,
+    FaultKind.SLOT_GONE,
+    FaultKind.FLIPPED_METADATA,
+    FaultKind.METADATA_GONE,
+    FaultKind.FLIPPED_STATE,
+    FaultKind.STATE_GONE,
+    *_RARE * 2,
 )
 
 
@@ -76,7 +80,7 @@ def draw_damage(draws: Draws, *, in_flight: bool, compacts: bool) -> tuple[Plann
     """
     if not draws.chance(_SHARE):
         return ()
-    kinds = (*_SLOTS, *_OTHERS, *(_IN_FLIGHT * 2 if in_flight else ()), *(_HINTS * 2 if compacts else ()))
+    kinds = (*_OTHERS, *(_IN_FLIGHT * 4 if in_flight else ()), *(_HINTS * 4 if compacts else ()))
     planned = []
     for _ in range(draws.pick((1, 1, 2))):
         kind, moment = draws.pick(kinds), draws.pick(_MOMENTS)
@@ -100,12 +104,10 @@ class _Files:
     def view(self) -> LogView:
         return self.reader.replay()
 
-    def newest(self) -> CompletedCheckpoint | None:
-        newest = self.view.newest
-        if newest is None:
-            return None
-        checkpoint = read_metadata(self.storage, newest.metadata)
-        return replace(checkpoint, metadata=newest.metadata)
+    def kept(self) -> Iterator[CompletedCheckpoint]:
+        """Checkpoints and savepoints that the job keeps, the newest first."""
+        for record in reversed(self.view.completed):
+            yield replace(read_metadata(self.storage, record.metadata), metadata=record.metadata)
 
     def slots(self) -> list[str]:
         """Those that a replay reads."""
@@ -126,41 +128,41 @@ class _Files:
         return [path for path in self.storage.list(self.paths.log) if path == self.paths.log_hint]
 
     def metadata(self) -> list[str]:
-        newest = self.newest()
-        return [] if newest is None or newest.metadata is None else [newest.metadata.path]
+        return [record.metadata.path for record in self.view.completed[-1:]]
 
     def savepoint(self) -> list[str]:
-        newest = self.newest()
-        if newest is None or not newest.is_savepoint:
-            return []
-        folder = "" if newest.location is None else newest.location.removeprefix(f"{self.storage.url}/") + "/"
-        return [folder + handle.path for handle in replace(newest, metadata=None).files()] + self.metadata()
+        for kept in self.kept():
+            if kept.is_savepoint and kept.metadata is not None:
+                place = kept.location
+                folder = "" if place is None else place.removeprefix(f"{self.storage.url}/") + "/"
+                files = [folder + handle.path for handle in replace(kept, metadata=None).files()]
+                return [*files, kept.metadata.path]
+        return []
 
     def state(self) -> list[str]:
-        return [path for keyed in self._keyed() for path in _paths(keyed.files[:1])] + self._lists()
+        return self._newest(lambda state: [handle for keyed in state.keyed for handle in keyed.files[:1]])
 
     def changes(self) -> list[str]:
-        return [path for keyed in self._keyed() for path in _paths(keyed.files[1:])]
+        return self._newest(lambda state: [handle for keyed in state.keyed for handle in keyed.files[1:]])
+
+    def lists(self) -> list[str]:
+        return self._newest(lambda state: [each.state for each in state.operator])
 
     def in_flight(self) -> list[str]:
-        channels = [state.channels for state in self._states() if state.channels is not None]
-        return _paths([each.state for each in channels])
+        return self._newest(lambda state: [] if state.channels is None else [state.channels.state])
 
-    def _states(self) -> list[OperatorSubtaskState]:
-        newest = self.newest()
-        if newest is None or newest.location is not None:
-            return []
-        return [state for operator in newest.operators.values() for state in operator.subtasks.values()]
-
-    def _keyed(self) -> list[KeyedStateHandle]:
-        return [keyed for state in self._states() for keyed in state.keyed]
-
-    def _lists(self) -> list[str]:
-        return [path for state in self._states() for path in _paths([each.state for each in state.operator])]
+    def _newest(self, handles: Callable[[OperatorSubtaskState], Sequence[StateHandle]]) -> list[str]:
+        """Files of the newest checkpoint that has such files."""
+        for kept in self.kept():
+            states = [state for operator in kept.operators.values() for state in operator.subtasks.values()]
+            found = [each.path for state in states for each in handles(state) if isinstance(each, FileHandle)]
+            if found and kept.location is None:
+                return found
+        return []
 
 
-def _paths(handles: Sequence[object]) -> list[str]:
-    return [handle.path for handle in handles if isinstance(handle, FileHandle)]
+def _state_files(files: _Files) -> list[str]:
+    return files.state() + files.lists()
 
 
 #: Where a kind finds its files.
@@ -171,8 +173,8 @@ _FOUND_BY: Final[Mapping[FaultKind, Callable[[_Files], list[str]]]] = {
     FaultKind.HINT_GONE: _Files.hint,
     FaultKind.FLIPPED_METADATA: _Files.metadata,
     FaultKind.METADATA_GONE: _Files.metadata,
-    FaultKind.FLIPPED_STATE: _Files.state,
-    FaultKind.STATE_GONE: _Files.state,
+    FaultKind.FLIPPED_STATE: _state_files,
+    FaultKind.STATE_GONE: _state_files,
     FaultKind.FLIPPED_CHANGES: _Files.changes,
     FaultKind.CHANGES_GONE: _Files.changes,
     FaultKind.FLIPPED_IN_FLIGHT: _Files.in_flight,
@@ -239,7 +241,8 @@ def _choose(target: Target, kind: FaultKind, looks: int) -> tuple[FaultKind, str
         found = {each: paths for each, paths in found.items() if (each in _GONE) == (kind in _GONE)}
         if not completed or not found or looks < _LOOKS_FOR_ONE_KIND:
             return None
-        kind = target.draws.pick(list(found))
+        rare = [each for each in found if each in _RARE or each in _IN_FLIGHT]
+        kind = target.draws.pick(rare or list(found))
     return kind, target.draws.pick(found[kind][-4:])
 
 

@@ -270,7 +270,7 @@ def _is_unaligned(mode: HandlerMode) -> bool:
 
 def _with_damage(config: JobConfig, draws: Draws) -> tuple[JobConfig, int | None]:
     """Settings of a job whose files are damaged: many checkpoints and files, older ones perhaps allowed."""
-    inline_limit = draws.pick((None, 200, 0, 0))
+    inline_limit = draws.pick((None, 0, 0, 0))
     if draws.chance(0.5):
         config = _keeping_more(config)
     assert config.checkpointing is not None, "only checkpoints can be damaged"
