@@ -46,7 +46,8 @@ def function_name(function: Callable[..., Any]) -> str:
         ('str.split', 'lambda', 'len')
     """
     function = _innermost(function)
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    own = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    name = own or type(function).__qualname__
     return _short_name(str(name))
 
 

@@ -18,13 +18,14 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import psutil  # type: ignore[import-untyped] # comes with Ray
 import ray
 from ray._private import ray_constants, services
 
+from penstock.actors.template.worker_template import workers_from_template
 from penstock.runtime.errors import DeploymentError
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -60,13 +61,16 @@ def connect() -> None:
         start_local()
 
 
-def start_local(**options: Any) -> None:
+def start_local(*, fork_workers: bool = True, **options: Any) -> None:
     """Start a local cluster that lives as long as this process and listens on loopback only.
 
     Args:
+        fork_workers: Whether workers are forked from a template, which takes a fifth of the time of their
+            start. Only on Linux; workers with a runtime environment of their own are never forked.
         **options: For `ray.init`, such as `num_cpus`.
     """
-    with _as_single_machine(), _without_authentication_notice():
+    template = workers_from_template() if fork_workers else nullcontext()
+    with _as_single_machine(), _without_authentication_notice(), template:
         ray.init(
             address="local",
             _node_ip_address=_LOOPBACK,

@@ -11,7 +11,8 @@ What tells the two apart is processor time. A busy process uses it, and a hung o
 their own when they are stopped, so another process on the same node reads it from the kernel.
 
 - After `suspect_after` seconds of silence the processor time is read, again and again.
-- After `named_after` seconds the process is reported to people (`SILENT`).
+- After `named_after` seconds the process is reported to people (`SILENT`). By default that is after 4 s, when
+  it has missed two questions. A look comes every 0.5 s then, so people know within 5 s of its last answer.
 - After `timeout` seconds it hangs (`HUNG`) if its processor time stood still for `still_for` seconds: the
   same value was read twice, so far apart. The kernel counts hundredths of a second. A process that gets less
   than one in two seconds is not merely starved: an answer takes a thousandth.
@@ -73,7 +74,7 @@ class HeartbeatLimits:
     Example:
         >>> limits = HeartbeatLimits.of(heartbeat_timeout=8.0, overdue_after=60.0)
         >>> limits.interval, limits.suspect_after, limits.named_after, limits.still_for
-        (0.5, 3.0, 5.0, 2.0)
+        (0.5, 3.0, 4.0, 2.0)
     """
 
     interval: float
@@ -91,7 +92,7 @@ class HeartbeatLimits:
             interval=heartbeat_timeout / 16,
             calm_interval=heartbeat_timeout / 8,
             suspect_after=heartbeat_timeout * 3 / 8,
-            named_after=heartbeat_timeout * 5 / 8,
+            named_after=heartbeat_timeout / 2,
             timeout=heartbeat_timeout,
             still_for=max(heartbeat_timeout / 4, _SHORTEST_STILLNESS),
             overdue_after=overdue_after,

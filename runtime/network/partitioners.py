@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_of
 
@@ -80,11 +82,17 @@ class KeyGroupSelector:
         rows = batch.rows
         if not rows:
             return []
-        if self._channels == 1:
-            key_group_of(self._key_selector(rows[0]), self._max_parallelism)
-            return [(0, batch)]
         select = self._key_selector
-        targets = self._subtask_of.subtasks_of([select(row) for row in rows])
+        try:
+            if self._channels == 1:
+                key_group_of(select(rows[0]), self._max_parallelism)
+                return [(0, batch)]
+            targets = self._subtask_of.subtasks_of([select(row) for row in rows])
+        except KeyTypeError as error:
+            if isinstance(select, ColumnKey):
+                msg = f"{select.__name__}: {error}"
+                raise KeyTypeError(msg) from error
+            raise
         split: list[list[Any]] = [[] for _ in range(self._channels)]
         for target, row in zip(targets, rows, strict=True):
             split[target].append(row)

@@ -14,6 +14,7 @@ from penstock.runtime.network.result_subpartition import (
     ResultSubpartition,
     SubpartitionStatistics,
 )
+from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
@@ -92,27 +93,24 @@ class ResultPartition:
             return
         if isinstance(batch, ArrowBatch):
             if len(self.subpartitions) == 1:
-                for piece in self._arrow_parts(batch):
+                for piece in batch.slices(self._arrow_buffer_rows):
                     self.subpartitions[0].add_arrow(piece)
                 return
-            batch = RowBatch(batch.batch.to_pylist())
+            batch = rows_of(batch)
         for channel, part in self._selector.select(batch):
             self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
         """Encode once, send everywhere; so rows do not wait in the open buffer of each channel."""
         parts: Iterator[Batch] = (
-            batch.slices(self._buffer_rows) if isinstance(batch, RowBatch) else self._arrow_parts(batch)
+            batch.slices(self._buffer_rows)
+            if isinstance(batch, RowBatch)
+            else batch.slices(self._arrow_buffer_rows)
         )
         for part in parts:
             buffer = self._codec.encode(part)
             for subpartition in self.subpartitions:
                 subpartition.add_buffer(buffer)
-
-    def _arrow_parts(self, batch: ArrowBatch) -> Iterator[ArrowBatch]:
-        """An Arrow batch in pieces that are views of it."""
-        for start in range(0, len(batch), self._arrow_buffer_rows):
-            yield ArrowBatch(batch.batch.slice(start, self._arrow_buffer_rows))
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel."""

@@ -10,6 +10,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.arrow_dicts import dicts_of_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.user_location import function_location
 
@@ -88,11 +89,14 @@ def check_function(kind: str, function: Callable[..., Any], *, takes_generators:
 
 
 def rows_of(batch: Batch) -> RowBatch:
-    """A batch as rows; an Arrow batch becomes one dict a row, without timestamps.
+    """A batch as rows; an Arrow batch becomes one dict a row, with the timestamps that it has.
 
     Example:
         >>> import pyarrow as pa
-        >>> rows_of(ArrowBatch(pa.RecordBatch.from_pydict({"n": [1, 2]}))).rows
-        [{'n': 1}, {'n': 2}]
+        >>> rows_of(ArrowBatch(pa.record_batch({"n": [1, 2]}), pa.array([10, 20])))
+        RowBatch(rows=[{'n': 1}, {'n': 2}], timestamps=[10, 20])
     """
-    return RowBatch(batch.batch.to_pylist()) if isinstance(batch, ArrowBatch) else batch
+    if not isinstance(batch, ArrowBatch):
+        return batch
+    stamps = batch.timestamps
+    return RowBatch(dicts_of_arrow(batch.batch), None if stamps is None else stamps.to_pylist())

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.operators.function_operator import FunctionOperator, check_function
 from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.stable_hash import stable_hash
@@ -45,7 +46,7 @@ class KeyedFunctionOperator(FunctionOperator):
     @property
     def doing(self) -> str:
         """The function that runs: the operator's own or the key selector."""
-        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+        return selector_location(self._select) if self._selecting else super().doing
 
     def _keys_of(self, batch: RowBatch) -> list[Any]:
         select = self._select
@@ -72,6 +73,13 @@ class KeyedFunctionOperator(FunctionOperator):
         """
         if not self._selecting:
             self._check_key(key)
+
+
+def selector_location(select: Callable[[Any], Any]) -> str:
+    """How messages call what gives a record its key: `key_by function len`, or `key_by column 'k'`."""
+    if isinstance(select, ColumnKey):
+        return f"key_by {select.__name__}"
+    return f"key_by function {function_location(select)}"
 
 
 def keyed_state_of(context: OperatorContext) -> HeapKeyedStateBackend:

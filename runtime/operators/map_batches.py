@@ -83,21 +83,29 @@ class MapBatchesOperator(FunctionOperator):
             yield from RowBatch(part).slices(OUTPUT_SLICE)
 
     def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
-        stamps = batch.timestamps if isinstance(batch, RowBatch) else None
+        stamps = arrow_timestamps(batch)
         result = self._function(as_arrow(batch))
         whole = isinstance(result, pa.RecordBatch | pa.Table)
-        keeps = stamps is not None and whole and result.num_rows == len(batch)
-        if keeps:
-            yield RowBatch(result.to_pylist(), stamps)
+        if stamps is not None and whole and result.num_rows == len(batch):
+            start = 0
+            for part in _arrow_batches(result):
+                yield ArrowBatch(part.batch, stamps.slice(start, len(part)))
+                start += len(part)
             return
         for part in [result] if whole else _parts(result, "a pa.RecordBatch"):
             yield from _arrow_batches(part)
 
 
+def arrow_timestamps(batch: Batch) -> pa.Int64Array | None:
+    """The timestamps of a batch as Arrow has them; `None` when it has none."""
+    stamps = batch.timestamps
+    return stamps if stamps is None or isinstance(batch, ArrowBatch) else pa.array(stamps, pa.int64())
+
+
 def as_arrow(
     batch: Batch, wanted: str = 'batch_format="arrow"', instead: str = 'batch_format="rows"'
 ) -> pa.RecordBatch:
-    """A batch as Arrow; rows must be dicts and lose their timestamps.
+    """The columns of a batch; rows must be dicts.
 
     Args:
         wanted: What asks for Arrow, for the message.

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final, NoReturn
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import short_repr
 from penstock.runtime.operators.function_operator import check_function, rows_of
-from penstock.runtime.operators.map_batches import as_arrow
+from penstock.runtime.operators.keyed_function_operator import selector_location
+from penstock.runtime.operators.map_batches import arrow_timestamps, as_arrow
 from penstock.runtime.operators.operator import (
     BatchFormats,
     ListState,
@@ -172,7 +173,7 @@ class UserOperator(Operator):
     def doing(self) -> str:
         """The method of the user's operator that runs, or the key selector."""
         if self._at == "key_by" and self._select is not None:
-            return f"key_by function {function_location(self._select)}"
+            return selector_location(self._select)
         return f"operator {function_location(getattr(self._user, self._at))}"
 
     @property
@@ -214,7 +215,8 @@ class UserOperator(Operator):
         if takes == "rows":
             return rows_of(batch)
         if takes == "arrow" and isinstance(batch, RowBatch):
-            return ArrowBatch(as_arrow(batch, 'takes = "arrow"', 'takes = "rows"'))
+            columns = as_arrow(batch, 'takes = "arrow"', 'takes = "rows"')
+            return ArrowBatch(columns, arrow_timestamps(batch))
         return batch
 
     def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:

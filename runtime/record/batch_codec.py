@@ -6,7 +6,8 @@ Rows are one list to the value codec, which transposes tuples, dicts and records
 before them as raw 64-bit integers. Columns of numbers are plain msgpack. Measured on 4,000 values, it is as
 fast as raw bytes within some nanoseconds a value. Small integers are faster and take an eighth of the bytes.
 
-An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload.
+An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload. The
+timestamps of an Arrow batch stand before it as raw 64-bit integers, and the reader's are a view, too.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from penstock.runtime.record.value_codec import CodecStatistics, ValueCodec
 _ROWS: Final = 0x11
 _ROWS_WITH_TIMESTAMPS: Final = 0x12
 _ARROW: Final = 0x13
+_ARROW_WITH_TIMESTAMPS: Final = 0x14
 _ROWS_HEADER: Final = bytes([_ROWS])
 _ARROW_HEADER: Final = bytes([_ARROW, 0, 0, 0, 0, 0, 0, 0])
 _TIMESTAMPS_HEADER: Final = struct.Struct("<BI")
+_ARROW_TIMESTAMPS_HEADER: Final = struct.Struct("<B3xI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class BatchCodec:
         Raises:
             CodecError: A row can't be encoded, or there is not one timestamp per row.
         """
-        payload = _encode_arrow(batch.batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
+        payload = _encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
         buffer = Buffer(payload, len(batch))
         self._rows_encoded += buffer.rows
         self._bytes_encoded += buffer.size
@@ -92,7 +95,9 @@ class BatchCodec:
         elif kind == _ROWS_WITH_TIMESTAMPS:
             batch = self._decode_rows_with_timestamps(payload)
         elif kind == _ARROW:
-            batch = ArrowBatch(_decode_arrow(payload))
+            batch = ArrowBatch(_decode_arrow(payload, len(_ARROW_HEADER)))
+        elif kind == _ARROW_WITH_TIMESTAMPS:
+            batch = _decode_arrow_with_timestamps(payload)
         else:
             what = "is empty" if kind is None else f"has the unknown format {kind:#04x}"
             msg = f"a buffer {what}: it is damaged, or a newer version wrote it"
@@ -152,24 +157,43 @@ def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
         raise CodecError(msg) from error
 
 
-def _encode_arrow(batch: pa.RecordBatch) -> bytes:
+def _encode_arrow(batch: ArrowBatch) -> bytes:
+    columns, stamps = batch.batch, batch.timestamps
     sink = pa.BufferOutputStream()
-    sink.write(_ARROW_HEADER)
+    if stamps is None:
+        sink.write(_ARROW_HEADER)
+    else:
+        sink.write(_ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps)))
+        sink.write(stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps)))
     try:
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
+        with pa.ipc.new_stream(sink, columns.schema) as writer:
+            writer.write_batch(columns)
     except pa.ArrowException as error:
-        msg = f"an Arrow batch with the schema {batch.schema} can't be encoded: {error}"
+        msg = f"an Arrow batch with the schema {columns.schema} can't be encoded: {error}"
         raise CodecError(msg) from error
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _decode_arrow(payload: bytes) -> pa.RecordBatch:
+def _decode_arrow(payload: bytes, start: int) -> pa.RecordBatch:
     try:
-        with pa.ipc.open_stream(pa.py_buffer(payload).slice(len(_ARROW_HEADER))) as reader:
+        with pa.ipc.open_stream(pa.py_buffer(payload).slice(start)) as reader:
             batch = reader.read_next_batch()
         batch.validate()
     except Exception as error:  # anything: the bytes decide what goes wrong
         msg = f"an Arrow batch of {len(payload)} bytes is damaged: {type(error).__name__}: {error}"
         raise CodecError(msg) from error
     return batch
+
+
+def _decode_arrow_with_timestamps(payload: bytes) -> ArrowBatch:
+    header = _ARROW_TIMESTAMPS_HEADER.size
+    count = _ARROW_TIMESTAMPS_HEADER.unpack_from(payload)[1] if len(payload) >= header else -1
+    if not 0 <= 8 * count <= len(payload) - header:
+        msg = f"the timestamps of an Arrow batch of {len(payload)} bytes are damaged"
+        raise CodecError(msg)
+    batch = _decode_arrow(payload, header + 8 * count)
+    if batch.num_rows != count:
+        msg = f"a buffer holds {count} timestamps for {batch.num_rows} rows: it is damaged"
+        raise CodecError(msg)
+    data = pa.py_buffer(payload).slice(header, 8 * count)
+    return ArrowBatch(batch, pa.Array.from_buffers(pa.int64(), count, [None, data]))

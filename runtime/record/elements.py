@@ -15,6 +15,9 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.runtime.errors import PenstockError
 
 #: The watermark after which no record can come: the end of event time.
 END_OF_TIME: Final = (1 << 63) - 1
@@ -56,16 +59,67 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
-    """An Arrow record batch that flows as one unit.
+    """An Arrow record batch that flows as one unit, with, optionally, one event timestamp each row.
 
     Attributes:
         batch: The columns; never changed in place.
+        timestamps: Event time of each row in microseconds, an `int64` array without nulls, or `None` when the
+            stream has none. It is beside the columns: a step that replaces them keeps it.
+
+    Raises:
+        PenstockError: The timestamps are of another type, or not one for each row.
+
+    Example:
+        >>> batch = ArrowBatch(pa.record_batch({"n": [1, 2, 3]}), pa.array([10, 20, 30]))
+        >>> [(len(part), part.timestamps.to_pylist()) for part in batch.slices(2)]
+        [(2, [10, 20]), (1, [30])]
     """
 
     batch: pa.RecordBatch
+    timestamps: pa.Int64Array | None = None
+
+    def __post_init__(self) -> None:
+        stamps = self.timestamps
+        if stamps is None:
+            return
+        if not isinstance(stamps, pa.Int64Array) or stamps.null_count:
+            what = "an array with nulls" if isinstance(stamps, pa.Int64Array) else type(stamps).__name__
+            msg = (
+                f"the timestamps of an ArrowBatch are {what}; give a pyarrow array of type int64 without "
+                "nulls, microseconds since the epoch, or None"
+            )
+            raise PenstockError(msg)
+        if len(stamps) != len(self):
+            msg = f"an ArrowBatch of {len(self)} rows has {len(stamps)} timestamps; it needs one for each row"
+            raise PenstockError(msg)
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
+
+    def slice(self, start: int, rows: int | None = None) -> ArrowBatch:
+        """Some consecutive rows, as views; from `start` to the end if `rows` is `None`."""
+        stamps = self.timestamps
+        return ArrowBatch(
+            self.batch.slice(start, rows), None if stamps is None else stamps.slice(start, rows)
+        )
+
+    def slices(self, size: int) -> Iterator[ArrowBatch]:
+        """Cut the batch into views of at most `size` rows, in order."""
+        if len(self) <= size:
+            yield self
+            return
+        for start in range(0, len(self), size):
+            yield self.slice(start, size)
+
+    def take(self, places: pa.Array) -> ArrowBatch:
+        """The rows at these places, in their order, copied."""
+        stamps = self.timestamps
+        return ArrowBatch(self.batch.take(places), None if stamps is None else stamps.take(places))
+
+    def filter(self, mask: pa.BooleanArray) -> ArrowBatch:
+        """The rows where the mask is true, copied; null counts as false."""
+        stamps = self.timestamps
+        return ArrowBatch(self.batch.filter(mask), None if stamps is None else pc.filter(stamps, mask))
 
 
 Batch: TypeAlias = RowBatch | ArrowBatch

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
 from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
+from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.key_groups import key_group_array
@@ -135,7 +136,7 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
     """
     _, packed = _unpack(data, _place(handle))
     for table, _, _, keys, values in packed:
-        yield table, codec.loads(keys), values is None
+        yield table, one_nan(codec.loads(keys)), values is None
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
@@ -174,7 +175,7 @@ def _decode_block(
         decoded = DecodedBlock(
             table,
             np.frombuffer(groups, dtype="<u2"),
-            codec.loads(keys),
+            one_nan(codec.loads(keys)),
             None if values is None else codec.loads(values),
         )
     except CodecError as error:

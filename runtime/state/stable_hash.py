@@ -14,9 +14,9 @@ Otherwise the state of one key would be split over two. So
 * times are counted in microseconds, aware ones after taking their offset away;
 * a subclass counts as its base when it compares as its base, and is refused when it compares by itself.
 
-What has no such form is refused with `KeyTypeError`: NaN (not equal to itself), lists, dicts and sets
-(mutable), and everything unknown. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although
-their hashes differ.
+What has no such form is refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to
+itself), and everything unknown. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their
+hashes differ. One NaN has a hash: the object that a `ColumnKey` puts in the place of all of them.
 
 The result is well mixed already; `% max_parallelism` needs no further mixing.
 """
@@ -39,18 +39,23 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
 from penstock.runtime.state.mix64 import MASK64, mix64
 
 _Hasher: TypeAlias = Callable[[Any], int]
 
 # One seed for each kind of value, so that "a" and b"a" need not collide. They are part of the format.
-_STR, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID, _DATE, _NAIVE, _AWARE, _TIME, _DELTA = range(
-    1, 13
-)
-_NONE: Final = mix64(0xD1B54A32D192ED03)
-_OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
+STR, BYTES, TUPLE, FROZENSET, DATACLASS, ENUM, UUID_, DATE, NAIVE, AWARE, TIME, DELTA = range(1, 13)
+#: The hash of `None`, and that of the one NaN that is a key.
+NONE_HASH: Final = mix64(0xD1B54A32D192ED03)
+NAN_HASH: Final = mix64(0xA0761D6478BD642F)
+#: Is mixed into Python's hash of a number that is not whole, or larger than 64 bits.
+OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
 
+_NAN_ADVICE: Final = (
+    "NaN is not equal to itself; filter such records out, use None, or give key_by the column's name"
+)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -87,13 +92,15 @@ def _hash_int(key: int) -> int:
 
 
 def _hash_other_number(key: Any) -> int:
-    return mix64(hash(key) ^ _OTHER_NUMBER)
+    return mix64(hash(key) ^ OTHER_NUMBER)
 
 
 def _hash_float(key: float) -> int:
     number = float(key)
     if number != number:
-        _refuse(key, "NaN is not equal to itself; filter such records out or use None")
+        if key is NAN:
+            return NAN_HASH
+        _refuse(key, _NAN_ADVICE)
     return _hash_int(int(number)) if number.is_integer() else _hash_other_number(number)
 
 
@@ -110,11 +117,11 @@ def _hash_fraction(key: Fraction) -> int:
 
 
 def _hash_str(key: str) -> int:
-    return xxh3_64_intdigest(str.encode(key, "utf-8", "surrogatepass"), _STR)
+    return xxh3_64_intdigest(str.encode(key, "utf-8", "surrogatepass"), STR)
 
 
 def _hash_bytes(key: bytes) -> int:
-    return xxh3_64_intdigest(key, _BYTES)
+    return xxh3_64_intdigest(key, BYTES)
 
 
 def _hash_parts(hashes: Iterable[int], seed: int) -> int:
@@ -123,11 +130,11 @@ def _hash_parts(hashes: Iterable[int], seed: int) -> int:
 
 
 def _hash_tuple(key: tuple[Any, ...]) -> int:
-    return _hash_parts(map(stable_hash, key), _TUPLE)
+    return _hash_parts(map(stable_hash, key), TUPLE)
 
 
 def _hash_frozenset(key: frozenset[Any]) -> int:
-    return _hash_parts(sorted(map(stable_hash, key)), _FROZENSET)
+    return _hash_parts(sorted(map(stable_hash, key)), FROZENSET)
 
 
 def _hash_ticks(ticks: int, seed: int) -> int:
@@ -140,8 +147,8 @@ def _hash_datetime(key: datetime) -> int:
     offset = first.utcoffset()
     since_epoch = (first.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
     if offset is None:
-        return _hash_ticks(since_epoch, _NAIVE)
-    return _hash_ticks(since_epoch - offset // _MICROSECOND, _AWARE)
+        return _hash_ticks(since_epoch, NAIVE)
+    return _hash_ticks(since_epoch - offset // _MICROSECOND, AWARE)
 
 
 def _hash_time(key: time) -> int:
@@ -150,7 +157,7 @@ def _hash_time(key: time) -> int:
             key, "a time of day with a zone has no date to place it; use a datetime or take the zone away"
         )
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
-    return _hash_ticks(seconds * 1_000_000 + key.microsecond, _TIME)
+    return _hash_ticks(seconds * 1_000_000 + key.microsecond, TIME)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -162,13 +169,13 @@ def _hash_enum(key: Enum) -> int:
     # A combination of flags has a value and not always a name.
     what = stable_hash(key._value_) if isinstance(key, Flag) else _hash_str(key._name_)
     kind: type = type(key)
-    return _hash_parts((_name_of(kind), what), _ENUM)
+    return _hash_parts((_name_of(kind), what), ENUM)
 
 
 def _hash_dataclass(key: Any) -> int:
     values = (getattr(key, field.name) for field in dataclasses.fields(key) if field.compare)
     kind: type = type(key)
-    return _hash_parts((_name_of(kind), *map(stable_hash, values)), _DATACLASS)
+    return _hash_parts((_name_of(kind), *map(stable_hash, values)), DATACLASS)
 
 
 _BY_TYPE: Final[dict[type, _Hasher]] = {
@@ -178,12 +185,12 @@ _BY_TYPE: Final[dict[type, _Hasher]] = {
     bytes: _hash_bytes,
     tuple: _hash_tuple,
     float: _hash_float,
-    type(None): lambda _: _NONE,
+    type(None): lambda _: NONE_HASH,
     datetime: _hash_datetime,
-    date: lambda key: _hash_ticks(key.toordinal(), _DATE),
+    date: lambda key: _hash_ticks(key.toordinal(), DATE),
     time: _hash_time,
-    timedelta: lambda key: _hash_parts(((key // _MICROSECOND) & MASK64, key.days & MASK64), _DELTA),
-    UUID: lambda key: xxh3_64_intdigest(key.bytes, _UUID),
+    timedelta: lambda key: _hash_parts(((key // _MICROSECOND) & MASK64, key.days & MASK64), DELTA),
+    UUID: lambda key: xxh3_64_intdigest(key.bytes, UUID_),
     Decimal: _hash_decimal,
     Fraction: _hash_fraction,
     frozenset: _hash_frozenset,

@@ -1,25 +1,49 @@
 """`stable_hash` of many keys at once: sequences, numpy arrays and Arrow columns.
 
 Every function gives exactly what `stable_hash` gives for each value. So rows and Arrow batches of one stream
-agree on where a key lives. Whole numbers are vectorised; of everything else in an Arrow column each distinct
-value is hashed once.
+agree on where a key lives. Numbers and times are vectorised, and so is the hash of several columns together.
+Of text, bytes and decimals each distinct value is hashed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kinds
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.record.key_columns import canonical_column
 from penstock.runtime.state.mix64 import HashArray, mix64_array
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash import (
+    AWARE,
+    BYTES,
+    DATE,
+    DELTA,
+    NAIVE,
+    NAN_HASH,
+    NONE_HASH,
+    OTHER_NUMBER,
+    STR,
+    TIME,
+    TUPLE,
+    stable_hash,
+)
+from penstock.runtime.state.xxh3_arrays import MOST_WORDS, xxh3_words
 
 _INTS: Final = frozenset([int])
 _INT64: Final = np.iinfo(np.int64)
+_TWO63: Final = 2.0**63
+_TWO64: Final = 2.0**64
+_DAY: Final = 86_400_000_000
+_DAY_OF_EPOCH: Final = date(1970, 1, 1).toordinal()
+_MODULUS: Final = np.uint64((1 << 61) - 1)
+_HASH_OF_INFINITY: Final = hash(float("inf"))
 
 
 def stable_hashes(keys: Sequence[Any]) -> HashArray:
@@ -58,35 +82,133 @@ def stable_hash_array(values: NDArray[Any]) -> HashArray:
     return stable_hashes(values.tolist())
 
 
-def stable_hash_column(column: pa.Array | pa.ChunkedArray) -> HashArray:
-    """`stable_hash` of every value of an Arrow column; nulls hash as `None`.
+def stable_hash_column(column: pa.Array | pa.ChunkedArray, name: str = "key") -> HashArray:
+    """`stable_hash` of every value of an Arrow column; nulls hash as `None`, every NaN as the one NaN key.
+
+    Args:
+        name: Of the column, for messages.
 
     Raises:
-        KeyTypeError: A value can't be a key.
+        KeyTypeError: The column's type has no stable hash.
 
     Example:
         >>> stable_hash_column(pa.array(["a", None])).tolist() == [stable_hash("a"), stable_hash(None)]
         True
     """
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_integer(column.type):
-        return _hash_integers(column)
-    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-        return stable_hashes(column.to_pylist())
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    distinct = stable_hashes(encoded.dictionary.to_pylist())
-    if encoded.indices.null_count == 0:
-        hashes: HashArray = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
-        return hashes
-    with_null: HashArray = np.append(distinct, np.uint64(stable_hash(None)))
-    hashes = with_null[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)]
+    return _hash_canonical(canonical_column(column, name))
+
+
+def key_hashes(columns: Sequence[pa.Array]) -> HashArray:
+    """`stable_hash` of every row's key: of the value in one column, of a tuple in several.
+
+    Args:
+        columns: In canonical form, as `ColumnKey.columns` gives them; at least one.
+
+    Example:
+        >>> columns = [pa.array([1, 2]), pa.array(["a", None])]
+        >>> key_hashes(columns).tolist() == [stable_hash((1, "a")), stable_hash((2, None))]
+        True
+    """
+    parts = [_hash_canonical(column) for column in columns]
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) <= MOST_WORDS:
+        return xxh3_words(parts, TUPLE)
+    rows = np.column_stack(parts).tobytes()
+    size = 8 * len(parts)
+    inputs = (rows[start : start + size] for start in range(0, len(rows), size))
+    return np.fromiter((xxh3_64_intdigest(data, TUPLE) for data in inputs), np.uint64, len(parts[0]))
+
+
+def _hash_canonical(column: pa.Array) -> HashArray:
+    kind = column.type
+    if kinds.is_null(kind):
+        return np.full(len(column), NONE_HASH, np.uint64)
+    hashes = _hash_values(column)
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = NONE_HASH
     return hashes
 
 
-def _hash_integers(column: pa.Array) -> HashArray:
-    if column.null_count == 0:
-        return mix64_array(column.to_numpy(zero_copy_only=False))
-    hashes = mix64_array(column.fill_null(0).to_numpy(zero_copy_only=False))
-    hashes[column.is_null().to_numpy(zero_copy_only=False)] = stable_hash(None)
+def _hash_values(column: pa.Array) -> HashArray:
+    """The hashes of a column's values; where it is null, anything."""
+    kind = column.type
+    if kinds.is_integer(kind):
+        return mix64_array(_values(column))
+    if kinds.is_boolean(kind):
+        return mix64_array(_values(column.cast(pa.uint8())))
+    if kinds.is_floating(kind):
+        return _hash_floats(_values(column).astype(np.float64, copy=False))
+    if kinds.is_date32(kind):
+        return xxh3_words([_values(column.view(pa.int32())) + np.int64(_DAY_OF_EPOCH)], DATE)
+    if kinds.is_timestamp(kind):
+        return xxh3_words([_values(column.view(pa.int64()))], NAIVE if kind.tz is None else AWARE)
+    if kinds.is_time64(kind):
+        return xxh3_words([_values(column.view(pa.int64()))], TIME)
+    if kinds.is_duration(kind):
+        micros = _values(column.view(pa.int64()))
+        return xxh3_words([micros, np.floor_divide(micros, _DAY)], DELTA)
+    return _hash_distinct(column)
+
+
+def _values(column: pa.Array) -> NDArray[Any]:
+    """The numbers of a column as they lie in memory; where it is null, anything."""
+    kind = column.type.to_pandas_dtype()
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), kind)
+    return np.frombuffer(data, kind)[column.offset : column.offset + len(column)]
+
+
+def _hash_floats(values: NDArray[np.float64]) -> HashArray:
+    """Whole numbers of 64 bits like integers, others by Python's `hash`, which is 53 bits rotated in 61."""
+    whole = np.floor(values) == values
+    whole &= (values >= -_TWO63) & (values < _TWO64)
+    below = np.where(whole & (values < _TWO63), values, 0.0).astype(np.int64)
+    if whole.all() and not (values >= _TWO63).any():
+        return mix64_array(below)
+    large = whole & (values >= _TWO63)
+    if large.any():
+        below[large] = (values[large] - _TWO63).astype(np.int64) + _INT64.min
+    hashes = mix64_array(below)
+    others = ~whole
+    hashes[others] = mix64_array(_python_hashes(values[others]) ^ np.int64(OTHER_NUMBER - (1 << 64)))
+    hashes[values != values] = NAN_HASH
     return hashes
+
+
+def _python_hashes(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`hash` of floats: the remainder of the number modulo 2**61 - 1, where a power of two is a rotation."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    fraction, exponent = np.frexp(np.abs(finite))
+    mantissa = np.ldexp(fraction, 53).astype(np.uint64)
+    turn = ((exponent.astype(np.int64) - 53) % 61).astype(np.uint64)
+    rest = ((mantissa << turn) & _MODULUS) | (mantissa >> (np.uint64(61) - turn))
+    hashes = rest.astype(np.int64)
+    hashes[np.isinf(values)] = _HASH_OF_INFINITY
+    np.negative(hashes, out=hashes, where=np.signbit(values))
+    hashes[hashes == -1] = -2  # Python has no hash -1
+    return hashes
+
+
+def _hash_distinct(column: pa.Array) -> HashArray:
+    """Text, bytes and decimals: each distinct value is hashed once, in Python."""
+    encoded = column.dictionary_encode()
+    distinct = _hash_each(encoded.dictionary)
+    indices = encoded.indices
+    if indices.null_count:
+        distinct = np.append(distinct, np.uint64(NONE_HASH))
+        indices = indices.fill_null(len(distinct) - 1)
+    hashes: HashArray = distinct[indices.to_numpy(zero_copy_only=False)]
+    return hashes
+
+
+def _hash_each(values: pa.Array) -> HashArray:
+    kind = values.type
+    if kinds.is_decimal(kind):
+        return stable_hashes(values.to_pylist())
+    is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
+    seed = STR if is_text else BYTES
+    if is_text:
+        values = values.cast(pa.large_binary() if kinds.is_large_string(kind) else pa.binary())
+    return np.fromiter((xxh3_64_intdigest(data, seed) for data in values.to_pylist()), np.uint64, len(values))

@@ -25,10 +25,11 @@ from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorr
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.partitioners import channel_selector
+from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
-from penstock.runtime.record.elements import ArrowBatch, Buffer, RowBatch, StreamElement
+from penstock.runtime.record.elements import Buffer, StreamElement
 from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.task.network_input import NetworkInput
@@ -138,7 +139,6 @@ def _mine(
     assert selector is not None, "a keyed exchange selects"
     for buffer in buffers:
         batch = codec.decode(buffer)
-        rows = RowBatch(batch.batch.to_pylist()) if isinstance(batch, ArrowBatch) else batch
-        for receiver, part in selector.select(rows):
+        for receiver, part in selector.select(rows_of(batch)):
             if receiver == index:
                 yield buffer if len(part) == len(batch) else codec.encode(part)

@@ -111,7 +111,7 @@ class BatchRemainder:
         if size == len(batch):
             return batch
         if isinstance(batch, ArrowBatch):
-            return ArrowBatch(batch.batch.slice(start, size))
+            return batch.slice(start, size)
         stamps = None if batch.timestamps is None else batch.timestamps[start : start + size]
         return RowBatch(batch.rows[start : start + size], stamps)
 

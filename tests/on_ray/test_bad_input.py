@@ -6,21 +6,25 @@ import json
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import bad_input
 from jobs.driving import (
+    after_checkpoints,
     eventually,
     failure_of,
     finish,
     kill_master,
     penstock_actors,
     submit,
+    wait_until,
 )
 from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
+from penstock.actors import RayJobHandle
 from penstock.actors.shared.failure_text import failure_text
 from penstock.runtime import (
     FileSink,
@@ -33,6 +37,9 @@ from penstock.runtime import (
 )
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+#: Lines of two files.
+COUNT = 5_000
 
 
 # -- sources ------------------------------------------------------------------------------------------------
@@ -52,6 +59,65 @@ def test_a_source_file_that_is_not_there(tmp_path: Path) -> None:
     outlived = job.report().failure
     assert outlived is not None
     assert failure_text(outlived.root) == message, "the reason outlives the JobMaster"
+
+
+def write_to(file: Path, content: list[str]) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    new = file.with_name(f"_{file.name}")
+    new.write_text("".join(f"{line}\n" for line in content))
+    return new.rename(file)
+
+
+def slow_in_its_first_file(tmp_path: Path, **options: Any) -> tuple[RayJobHandle, Path]:
+    """A job that has two files to read, and reads the first until `slow` is deleted; the second one."""
+    text = lines(COUNT)
+    write_to(tmp_path / "in" / "a", text[: -COUNT // 10])
+    second = write_to(tmp_path / "in" / "b", text[-COUNT // 10 :])
+    (tmp_path / "slow").touch()
+    env = environment(tmp_path, **options)
+    stream = env.from_source("lines", FileSource.text(tmp_path / "in"))
+    counted(stream.map(bad_input.SlowWhile(str(tmp_path / "slow"))), FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    after_checkpoints(job, 1)
+    return job, second
+
+
+def test_an_input_file_that_somebody_deletes_is_named_and_read_when_it_is_back(tmp_path: Path) -> None:
+    job, second = slow_in_its_first_file(tmp_path, restart=FixedDelay(attempts=1_000, delay=0.1))
+    second.unlink()
+    (tmp_path / "slow").unlink()
+    told = wait_until(job, "its name", lambda r: " is gone: it was there" in str(r.history))
+    assert "operator 'lines'" in str(told.history)
+    assert f"{second} is gone: it was there when the job listed its files" in str(told.history)
+
+    write_to(second, lines(COUNT)[-COUNT // 10 :])
+    finish(job)
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+
+
+def test_an_input_file_that_stays_deleted_fails_the_job_by_name(tmp_path: Path) -> None:
+    job, second = slow_in_its_first_file(tmp_path, restart=FixedDelay(attempts=1, delay=0.1))
+    second.unlink()
+    (tmp_path / "slow").unlink()
+
+    message = failure_of(job)
+
+    assert f"{second} is gone: it was there when the job listed its files" in message
+    assert committed_updates(tmp_path / "out") <= expected_updates(lines(COUNT))
+
+
+def test_files_that_are_left_out_because_they_are_hidden_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    for name in ("a.txt", "_b.txt", ".c.txt"):
+        write_to(folder / name, lines(20))
+
+    job = submit(word_count(tmp_path, FileSource.text([folder, f"{folder}/_*"])))
+    finish(job)
+
+    [warning] = [each for each in job.report().warnings if "left out" in each]
+    assert f"{folder}: 2 files were left out" in warning
+    assert f"the first is {folder}/.c.txt" in warning
+    assert_exactly_once(tmp_path / "out", lines(20) + lines(20))
 
 
 def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:

@@ -108,6 +108,14 @@ def changed(tree: Any, random: Random, strings: list[str], code: bytes) -> bytes
     return data if isinstance(data, bytes) else _packed(data)
 
 
+def relocated(data: bytes, random: Random, places: list[str]) -> bytes:
+    """The bytes of metadata whose files are said to be elsewhere."""
+    tree = opened(data)
+    if isinstance(tree, Box) and isinstance(tree.value, dict) and "location" in tree.value:
+        tree.value["location"] = random.choice(places)
+    return bytes(closed(tree))
+
+
 def harmful_pickle(path: str) -> bytes:
     """A pickle that makes a file when it is loaded."""
     return pickle.dumps(RunsCode(path))

@@ -45,7 +45,7 @@ from penstock.runtime.record.elements import Buffer
 from penstock.runtime.restore import state_assignment
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import InlineHandle
-from penstock.runtime.snapshot.metadata import missing, read_state
+from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task import channel_restore
@@ -406,10 +406,7 @@ def read_state_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_that_unlisted_files_are_missing(patch: pytest.MonkeyPatch) -> None:
-    def believe(storage: Any, path: str) -> None:
-        raise missing(storage, path)
-
-    patch.setattr(recovery, "_require_file", believe)
+    patch.setattr(recovery, "_can_be_read", lambda storage, path: False)
 
 
 def delete_before_the_compaction_is_written(patch: pytest.MonkeyPatch) -> None:

@@ -101,8 +101,8 @@ def load_latest(
 def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
     """Check that every file of a checkpoint is there; blocks.
 
-    A listing may leave out names that were written a moment ago. So a file that is not listed is read before
-    it counts as missing.
+    A listing may be old, or a part. So a file that it lacks is read before it counts as missing. A file that
+    it shows may be gone, and is then named by whoever restores from it.
 
     Raises:
         CorruptSnapshotError: One is missing; names it.
@@ -113,15 +113,16 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
         folder = handle.path[: handle.path.rfind("/") + 1]
         if folder not in present:
             present[folder] = frozenset(storage.list(folder))
-        if handle.path not in present[folder]:
-            _require_file(storage, handle.path)
+        if handle.path not in present[folder] and not _can_be_read(storage, handle.path):
+            raise missing(storage, handle.path)
 
 
-def _require_file(storage: SnapshotStorage, path: str) -> None:
+def _can_be_read(storage: SnapshotStorage, path: str) -> bool:
     try:
         storage.get(path)
-    except ObjectNotFoundError as error:
-        raise missing(storage, path) from error
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def rebuild_store(

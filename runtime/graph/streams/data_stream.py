@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 
 import pyarrow as pa
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
@@ -25,6 +26,7 @@ from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.record.column_key import as_column_key
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import function_name
 
@@ -178,17 +180,30 @@ class DataStream(Generic[T_co]):
         )
         return DataStream(self._builder, (added,))
 
-    @_plain
-    def key_by(self, function: Callable[[T_co], K]) -> KeyedStream[T_co, K]:
-        """Group by `function(record)`: records of equal key meet in one subtask, in their order.
+    @overload
+    def key_by(self, key: Callable[[T_co], K]) -> KeyedStream[T_co, K]: ...
 
-        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these.
+    @overload
+    def key_by(self, key: str | list[str] | tuple[str, ...]) -> KeyedStream[T_co, Any]: ...
+
+    @_plain
+    def key_by(
+        self, key: Callable[[T_co], Any] | str | list[str] | tuple[str, ...]
+    ) -> KeyedStream[T_co, Any]:
+        """Group by key: records of equal key meet in one subtask, in their order.
+
+        Args:
+            key: The name of a column, or a list of names, for records that are dicts or Arrow batches. Or a
+                function from a record to its key; Arrow batches then become dicts.
+
+        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these. With names,
+        nulls are one key, and so are all NaN, and 0.0 and -0.0.
         """
         from penstock.runtime.graph.streams.keyed_stream import KeyedStream  # streams make each other
 
-        need_function("key_by", function)
-        keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, function))
-        return KeyedStream(keyed._builder, keyed._inputs, function)
+        selector = _key_selector(key)
+        keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, selector))
+        return KeyedStream(keyed._builder, keyed._inputs, selector)
 
     @_plain
     def union(self: DataStream[U], *others: DataStream[U]) -> DataStream[U]:
@@ -279,3 +294,15 @@ class DataStream(Generic[T_co]):
     def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)
+
+
+def _key_selector(key: Any) -> Callable[[Any], Any]:
+    try:
+        named = as_column_key(key)
+    except ConfigurationError as error:
+        refuse(f"key_by: {error}")
+    if named is not None:
+        return named
+    need_function("key_by", key)
+    function: Callable[[Any], Any] = key
+    return function

@@ -1,4 +1,4 @@
-"""Turns an Arrow batch into rows: a list of dicts with plain Python values."""
+"""Rows of batches for connectors, and how many rows of Arrow a source gives at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,31 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.record.arrow_dicts import NoPythonValueError, dicts_of_arrow
 from penstock.runtime.record.elements import Batch, RowBatch
 
-#: Older ones make an object of every value on the way, and numpy is several times as fast.
-_LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
+#: Rows of an Arrow batch behind which the job keeps up.
+ARROW_ROWS: Final = 64 * 1024
+
+#: Most rows that a source is asked for: those of the largest slice of a list.
+MOST_ASKED: Final = 4_096
+
+#: How much larger than asked for Arrow batches are behind which the job is slow.
+_SLOW_FACTOR: Final = 4
+
+
+def arrow_rows(max_rows: int) -> int:
+    """How many rows of Arrow a reader gives when it is asked for `max_rows`.
+
+    A reader is asked for the rows of ten milliseconds, up to a limit that lists of rows have. At the limit a
+    row takes less than three microseconds, so a large batch holds up no barrier for long. A slow job gets
+    small batches.
+
+    Example:
+        >>> arrow_rows(10), arrow_rows(4_096)
+        (40, 65536)
+    """
+    return ARROW_ROWS if max_rows >= MOST_ASKED else _SLOW_FACTOR * max_rows
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -24,37 +45,12 @@ def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         >>> rows_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
         [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
     """
-    if not batch.num_columns:
-        return [{} for _ in range(batch.num_rows)]
-    names = batch.schema.names
-    columns = [_readable(name, column) for name, column in zip(names, batch.columns, strict=True)]
-    return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
+    try:
+        return dicts_of_arrow(batch)
+    except NoPythonValueError as error:
+        raise BadRecordError(str(error)) from error
 
 
 def rows_of(batch: Batch) -> Sequence[Any]:
     """The rows of any batch."""
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
-
-
-def _readable(name: str, column: pa.Array) -> list[Any]:
-    try:
-        return _values(column)
-    except (OverflowError, ValueError) as error:
-        msg = (
-            f"column '{name}' of type {column.type} holds what Python has no value for ({error}): its dates "
-            "and times are of the years 1 to 9999, in the zone of the column, and of whole microseconds. "
-            "Take Arrow batches instead of rows, or cast the column before"
-        )
-        raise BadRecordError(msg) from error
-
-
-def _values(column: pa.Array) -> list[Any]:
-    if _LISTS_ARE_FAST:
-        # `to_numpy` would import pandas where that is installed: half a second in every process.
-        return column.to_pylist()  # type: ignore[no-any-return]
-    kind = column.type
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if text or (number and not column.null_count):
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]

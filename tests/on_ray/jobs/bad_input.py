@@ -25,6 +25,18 @@ class Gate:
         return record
 
 
+@dataclass(frozen=True)
+class SlowWhile:
+    """A map function that takes long for each record while a file exists."""
+
+    slow: str
+
+    def __call__(self, record: Any) -> Any:
+        if Path(self.slow).exists():
+            time.sleep(_POLL)
+        return record
+
+
 def long_number(i: int) -> str:
     """A number of 200 digits, for data in flight that is too large for a checkpoint's metadata."""
     return f"{i:0200d}"

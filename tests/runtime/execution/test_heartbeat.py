@@ -31,10 +31,10 @@ class Followed:
         return next(now for now, seen in self.pulses.items() if seen is pulse)
 
 
-def test_a_process_that_stands_still_is_named_after_five_seconds_and_hangs_after_eight() -> None:
+def test_a_process_that_stands_still_is_named_after_four_seconds_and_hangs_after_eight() -> None:
     followed = Followed(lambda now: 1.5)
     assert followed.until(8.0) is Pulse.HUNG
-    assert followed.first(Pulse.SILENT) == 5.0
+    assert followed.first(Pulse.SILENT) == 4.0
     assert followed.first(Pulse.HUNG) == 8.0
     assert str(followed.beat.silence) == "no answer for 8 s, its processor time stands still"
 
@@ -75,8 +75,8 @@ def test_an_answer_ends_the_silence_and_what_was_read_in_it() -> None:
     followed.until(7.5)
     followed.beat.heard(followed.now)
     assert followed.beat.silence.seconds == 0.0
-    assert followed.until(12.0) is Pulse.ANSWERS
-    assert followed.until(12.5) is Pulse.SILENT
+    assert followed.until(11.0) is Pulse.ANSWERS
+    assert followed.until(11.5) is Pulse.SILENT
     assert followed.until(15.0) is Pulse.SILENT
     assert followed.until(15.5) is Pulse.HUNG
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
@@ -73,6 +74,17 @@ def test_a_process_that_stands_still_is_named_and_then_killed_and_nobody_else_is
         "it hangs: count[0] (pid 7 on node node-of-), no answer for 8 s, its processor time stands still"
     ]
     assert followed.watch.silent == {}
+
+
+@pytest.mark.parametrize("stopped_at", [6.0, 6.25, 7.0, 7.75])
+def test_a_process_is_named_within_five_seconds_whenever_it_stops(stopped_at: float) -> None:
+    followed = Followed(lambda place, now: 1.0)
+    followed.watch.begin(lambda: None)
+    followed.advance(stopped_at)
+    followed.advance(6.0, hung=COUNT)
+    [(named_at, subtask, _)] = followed.said
+    assert subtask == COUNT
+    assert named_at - stopped_at <= 4.5
 
 
 def test_a_process_that_is_busy_for_25_seconds_is_named_and_lives() -> None:

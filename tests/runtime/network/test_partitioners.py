@@ -14,6 +14,7 @@ from penstock.runtime.network.partitioners import (
     SingleChannelSelector,
     channel_selector,
 )
+from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
 
@@ -79,6 +80,13 @@ def test_key_without_a_stable_hash_is_refused(channels: int) -> None:
     selector = KeyGroupSelector(lambda row: [row], channels, 16)
     with pytest.raises(KeyTypeError):
         selector.select(RowBatch(["a"]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_column_of_keys_without_a_stable_hash_is_named(channels: int) -> None:
+    selector = KeyGroupSelector(ColumnKey(("k",)), channels, 16)
+    with pytest.raises(KeyTypeError, match=r"column 'k': \[1\] of type list can't be a key"):
+        selector.select(RowBatch([{"k": [1]}]))
 
 
 @pytest.mark.parametrize("kind", [Partitioning.FORWARD, Partitioning.GLOBAL])

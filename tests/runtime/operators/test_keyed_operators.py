@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
@@ -9,7 +10,8 @@ from penstock.runtime.operators import keyed_process
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 
 
@@ -52,6 +54,42 @@ def test_reduce_emits_the_new_value_for_every_record_across_batches():
         assert harness.push([("a", 1), ("b", 5), ("a", 2)]) == [("a", 1), ("b", 5), ("a", 3)]
         assert harness.push([("a", 3)]) == [("a", 6)]
         assert harness.state("reduce") == {"a": ("a", 6), "b": ("b", 5)}
+
+
+def largest(a, b):
+    return max(a, b, key=lambda row: row["v"])
+
+
+def test_reduce_by_a_column_works_on_dicts_and_on_arrow_batches_alike():
+    rows = [{"k": "a", "v": 1}, {"k": None, "v": 5}, {"k": "a", "v": 2}]
+    for push in ("rows", "arrow"):
+        with OperatorHarness(KeyedReduceOperator(ColumnKey(("k",)), largest)) as harness:
+            columns = ArrowBatch(pa.RecordBatch.from_pylist(rows), pa.array([10, 20, 30]))
+            harness.push_batch(RowBatch(rows, [10, 20, 30]) if push == "rows" else columns)
+            assert harness.batches == (RowBatch(rows, [10, 20, 30]),)
+            assert harness.state("reduce") == {"a": rows[2], None: rows[1]}
+
+
+def test_nan_of_a_column_is_one_key_also_after_a_restore():
+    operator = KeyedReduceOperator(ColumnKey(("k", "n")), lambda a, b: {**a, "v": a["v"] + b["v"]})
+    with OperatorHarness(operator) as harness:
+        harness.push([{"k": float("nan"), "n": 1, "v": 1}, {"k": float("nan"), "n": 1, "v": 2}])
+        snapshot = harness.snapshot()
+    with OperatorHarness(operator, restored=[snapshot]) as harness:
+        harness.push([{"k": -float("nan"), "n": 1, "v": 4}])
+        assert [row["v"] for row in harness.state("reduce").values()] == [7]
+
+
+def test_a_record_without_columns_and_a_key_that_is_a_list_name_the_column():
+    for row, message in (
+        ((1, 2), "key_by column 'k' failed: .*needs records that are dicts or Arrow batches, and got"),
+        ({"k": [1]}, r"key_by column 'k' failed: .*\[1\] of type list can't be a key"),
+    ):
+        with (
+            OperatorHarness(KeyedReduceOperator(ColumnKey(("k",)), largest)) as harness,
+            pytest.raises(OperatorError, match=message),
+        ):
+            harness.push([row])
 
 
 def test_reduce_keeps_timestamps_and_values_that_are_none():

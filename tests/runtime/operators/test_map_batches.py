@@ -87,7 +87,28 @@ def test_rows_become_columns_without_losing_keys_that_the_first_row_lacks():
 def test_rows_with_timestamps_keep_them_through_arrow():
     with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness:
         harness.push([{"a": 1}, {"a": 2}], [10, 20])
-    assert harness.batches == (RowBatch([{"a": 1}, {"a": 2}], [10, 20]),)
+    assert harness.batches == (ArrowBatch(arrow(a=[1, 2]), pa.array([10, 20])),)
+
+
+def test_arrow_batches_keep_their_timestamps_through_functions_that_keep_their_length():
+    def table(batch):
+        return pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)])
+
+    with OperatorHarness(MapBatchesOperator(table, "arrow")) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2, 3]), pa.array([10, 20, 30])))
+    assert [batch.timestamps.to_pylist() for batch in harness.batches] == [[10], [20, 30]]
+
+
+def test_arrow_batches_lose_their_timestamps_where_the_function_changes_their_length():
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch.slice(1), "arrow")) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2, 3]), pa.array([10, 20, 30])))
+    assert harness.batches == (ArrowBatch(arrow(a=[2, 3])),)
+
+
+def test_a_function_of_rows_gets_the_rows_of_an_arrow_batch_and_keeps_their_timestamps():
+    with OperatorHarness(MapBatchesOperator(lambda rows: [row["a"] for row in rows])) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2]), pa.array([10, 20])))
+    assert harness.batches == (RowBatch([1, 2], [10, 20]),)
 
 
 def test_tables_and_generators_of_batches_are_taken():

@@ -117,6 +117,29 @@ def test_an_arrow_batch_comes_back(batch: pa.RecordBatch) -> None:
     assert back.batch.equals(batch, check_metadata=True)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 100])
+def test_an_arrow_batch_comes_back_with_its_timestamps_which_are_read_without_a_copy(rows: int) -> None:
+    codec = BatchCodec()
+    batch = ArrowBatch(pa.record_batch({"a": list(range(rows + 2))}), pa.array(range(rows + 2), pa.int64()))
+    buffer = codec.encode(batch.slice(1, rows))
+    back = codec.decode(buffer)
+    assert back == batch.slice(1, rows)
+    assert isinstance(back, ArrowBatch)
+    assert back.timestamps is not None
+    data, start = back.timestamps.buffers()[1], pa.py_buffer(buffer.payload).address
+    assert start <= data.address < start + buffer.size
+    assert (data.address % 8, back.batch.column(0).buffers()[1].address % 8) == (0, 0)
+
+
+def test_timestamps_of_an_arrow_batch_that_are_cut_or_do_not_fit_its_rows_are_refused() -> None:
+    codec = BatchCodec()
+    payload = codec.encode(ArrowBatch(pa.record_batch({"a": [1, 2]}), pa.array([1, 2]))).payload
+    foreign = codec.encode(ArrowBatch(pa.record_batch({"a": [1]}))).payload
+    for damaged in (payload[:5], payload[:20], payload[:24] + foreign[8:]):
+        with pytest.raises(CodecError):
+            codec.decode(Buffer(damaged, 2))
+
+
 def test_statistics_count_rows_bytes_and_pickles() -> None:
     codec = BatchCodec()
     first = codec.encode(RowBatch([range(1), range(2)]))

@@ -17,8 +17,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import KeyTypeError, PenstockError
+from penstock.runtime.record.column_key import NAN
 from penstock.runtime.state.stable_hash import stable_hash
-from penstock.runtime.state.stable_hash_arrays import stable_hash_array, stable_hash_column, stable_hashes
+from penstock.runtime.state.stable_hash_arrays import (
+    key_hashes,
+    stable_hash_array,
+    stable_hash_column,
+    stable_hashes,
+)
 
 Pair = namedtuple("Pair", "left right")
 
@@ -97,6 +103,7 @@ PINNED: list[tuple[Any, int]] = [
     (0.5, 0x0DFCBC72A1E4302C),
     (Decimal("0.1"), 0x3C866113CB91C5EA),
     (None, 0x2D0F28C7E7E786B2),
+    (NAN, 0x4396D60DBD8537AF),
     ("", 0x4DC5B0CC826F6703),
     ("word", 0xC0A156D636DA49DF),
     ("中文", 0x5E50194197D651FE),
@@ -250,8 +257,21 @@ def test_integers_of_every_width_hash_the_same_one_by_one_in_arrays_and_in_colum
         pa.array([1, None, -1], type=pa.int32()),
         pa.array([True, False, None]),
         pa.array([1.0, 2.5, None]),
+        pa.array([2.0**53, -(2.0**63), 2.0**63, 1.8e19, 2.0**64, 1e300, 5e-324, -0.1, float("-inf")]),
+        pa.array([0.1, -2.5, 1.0], type=pa.float32()),
+        pa.array(np.array([0.5, -0.0], dtype=np.float16)),
         pa.array([Decimal("1.00"), Decimal("2.50")]),
-        pa.array([date(2024, 1, 1), None]),
+        pa.array([date(2024, 1, 1), None, date.min, date.max]),
+        pa.array([date(2024, 1, 1), None], type=pa.date64()),
+        pa.array([datetime(1969, 1, 1, 1, 2, 3, 4), None], type=pa.timestamp("us")),  # noqa: DTZ001
+        pa.array([datetime(1969, 1, 1, 1, 2, 3)], type=pa.timestamp("s")),  # noqa: DTZ001
+        pa.array([time(12, 30, 1), None], type=pa.time32("s")),
+        pa.array([time(12, 30, 1, 5)], type=pa.time64("us")),
+        pa.array([timedelta(days=-1, microseconds=1), None, timedelta(days=40)], type=pa.duration("us")),
+        pa.array([b"ab", None], type=pa.binary(2)),
+        pa.array(["a", None], type=pa.string_view()),
+        pa.array([b"a", None], type=pa.binary_view()),
+        pa.array([Decimal("0.5"), Decimal(2**64), None], type=pa.decimal256(60, 3)),
         pa.array([datetime(2024, 1, 1, tzinfo=UTC)], type=pa.timestamp("us", "Europe/Berlin")),
         pa.array(["a", None, "b"]).dictionary_encode(),
         pa.array([None, None]),
@@ -264,6 +284,19 @@ def test_integers_of_every_width_hash_the_same_one_by_one_in_arrays_and_in_colum
 )
 def test_a_column_hashes_like_its_values(column: Any) -> None:
     assert stable_hash_column(column).tolist() == [stable_hash(value) for value in column.to_pylist()]
+
+
+def test_every_nan_of_a_column_hashes_as_the_one_nan_that_is_a_key() -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000001], dtype=np.uint64)
+    column = pa.array(bits.view(np.float64), from_pandas=False)
+    assert stable_hash_column(column).tolist() == [stable_hash(NAN)] * 3
+
+
+@pytest.mark.parametrize("parts", [2, 3, 16, 17])
+def test_several_columns_hash_like_tuples_of_their_values(parts: int) -> None:
+    columns = [pa.array([n, None, -n]) if n % 2 else pa.array(["a", str(n), None]) for n in range(parts)]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    assert key_hashes(columns).tolist() == [stable_hash(row) for row in rows]
 
 
 def test_a_column_of_lists_is_refused() -> None:

@@ -1,8 +1,16 @@
 """Files on a local or mounted disk.
 
 Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is ever overwritten.
-A crash between the two leaves both names on one inode, which the next attempt recognises. Directories are
-synced after every change of names, because a name is durable only then.
+A crash between the two leaves both names on one inode, which the next attempt recognises.
+
+A power cut must not take output that a checkpoint counts as written or committed. The next checkpoint after a
+commit forgets the old name, so nobody would look for the file again. Three syncs see to it.
+
+1. Content and name of a file are synced before it counts as written (`LocalOutputFile.finish`).
+2. The directory is synced before `publish` answers, also when the file has its final name already. Another
+   process may have given it that name, and have died before its own sync.
+3. The directory's own name is synced in the one above, and so on up to the root, before anything is written
+   there. Another writer may have made it, so every writer does that.
 """
 
 from __future__ import annotations
@@ -11,9 +19,11 @@ import errno
 import glob
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
+from penstock.runtime.io.posix_disk import PosixDisk
 
 #: What `link` answers on file systems that have no hard links.
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -78,8 +88,9 @@ class LocalFileSystem:
         return open(path, "rb", buffering=0)
 
     def make_directory(self, directory: str, probe: str) -> None:
-        """Make it with its parents and write, then remove, the probe."""
+        """Make it with its parents, all durable, and write, then remove, the probe."""
         os.makedirs(directory, exist_ok=True)
+        PosixDisk(Path(directory)).sync_way_up()
         path = os.path.join(directory, probe)
         with open(path, "wb"):
             pass
@@ -97,8 +108,13 @@ class LocalFileSystem:
         return LocalOutputFile(os.path.join(directory, name))
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Link the final name, then unlink the temporary one."""
-        source, target = os.path.join(directory, name), os.path.join(directory, final)
+        """Link the final name, then unlink the temporary one; a name that is there is durable then."""
+        outcome = self._publish(os.path.join(directory, name), os.path.join(directory, final))
+        if outcome in (Publication.PUBLISHED, Publication.ALREADY_PUBLISHED):
+            _sync_directory(directory)
+        return outcome
+
+    def _publish(self, source: str, target: str) -> Publication:
         outcome = Publication.PUBLISHED
         try:
             os.link(source, target)
@@ -124,7 +140,6 @@ class LocalFileSystem:
                 there = os.path.exists(target)
                 return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
         _unlink_if_there(source)
-        _sync_directory(directory)
         return outcome
 
     def delete(self, directory: str, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@
   lines.
 - `json_encoder`, `csv_encoder`, `parquet_encoder`: the formats of sinks; `encoder` is what they share.
 - `splitting`, `opening`, `compression`, `line_blocks`, `line_cursor`: parts of files and positions in them.
+- `one_schema`: the columns that all files of a source of Arrow batches have.
 
 Imports `filesystems` and what connectors share.
 """

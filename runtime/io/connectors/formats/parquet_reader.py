@@ -2,6 +2,10 @@
 
 The position is a row count within the group. A restore decodes the group from its beginning and drops what
 was already read, so row groups bound what is read twice.
+
+Arrow batches of one source have one schema: the same names in the same order with the same types. All columns
+may be null, and a file's metadata is left out. So batches of several files can be put together. The footers
+of all files are compared when the job starts, before anything is read.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
+from penstock.runtime.io.connectors.arrow_rows import ARROW_ROWS, arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
 from penstock.runtime.operators.protocols import Polled
@@ -27,11 +32,11 @@ if TYPE_CHECKING:
 
 RecordFormat: TypeAlias = Literal["rows", "arrow"]
 
-#: Rows decoded at once.
+#: Rows decoded at once for a source of rows.
 DECODED_ROWS: Final = 16 * 1024
 
-#: Arrow batches may be this much larger than asked for, as they cost nothing per row.
-ARROW_FACTOR: Final = 4
+#: Bytes decoded at once, about, where rows are large.
+DECODED_BYTES: Final = 16 * 1024 * 1024
 
 #: Footers read side by side when a job starts.
 _FOOTER_THREADS: Final = 16
@@ -52,8 +57,9 @@ class ParquetFormat:
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
         """One split for each row group that holds rows; reads the footers of all files."""
         with ThreadPoolExecutor(min(_FOOTER_THREADS, max(1, len(files)))) as pool:
-            groups = pool.map(_row_groups, files, repeat(filesystem), repeat(self.columns))
-            return [split for of_file in groups for split in of_file]
+            found = list(pool.map(_footer, files, repeat(filesystem), repeat(self)))
+        check_one_schema((footer.path, footer.schema) for footer in found if footer.schema is not None)
+        return [split for footer in found for split in footer.splits]
 
     def open(self, split: RowGroupSplit, filesystem: FileSystem) -> ParquetReader:
         """Open one row group."""
@@ -83,9 +89,10 @@ class ParquetReader:
         self._handle = handle
         self._split = split
         self._format = form
+        self._schema = _schema_of(file, split.path, form)
         columns = None if form.columns is None else list(form.columns)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            DECODED_ROWS, row_groups=[split.row_group], columns=columns
+            _decoded_rows(file, split.row_group, form), row_groups=[split.row_group], columns=columns
         )
         self._batch: pa.RecordBatch | None = None
         self._used = 0
@@ -97,8 +104,8 @@ class ParquetReader:
         batch = self._decoded()
         if batch is None:
             return Polled(finished=True)
-        arrow = self._format.record_format == "arrow"
-        taken = batch.slice(self._used, ARROW_FACTOR * max_rows if arrow else max_rows)
+        arrow = self._schema is not None
+        taken = batch.slice(self._used, arrow_rows(max_rows) if arrow else max_rows)
         self._used += taken.num_rows
         self._position += taken.num_rows
         if arrow:
@@ -124,22 +131,70 @@ class ParquetReader:
                 return None
             dropped = min(self._to_drop, batch.num_rows)
             self._to_drop -= dropped
-            self._batch, self._used = batch, dropped
+            self._batch, self._used = self._shaped(batch), dropped
         return self._batch
 
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the schema that all batches of the source have."""
+        if self._schema is None:
+            return batch
+        columns = [batch.column(name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-def _row_groups(info: FileInfo, filesystem: FileSystem, columns: Sequence[str] | None) -> list[RowGroupSplit]:
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What the footer of a file says.
+
+    Attributes:
+        schema: Of its Arrow batches; `None` for a source of rows.
+        splits: Its row groups that hold rows.
+    """
+
+    path: str
+    schema: pa.Schema | None
+    splits: list[RowGroupSplit]
+
+
+def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Footer:
     handle = open_listed(filesystem, info.path, info.size)
     try:
         file = _parquet_file(handle, info.path)
-        _check_columns(file, info.path, columns)
-        return [
+        _check_columns(file, info.path, form.columns)
+        splits = [
             RowGroupSplit(info.path, info.size, group)
             for group in range(file.metadata.num_row_groups)
             if file.metadata.row_group(group).num_rows
         ]
+        return _Footer(info.path, _schema_of(file, info.path, form), splits)
     finally:
         handle.close()
+
+
+def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schema | None:
+    """The schema of a file's Arrow batches: the wanted columns in their order, each may be null."""
+    if form.record_format == "rows":
+        return None
+    there: pa.Schema = file.schema_arrow
+    if form.columns is not None:
+        # Members of structs may be wanted, which only the reader can cut out.
+        columns = list(form.columns)
+        found: pa.Schema = file.read_row_groups([], columns=columns).schema
+        outer = [name if name in there.names else name.split(".", 1)[0] for name in columns]
+        there = pa.schema([found.field(name) for name in dict.fromkeys(outer)])
+    twice = sorted({name for name in there.names if there.names.count(name) > 1})
+    if twice:
+        msg = f"{path}: the file has several columns called {twice}: give each its own name, or read rows"
+        raise ConnectorError(msg)
+    return pa.schema([pa.field(field.name, field.type) for field in there])
+
+
+def _decoded_rows(file: pq.ParquetFile, row_group: int, form: ParquetFormat) -> int:
+    if form.record_format == "rows":
+        return DECODED_ROWS
+    group = file.metadata.row_group(row_group)
+    row_bytes: int = max(1, group.total_byte_size // max(1, group.num_rows))
+    return max(1, min(ARROW_ROWS, DECODED_BYTES // row_bytes))
 
 
 def _parquet_file(handle: InputFile, path: str) -> pq.ParquetFile:
@@ -153,7 +208,7 @@ def _parquet_file(handle: InputFile, path: str) -> pq.ParquetFile:
 
 def _check_columns(file: pq.ParquetFile, path: str, columns: Sequence[str] | None) -> None:
     there = file.schema_arrow.names
-    missing = [name for name in columns or () if name.split(".", 1)[0] not in there]
+    missing = [name for name in columns or () if not {name, name.split(".", 1)[0]} & set(there)]
     if missing:
         msg = f"{path}: there is no column {missing}; the file has {there}"
         raise ConnectorError(msg)

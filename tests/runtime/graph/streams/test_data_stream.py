@@ -13,6 +13,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
+from penstock.runtime.record.column_key import ColumnKey
 
 
 class Seen(KeyedProcessFunction[int, int, int]):
@@ -111,6 +112,28 @@ def test_a_job_graph_of_importable_functions_can_be_pickled(
     assert job.edges == env.build().edges
 
 
+@pytest.mark.parametrize(
+    ("key", "names", "shown"),
+    [
+        ("k", ("k",), "column 'k'"),
+        (["k"], ("k",), "column 'k'"),
+        (["a", "b"], ("a", "b"), "columns 'a', 'b'"),
+    ],
+)
+def test_a_stream_keyed_by_names_shows_them_and_has_them_on_its_exchange(
+    key: str | list[str], names: tuple[str, ...], shown: str, env: StreamEnvironment, discard: Any
+) -> None:
+    rows: DataStream[dict[str, int]] = env.from_collection("in", [{"k": 1, "a": 2, "b": 3}])
+    keyed = rows.key_by(key)
+    keyed.reduce("first", lambda first, _: first).sink("out", discard)
+    graph = env.build()
+    selectors = {edge.partitioner.key_selector for edge in graph.edges}
+    assert ColumnKey(names) in selectors
+    assert repr(keyed) == f"KeyedStream({shown})"
+    assert f"key_group by {shown}" in env.describe()
+    assert pickle.loads(pickle.dumps(ColumnKey(names))) == ColumnKey(names)
+
+
 def test_a_taken_id_is_refused_with_both_lines(
     env: StreamEnvironment, source: DataStream[int], discard: Any
 ) -> None:
@@ -163,7 +186,9 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.transform("own", Empty()), r"Empty has no method process\(batch\)"),
         (lambda s, sink: s.transform("own", Keyed()), "Keyed.keyed is True, so it needs a keyed stream"),
         (lambda s, sink: s.map_batches(abs, "pandas"), "must be 'rows' or 'arrow', not 'pandas'"),
-        (lambda s, sink: s.key_by("name"), "key_by needs a function, not 'name'"),
+        (lambda s, sink: s.key_by(5), "key_by needs a function, not 5"),
+        (lambda s, sink: s.key_by([]), r"key_by: a key is named by columns, key_by\("),
+        (lambda s, sink: s.key_by(["a", "a"]), "key_by: .* and here is 'a' twice"),
         (lambda s, sink: s.union(3), "argument 1 is no DataStream but 3$"),
         (
             lambda s, sink: s.union(s, s.key_by(abs)),

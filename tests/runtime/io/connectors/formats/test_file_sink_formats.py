@@ -153,6 +153,39 @@ def test_parquet_rows_of_another_schema_are_shown(tmp_path, context, row, messag
     writer.close()
 
 
+def test_arrow_batches_are_written_to_parquet_as_they_are(tmp_path, context, permit):
+    rows = 70_000
+    columns = {
+        "i": pa.array(range(rows), pa.uint16() if rows < 2**16 else pa.uint32()),
+        "category": pa.array(["a", None] * (rows // 2)).dictionary_encode(),
+        "list": pa.array([[1.5, None], []] * (rows // 2)),
+        "at": pa.array(range(rows)).cast(pa.timestamp("ns", "Europe/Berlin")),
+        "price": pa.array([Decimal("1.10"), Decimal("-2.00")] * (rows // 2), pa.decimal256(50, 2)),
+    }
+    whole = pa.record_batch(columns)
+    writer = FileSink.parquet(tmp_path).writer(context())
+    for start in range(0, rows, 9_999):
+        part = whole.slice(start, 9_999)
+        noted = part.replace_schema_metadata({"from": "a file"}) if start else part
+        writer.write(ArrowBatch(noted))
+    writer.commit(writer.prepare_commit(), permit)
+    (path,) = tmp_path.glob("part-*")
+    assert pq.ParquetFile(path).metadata.num_row_groups == 2
+    back = pq.read_table(path)
+    assert back.schema.remove_metadata() == whole.schema
+    assert back.combine_chunks().equals(pa.Table.from_batches([whole]).combine_chunks())
+
+
+def test_the_first_row_batch_and_arrow_batch_of_a_parquet_file_have_one_schema(tmp_path, context):
+    writer = FileSink.parquet(tmp_path).writer(context())
+    writer.write(ArrowBatch(pa.record_batch({"i": [1], "s": ["x"]})))
+    writer.write(RowBatch([{"i": 2, "s": None}]))
+    with pytest.raises(BadRecordError, match=r"column 'i' of type double can't be had as int64 unchanged"):
+        writer.write(ArrowBatch(pa.record_batch({"i": [1.5], "s": ["x"]})))
+    (pending,) = writer.prepare_commit()
+    assert pq.read_table(tmp_path / pending.name).to_pylist() == [{"i": 1, "s": "x"}, {"i": 2, "s": None}]
+
+
 def test_parquet_drops_no_field_that_the_first_batch_did_not_have(tmp_path, context):
     writer = FileSink.parquet(tmp_path).writer(context())
     writer.write(ArrowBatch(pa.record_batch({"s": [{"x": 1}]})))

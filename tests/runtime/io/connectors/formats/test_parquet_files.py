@@ -50,6 +50,108 @@ def test_a_position_far_into_a_large_row_group_is_found_again(tmp_path, read_all
     assert [row["i"] for row in back.rows] == list(range(50_000))
 
 
+@pytest.mark.parametrize("stop", [1, 65_536, 65_537, 150_000, 199_999])
+def test_arrow_batches_are_large_and_their_positions_exact(tmp_path, context, stop):
+    count = 200_000
+    pq.write_table(pa.table({"i": range(count)}), tmp_path / "a.parquet", row_group_size=150_000)
+    source = FileSource.parquet(tmp_path, format="arrow")
+    splits, read, sizes = source.splits(1), [], []
+    for limit in (stop, count):
+        reader = source.reader(context(), splits)
+        while len(read) < limit:
+            few = limit - len(read) < 65_536 and limit == stop
+            batch = reader.poll(1 if few and limit - len(read) > 4 else 4_096).batch
+            if batch is not None:
+                sizes.append(len(batch))
+                read.extend(batch.batch.column("i").to_pylist())
+        splits = reader.snapshot()
+        reader.close()
+    assert read == list(range(count))
+    assert max(sizes) == 65_536
+
+
+def test_slow_jobs_get_small_arrow_batches_that_are_views(tmp_path, context):
+    pq.write_table(pa.table({"i": range(70_000)}), tmp_path / "a.parquet")
+    source = FileSource.parquet(tmp_path, format="arrow")
+    reader = source.reader(context(), source.splits(1))
+    first, second = reader.poll(10).batch.batch, reader.poll(10).batch.batch
+    assert (first.num_rows, second.num_rows) == (40, 40)
+    assert first.column(0).buffers()[1].address == second.column(0).buffers()[1].address
+    reader.close()
+
+
+def test_rows_of_many_bytes_come_in_fewer_rows(tmp_path, context):
+    texts = ["x" * 50_000 + str(i) for i in range(1_000)]
+    pq.write_table(pa.table({"t": texts}), tmp_path / "a.parquet", use_dictionary=False)
+    source = FileSource.parquet(tmp_path, format="arrow")
+    reader = source.reader(context(), source.splits(1))
+    assert 10 < len(reader.poll(4_096).batch) < 400
+    reader.close()
+
+
+def test_arrow_columns_come_in_the_order_asked_for_also_members_of_structs(tmp_path, context):
+    table = pa.table({"a": [1], "s": [{"x": 1, "y": "z"}], "b": ["t"], "s.x": [9]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for columns, row in (
+        (["b", "s.y", "a"], {"b": "t", "s": {"y": "z"}, "a": 1}),
+        (["b", "s", "a"], {"b": "t", "s": {"x": 1, "y": "z"}, "a": 1}),
+        (["s.y", "a"], {"s": {"y": "z"}, "a": 1}),
+    ):
+        source = FileSource.parquet(tmp_path, columns, "arrow")
+        reader = source.reader(context(), source.splits(1))
+        batch = reader.poll(4_096).batch.batch
+        reader.close()
+        assert batch.to_pylist() == [row]
+        assert batch.schema.names == list(row)
+
+
+def test_arrow_batches_of_all_files_have_one_schema(tmp_path, context):
+    fields = [
+        pa.field("k", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "1"}),
+        ("v", pa.string()),
+    ]
+    noted = pa.schema(fields, metadata={"pandas": "{}"})
+    pq.write_table(pa.table({"k": [1], "v": ["a"]}, schema=noted), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"k": [2], "v": ["b"]}), tmp_path / "b.parquet")
+    source = FileSource.parquet(tmp_path, format="arrow")
+    reader = source.reader(context(), source.splits(1))
+    batches = [polled.batch.batch for polled in (reader.poll(4_096), reader.poll(4_096))]
+    reader.close()
+    assert [b.schema for b in batches] == [pa.schema({"k": pa.int64(), "v": pa.string()})] * 2
+    assert all(batch.schema.metadata is None for batch in batches)
+    assert pa.Table.from_batches(batches).to_pylist() == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            {"k": [1.5], "v": ["a"]},
+            r"b\.parquet: column 'k' is of type double, and of type int64 in .*a\.parquet",
+        ),
+        ({"v": ["a"]}, r"b\.parquet: there is no column 'k', which .*a\.parquet has; the file has \['v'\]"),
+        ({"k": [1], "v": ["a"], "w": [1]}, r"b\.parquet: column 'w' of type int64 is not in .*a\.parquet"),
+        (
+            {"v": ["a"], "k": [1]},
+            r"b\.parquet: the columns are in the order \['v', 'k'\].* in the order that you",
+        ),
+    ],
+)
+def test_a_schema_that_changes_between_files_is_refused_for_arrow_batches(tmp_path, read_all, other, message):
+    pq.write_table(pa.table({"k": [1], "v": ["a"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table(other), tmp_path / "b.parquet")
+    with pytest.raises(ConnectorError, match=message):
+        FileSource.parquet(tmp_path, format="arrow").splits(1)
+    assert len(read_all(FileSource.parquet(tmp_path)).rows) == 2
+    assert FileSource.parquet(tmp_path, ["v"], "arrow").splits(1)
+
+
+def test_two_columns_of_one_name_are_refused_for_arrow_batches(tmp_path):
+    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(ConnectorError, match=r"a\.parquet: the file has several columns called \['a'\]"):
+        FileSource.parquet(tmp_path, format="arrow").splits(1)
+
+
 def test_arrow_batches_stay_arrow(file, context):
     source = FileSource.parquet(file, columns=["i", "s"], format="arrow")
     reader = source.reader(context(), source.splits(1))

@@ -1,0 +1,83 @@
+"""The program that a node starts as a worker: it asks the template to fork one in its place.
+
+It runs as a script and imports little, because it is run for each worker. The steps:
+
+1. Connect to the template, and send what the worker inherits from this process.
+2. The template agrees, or closes the connection. It also gets no answer while it is still importing.
+3. Say yes. From here on only the template makes this worker: two with the same id must not exist.
+4. Wait for the fork.
+
+When there is no agreement, this process becomes the worker, as without a template.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+
+#: Environment variables of workers: the template's socket, and the program that Ray would have started.
+SOCKET = "PENSTOCK_TEMPLATESOCKET"
+WORKER = "PENSTOCK_TEMPLATEWORKER"
+#: Seconds to wait for a template that imports, and for a fork.
+_PATIENCE = 30.0
+#: What the template and this process say.
+AGREED, YES = b"a", b"y"
+
+
+def main() -> None:
+    """Have a worker forked, or become it."""
+    try:
+        connection = _agreement()
+    except Exception:  # whatever is wrong with the template: the node gets its worker
+        connection = None
+    if connection is None:
+        worker = os.environ[WORKER]
+        os.execv(sys.executable, [sys.executable, *_flags(), worker, *sys.argv[1:]])
+    connection.sendall(YES)
+    connection.settimeout(None)
+    if not connection.recv(1):
+        sys.exit("the template of this node has ended while it was to fork a worker")
+
+
+def _agreement() -> socket.socket | None:
+    """A connection to a template that will fork; `None` when it can't."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_PATIENCE)
+    connection.connect("\0" + os.environ[SOCKET])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    if struct.unpack("3i", credentials)[1] != os.getuid():
+        return None  # somebody else has taken the address of a template that has ended
+    request = json.dumps(_inherited()).encode()
+    socket.send_fds(connection, [struct.pack("I", len(request))], [0, 1, 2])
+    connection.sendall(request)
+    return connection if connection.recv(1) == AGREED else None
+
+
+def _inherited() -> dict[str, object]:
+    with open("/proc/self/oom_score_adj") as file:
+        out_of_memory = file.read().strip()
+    return {
+        "arguments": sys.argv[1:],
+        "environment": dict(os.environ),
+        "flags": _flags(),
+        "folder": os.getcwd(),
+        "leads_group": os.getpgid(0) == os.getpid(),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+        "out_of_memory": out_of_memory,
+    }
+
+
+def _flags() -> list[str]:
+    """The interpreter's flags that Ray passes on to workers."""
+    return [flag for flag, is_set in (("-S", sys.flags.no_site), ("-s", sys.flags.no_user_site)) if is_set]
+
+
+if __name__ == "__main__":
+    main()

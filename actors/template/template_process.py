@@ -1,0 +1,189 @@
+"""The template: imports what every worker needs, then forks one for each `entry` that asks.
+
+    python -m penstock.actors.template.template_process LISTENER NODE
+
+`LISTENER` is the file descriptor of its socket, `NODE` the process id of the node, with which it ends.
+
+It has one thread of Python and calls no user's code, so a fork copies nothing that is in the midst of
+something. Libraries may have threads of their own (Arrow's allocator); those take care of forks.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.actors.template.entry import AGREED, WORKER, YES
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for an `entry` to say what it wants; the next one waits meanwhile.
+_PATIENCE: Final = 5.0
+#: Variables that may differ: those that shells and process titles set, and the program that a worker is for.
+#: Ray has read that one when it was imported, as "any"; such a worker learns it with its first call.
+_OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID"}
+_LENGTH: Final = struct.Struct("I")
+_STREAMS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a worker inherits from its `entry`; the forked process owns the streams."""
+
+    inherited: dict[str, Any]
+    streams: list[int]
+
+
+def main() -> None:
+    """Import, then serve until the node ends. In a forked worker it returns when the worker has ended."""
+    listener, node = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    own = _comparable(dict(os.environ))
+    try:
+        end = os.pidfd_open(node)
+    except ProcessLookupError:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _import_all()
+    # Forked processes share the pages of what exists now, until one writes there: the collector would.
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers that end leave no zombies
+    request = _serve(listener, end, own)
+    if request is not None:
+        os.close(end)
+        listener.close()
+        _become_worker(request)
+
+
+def _import_all() -> None:
+    """What a worker of Ray imports, and what subtasks and JobMasters do."""
+    import importlib
+
+    worker = "ray._private.workers.default_worker"
+    for name in (
+        worker,
+        # Ray imports these when the first call with arguments comes.
+        "pydantic",
+        "pyarrow.json",
+        "penstock.actors.master.job_master",
+        "penstock.actors.master.master_process",
+        "penstock.actors.subtask.attempt",
+        "penstock.actors.subtask.subtask_actor",
+    ):
+        importlib.import_module(name)
+    del sys.modules[worker]  # in a worker it is the main module
+
+
+def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | None:
+    """Fork for everyone who asks. Returns a request in a forked process, `None` when the node has ended."""
+    while True:
+        ready, _, _ = select.select([listener.fileno(), end], [], [])
+        if end in ready:
+            return None
+        connection, _ = listener.accept()
+        with connection:
+            try:
+                request = _agreed(connection, own)
+            except (OSError, ValueError) as error:
+                logger.warning("a worker is not forked: %s", error)
+                continue
+            if request is None:
+                continue
+            if os.fork() == 0:
+                return request
+            for stream in request.streams:
+                os.close(stream)
+            try:
+                connection.sendall(YES)
+            except OSError as error:
+                logger.warning("the program that wanted a worker has ended: %s", error)
+
+
+def _agreed(connection: socket.socket, own: dict[str, str]) -> Request | None:
+    """What is to be forked; `None` when it must not be."""
+    connection.settimeout(_PATIENCE)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    if struct.unpack("3i", credentials)[1] != os.getuid():
+        return None
+    head, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, _STREAMS)
+    try:
+        inherited = json.loads(_received(connection, *_LENGTH.unpack(head)))
+        if len(streams) == _STREAMS and _fits(inherited, own):
+            connection.sendall(AGREED)
+            if connection.recv(1) == YES:
+                request = Request(inherited, streams)
+                streams = []
+                return request
+        return None
+    finally:
+        for stream in streams:
+            os.close(stream)
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            msg = "the connection has ended before the request"
+            raise ValueError(msg)
+        data += part
+    return bytes(data)
+
+
+def _fits(inherited: dict[str, Any], own: dict[str, str]) -> bool:
+    return not inherited["flags"] and _comparable(inherited["environment"]) == own
+
+
+def _comparable(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in _OWN}
+
+
+def _become_worker(request: Request) -> None:
+    """Run Ray's program for workers in this forked process."""
+    inherited = request.inherited
+    worker = os.environ[WORKER]
+    _take_over(inherited, request.streams)
+    gc.unfreeze()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+    sys.argv = [worker, *inherited["arguments"]]
+    sys.path.insert(0, str(Path(worker).parent))
+    main_module = types.ModuleType("__main__")
+    main_module.__file__ = worker
+    sys.modules["__main__"] = main_module
+    exec(compile(Path(worker).read_bytes(), worker, "exec"), main_module.__dict__)
+
+
+def _take_over(inherited: dict[str, Any], streams: list[int]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(inherited["environment"])
+    os.chdir(inherited["folder"])
+    if inherited["leads_group"]:
+        os.setpgid(0, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, inherited["niceness"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, tuple(inherited["files"]))
+    Path("/proc/self/oom_score_adj").write_text(inherited["out_of_memory"])
+    signal.pthread_sigmask(signal.SIG_SETMASK, inherited["blocked"])
+
+
+if __name__ == "__main__":
+    main()

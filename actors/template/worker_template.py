@@ -1,0 +1,100 @@
+"""`workers_from_template`: a node that is started inside it forks its workers from a template.
+
+A worker's start costs more than a second of processor time, nearly all of it for importing Ray, Arrow and
+Penstock. Ray has no fork server for workers. So the node is told to start `entry` as its worker. `entry` asks
+the *template*, a process that has imported everything and waits, to fork. The forked process does what Ray's
+own program for workers does, and registers under the id that the node has chosen. A node identifies its
+workers by that id, not by the process that it has started.
+
+A forked worker is like any other because:
+
+- The template has one thread, has connected to nothing and holds no code of users.
+- It forks only for a worker with the same environment variables, interpreter and flags. A worker with a
+  runtime environment of its own is started as Ray does it.
+- The worker gets the streams, folder, process group, priority, limits and blocked signals of its `entry`.
+- Random numbers of Python and numpy are seeded anew.
+- Without a template, or when it is silent, `entry` becomes Ray's own program.
+
+The template ends with its node. Only Linux has all that this needs. Elsewhere nothing changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from ray._private import services
+
+from penstock.actors.template.entry import SOCKET, WORKER
+
+_ENTRY: Final = Path(__file__).with_name("entry.py")
+#: What Ray's node sets in the environment of a worker, beside its own process id.
+_OF_WORKERS: Final = {"RAY_JOB_ID": "f" * 8, "RAY_LD_PRELOAD_ON_WORKERS": "0"}
+#: Workers that may wait for a template that is still importing.
+_WAITING: Final = 128
+
+#: The templates of this program; one that has ended is a zombie until it is asked.
+_TEMPLATES: Final[list[subprocess.Popen[bytes]]] = []
+
+
+@contextmanager
+def workers_from_template() -> Iterator[None]:
+    """Let the node that is started inside fork its workers. For one thread at a time."""
+    if sys.platform != "linux":
+        yield
+        return
+    original = services.start_raylet
+    services.start_raylet = _with_template(original)
+    try:
+        yield
+    finally:
+        services.start_raylet = original
+
+
+def _with_template(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(start_raylet)
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        name = f"penstock-template-{secrets.token_hex(16)}"
+        of_node = {
+            **(given.arguments["env_updates"] or {}),
+            SOCKET: name,
+            WORKER: given.arguments["worker_path"],
+        }
+        given.arguments["env_updates"] = of_node
+        given.arguments["worker_path"] = str(_ENTRY)
+        with socket.socket(socket.AF_UNIX) as listener:
+            # An abstract address: it is no file, and goes with the last socket that has it.
+            listener.bind(f"\0{name}")
+            listener.listen(_WAITING)
+            info = start_raylet(*given.args, **given.kwargs)
+            _start_template(listener, info.process.pid, of_node, given.arguments["log_dir"])
+        return info
+
+    return start
+
+
+def _start_template(listener: socket.socket, node: int, of_node: Mapping[str, str], log_folder: str) -> None:
+    _TEMPLATES[:] = [template for template in _TEMPLATES if template.poll() is None]
+    command = [sys.executable, "-P", "-m", "penstock.actors.template.template_process"]
+    with Path(log_folder, "penstock-template.err").open("ab") as log:
+        template = subprocess.Popen(
+            [*command, str(listener.fileno()), str(node)],
+            env={**os.environ, **of_node, **_OF_WORKERS, "RAY_RAYLET_PID": str(node)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listener.fileno()],
+            process_group=0,  # an interrupt from the terminal is for the program alone
+        )
+    _TEMPLATES.append(template)

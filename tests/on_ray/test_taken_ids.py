@@ -1,0 +1,51 @@
+"""A new job whose id is that of an earlier one is refused by name, and changes nothing of the earlier one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs.driving import failure_of, finish, submit
+from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.words import NEVER, lines, paced_lines, word_count
+
+from penstock.actors.client import executor
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+TAKEN = "words-0123456789abcdef0123456789abcdef"
+COUNT = 300
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_new_job_whose_id_has_a_log_in_its_storage_fails_and_leaves_it_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after two submissions in two clusters that share a storage."""
+    earlier = DecisionLog(open_storage(str(tmp_path / "checkpoints")), SnapshotPaths(TAKEN))
+    earlier.begin_attempt(1.0)
+    before = content(tmp_path / "checkpoints")
+    source = paced_lines(COUNT, 3_000.0, attempt=NEVER, release=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "make_job_id", lambda name: TAKEN)
+        refused = submit(word_count(tmp_path, source))
+        message = failure_of(refused)
+
+    assert refused.job_id == TAKEN
+    assert f"job id '{TAKEN}' is taken: {tmp_path}/checkpoints/{TAKEN}/log/" in message
+    assert "Nothing was changed there; submit the job again" in message
+    assert refused.report().statistics.restarts == 0
+    assert content(tmp_path / "checkpoints") == before
+    assert not (tmp_path / "out").exists()
+
+    finish(submit(word_count(tmp_path, source)))
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert content(tmp_path / "checkpoints" / TAKEN).items() <= before.items()

@@ -1,0 +1,108 @@
+"""Workers of a local cluster are forked from a template, and are as those that Ray starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, os, random, signal, sys
+from pathlib import Path
+import numpy, psutil, ray
+from penstock.actors import start_local
+
+start_local(num_cpus=1)
+
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def tell(self):
+        me = psutil.Process()
+        return {
+            "pid": me.pid,
+            "parent": " ".join(me.parent().cmdline()),
+            "parent_pid": me.ppid(),
+            "leads_group": os.getpgid(0) == me.pid,
+            "niceness": me.nice(),
+            "out_of_memory": Path("/proc/self/oom_score_adj").read_text().strip(),
+            "children_are_waited_for": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+            "collects": __import__("gc").isenabled(),
+            "program": sys.argv[0],
+            "main": sys.modules["__main__"].__file__,
+            "random": [random.random(), float(numpy.random.random())],
+            "variable": os.environ.get("OF_THE_JOB"),
+        }
+
+
+def told(**options):
+    worker = Worker.options(**options).remote()
+    workers.append(worker)
+    return ray.get(worker.tell.remote())
+
+
+workers = []
+
+
+first, second = told(), told()
+other = told(runtime_env={"env_vars": {"OF_THE_JOB": "yes"}})
+processes = [psutil.Process(each["pid"]) for each in (first, second, other)]
+processes.append(psutil.Process(first["parent_pid"]))
+ray.shutdown()
+_, alive = psutil.wait_procs(processes, timeout=30)
+
+start_local(num_cpus=1, fork_workers=False)
+tellings = {"first": first, "second": second, "other": other, "plain": told()}
+print(json.dumps({**tellings, "alive": len(alive)}))
+"""
+
+TEMPLATE = "penstock.actors.template.template_process"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What workers of a program of its own tell of themselves."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    mine["RAY_worker_niceness"] = "3"
+    program = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=mine,
+        cwd=tmp_path_factory.mktemp("program"),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr
+    found: dict[str, Any] = json.loads(program.stdout.splitlines()[-1])
+    return found
+
+
+def test_workers_are_forked_from_the_template_and_differ_from_those_of_ray_in_nothing_else(
+    told: dict[str, Any],
+) -> None:
+    assert TEMPLATE in told["first"]["parent"]
+    assert TEMPLATE not in told["plain"]["parent"]
+    own = {"pid", "parent", "parent_pid", "random"}
+    forked = {name: value for name, value in told["first"].items() if name not in own}
+    assert forked == {name: value for name, value in told["plain"].items() if name not in own}
+    assert Path(told["first"]["program"]).name == "default_worker.py"
+    assert told["first"]["niceness"] == 3 + os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_forked_workers_draw_random_numbers_of_their_own(told: dict[str, Any]) -> None:
+    assert set(told["first"]["random"]).isdisjoint(told["second"]["random"])
+
+
+def test_a_worker_with_an_environment_of_its_own_is_not_forked(told: dict[str, Any]) -> None:
+    assert told["other"]["variable"] == "yes"
+    assert TEMPLATE not in told["other"]["parent"]
+
+
+def test_the_template_and_its_workers_end_with_the_cluster(told: dict[str, Any]) -> None:
+    assert told["alive"] == 0
