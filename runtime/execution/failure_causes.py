@@ -33,7 +33,7 @@ def cause_of(error: BaseException) -> FailureCause:
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     trace = failure_details(error) if isinstance(error, OperatorError) else _formatted(error)
-    return FailureCause(what, None, trace, recoverable)
+    return FailureCause(what, None, trace, recoverable, is_damage=isinstance(error, CorruptSnapshotError))
 
 
 def _formatted(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -40,6 +41,7 @@ class Surroundings:
         open_location: Opens storages of snapshots that are not in `storage`.
         is_new: Whether the job was only just submitted, so that its id must have no log.
         writer: A token of this JobMaster's process, which no other one has.
+        compact_every: Number of records after which the decision log is compacted.
     """
 
     gateway: ExecutionGateway
@@ -51,6 +53,7 @@ class Surroundings:
     open_location: StorageOpener | None
     is_new: bool = False
     writer: str = ""
+    compact_every: int = COMPACT_EVERY
 
 
 def assemble(
@@ -69,6 +72,7 @@ def assemble(
         monotonic=around.clock.monotonic,
         after_death=restart.after_death,
         writer=around.writer,
+        compact_every=around.compact_every,
     )
     job = JobContext(
         graph=graph,

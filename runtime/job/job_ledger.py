@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -99,6 +99,7 @@ class JobLedger:
         monotonic: Seconds that never go backwards, from any thread.
         after_death: Counts the death of the JobMaster before this one as a restart.
         writer: A token of this JobMaster's process, which no other one has.
+        compact_every: Number of records after which the log is compacted.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class JobLedger:
         monotonic: Callable[[], float] = lambda: 0.0,
         after_death: AfterDeath = lambda memory, age: memory,
         writer: str = "",
+        compact_every: int = COMPACT_EVERY,
     ) -> None:
         self._open_location = open_location
         self._restore_from = restore_from
@@ -123,6 +125,7 @@ class JobLedger:
         self._log = DecisionLog(
             storage,
             self.paths,
+            compact_every=compact_every,
             monotonic=monotonic,
             writer=writer,
             allow_damaged=checkpointing is not None and checkpointing.allow_older,

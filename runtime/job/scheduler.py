@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -59,6 +60,7 @@ class JobScheduler:
             one fails and writes nothing there.
         writer: A token of this JobMaster's process, which no other one has. By it an attempt is known whose
             beginning was not answered.
+        compact_every: Number of records after which the decision log is compacted; at least 2.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -80,6 +82,7 @@ class JobScheduler:
         *,
         is_new: bool = False,
         writer: str = "",
+        compact_every: int = COMPACT_EVERY,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -96,6 +99,7 @@ class JobScheduler:
             open_location,
             is_new,
             writer,
+            compact_every,
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0

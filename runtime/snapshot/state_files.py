@@ -17,6 +17,7 @@ class StateFiles:
     Args:
         next_path: Returns the path of each new file.
         read_from: Holds older files; by default `storage`.
+        inline_limit: Most bytes that stay inline; by default `INLINE_LIMIT`.
     """
 
     def __init__(
@@ -24,10 +25,12 @@ class StateFiles:
         storage: SnapshotStorage,
         next_path: Callable[[], str],
         read_from: SnapshotStorage | None = None,
+        inline_limit: int | None = None,
     ) -> None:
         self._storage = storage
         self._read_from = read_from or storage
         self._next_path = next_path
+        self._inline_limit = INLINE_LIMIT if inline_limit is None else inline_limit
         self._tried: list[str] = []
         self.written: list[FileHandle] = []
 
@@ -37,7 +40,7 @@ class StateFiles:
         Raises:
             StorageError: The file could not be written.
         """
-        if len(data) <= INLINE_LIMIT:
+        if len(data) <= self._inline_limit:
             return InlineHandle(data)
         path = self._next_path()
         self._tried.append(path)

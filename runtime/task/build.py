@@ -63,6 +63,8 @@ def build_subtask(
     storage: SnapshotStorage | None,
     open_location: StorageOpener | None = None,
     open_spill_file: SpillFileOpener | None = None,
+    *,
+    inline_limit: int | None = None,
 ) -> Subtask:
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
@@ -72,14 +74,15 @@ def build_subtask(
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
+        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
 
     Raises:
         OperatorError: An operator could not be made or opened.
         StorageError: State could not be read, or is damaged.
         ValueError: The job's alignments store, and nothing makes files for them.
     """
-    places = open_location, open_spill_file
-    return _Builder(descriptor, gateway, clock, storage or MemoryStorage(), *places).build(runner)
+    places = storage or MemoryStorage(), open_location, open_spill_file
+    return _Builder(descriptor, gateway, clock, *places, inline_limit).build(runner)
 
 
 class _Builder:
@@ -91,7 +94,9 @@ class _Builder:
         storage: SnapshotStorage,
         open_location: StorageOpener | None,
         open_spill_file: SpillFileOpener | None,
+        inline_limit: int | None,
     ) -> None:
+        self._inline_limit = inline_limit
         self._descriptor = descriptor
         self._open_spill_file = open_spill_file
         self._vertex = descriptor.subtask.vertex
@@ -99,7 +104,9 @@ class _Builder:
         self._clock = clock
         self._storage = storage
         self._paths = SnapshotPaths(descriptor.job_id)
-        self._files = SnapshotFiles(self._paths, descriptor.id, descriptor.attempt, storage, open_location)
+        self._files = SnapshotFiles(
+            self._paths, descriptor.id, descriptor.attempt, storage, open_location, inline_limit
+        )
         checkpointing, pickles = descriptor.config.checkpointing, descriptor.config.allow_pickle
         pickles_state = pickles and (checkpointing is None or checkpointing.allow_pickle)
         # What an unaligned checkpoint finds in flight is state, too.
@@ -291,7 +298,7 @@ class _Builder:
                 vertex=self._vertex.id,
                 subtask=self._descriptor.id.index,
             )
-            return StateFiles(self._storage, lambda: path)
+            return StateFiles(self._storage, lambda: path, inline_limit=self._inline_limit)
 
         subtask = self._descriptor.subtask
         return AsyncChannelStateWriter(subtask.input_ids, subtask.output_ids, files, runner)

@@ -87,6 +87,7 @@ class SnapshotFiles:
         subtask: Whose files.
         storage: The job's checkpoint storage.
         open_location: Opens other places.
+        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class SnapshotFiles:
         attempt: int,
         storage: SnapshotStorage,
         open_location: StorageOpener | None = None,
+        inline_limit: int | None = None,
     ) -> None:
+        self._inline_limit = inline_limit
         self._paths = paths
         self._subtask = subtask
         self._attempt = attempt
@@ -105,10 +108,10 @@ class SnapshotFiles:
 
     def written(self, checkpoint_id: int, options: CheckpointOptions, operator: str) -> StateFiles:
         """The place for one operator's state in one checkpoint."""
-        if options.location is None:
-            return StateFiles(self._storage, self._next_path(checkpoint_id, options, operator))
-        place = OpenedLater(options.location, self._open_location, create=True)
-        return StateFiles(place, self._next_path(checkpoint_id, options, operator), read_from=self._storage)
+        next_path, place = self._next_path(checkpoint_id, options, operator), self._storage
+        if options.location is not None:
+            place = OpenedLater(options.location, self._open_location, create=True)
+        return StateFiles(place, next_path, read_from=self._storage, inline_limit=self._inline_limit)
 
     def restored(self, location: str | None) -> StateFiles:
         """Reads what is restored.

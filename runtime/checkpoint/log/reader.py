@@ -34,7 +34,8 @@ have no effect, even if somebody can read them. A cut-off slot that no later rec
 damage: a later writer has seen it whole.
 
 *Damage* is an error that names the file. With `allow_damaged` damaged slots are left out, too, and the next
-record passes over them. What they decided is lost.
+record passes over them. What they decided is lost. The compaction before makes a damaged one good. Where
+there is none any more, the damage is an error all the same.
 """
 
 from __future__ import annotations
@@ -197,7 +198,12 @@ class DecisionLogReader:
         except CorruptSnapshotError:
             if not self._allow_damaged:
                 raise
-            return self._replay_backwards([*range(end)], is_hinted=True)
+            found_before = self._replay_backwards([*range(end)], is_hinted=True)
+            if isinstance(found_before, LogView):
+                return found_before
+            if (newer := self._compaction_behind(compaction)) is None:
+                raise
+            return self._replay_from(newer)
         if not isinstance(record, LogCompacted):
             msg = f"{self._storage.url}/{self._paths.log_slot(compaction)} should be a compaction of the log"
             raise CorruptSnapshotError(msg)

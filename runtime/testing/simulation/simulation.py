@@ -20,6 +20,7 @@ from penstock.runtime.testing.simulation.jobs.handover import Handover
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.jobs.surroundings import Around
 from penstock.runtime.testing.simulation.oracle.final_state import FinalState, newest_checkpoint
+from penstock.runtime.testing.simulation.oracle.needless_failure import needless_failure
 from penstock.runtime.testing.simulation.oracle.oracle import Oracle
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -97,8 +98,18 @@ class Simulation:
         ledger = HookLedger(self.world)
         around = Around(RunHooks(self.world), self.system, self.world.valves, ledger.make)
         self._program = scenario.shape.build(around)
-        first = SimulatedJob(FIRST_JOB, build_execution_graph(self._program), scenario.config)
+        first = SimulatedJob(
+            FIRST_JOB,
+            build_execution_graph(self._program),
+            scenario.config,
+            compact_every=scenario.compact_every,
+            inline_limit=scenario.inline_limit,
+        )
         self._run = SimulatedRun(self.world, first, scenario.plan, ledger)
+        checkpointing = scenario.config.checkpointing
+        allow_older = checkpointing is not None and checkpointing.allow_older
+        self.world.fallbacks.watch(self._take_back, allow_older=allow_older)
+        self._is_whole = True
 
     @property
     def control(self) -> ControlPlane:
@@ -117,6 +128,7 @@ class Simulation:
         state, cause = self._run.run_to_end()
         second = Handover(self.world, self.system, self.control.job, self.scenario.second)
         job = second.second(state, self._program)
+        self._is_whole = not second.is_damaged
         if job is not None:
             self._run.go_on_with(job)
             state, cause = self._run.run_to_end()
@@ -127,7 +139,8 @@ class Simulation:
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.system, self.world.restores)
         problems = self._check_restarts(state, cause)
-        if state in (JobState.CANCELLED, JobState.FAILED) or problems:
+        has_gone_on = self._is_whole and state not in (JobState.CANCELLED, JobState.FAILED)
+        if not has_gone_on or problems:
             return problems + oracle.check_cancelled()
         if state is not JobState.FINISHED:
             return [f"the job has {state.value}: {cause}"]
@@ -141,15 +154,28 @@ class Simulation:
             state_left = None if newest is None else FinalState(self.world.storage, newest)
             return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
+            if self.world.damage.explains(error):
+                return oracle.check_finished(None)
             return [f"the last checkpoint can't be read: {error}"]
+
+    def _take_back(self, job_id: str, attempt: int, checkpoint_id: int | None) -> None:
+        """Do what a user does who lets a job start from an older checkpoint; `None` for the newest one."""
+        self.system.fence(job_id, attempt)
+        if checkpoint_id is not None and self.scenario.is_exactly_once:
+            hidden = self.system.take_back_to(checkpoint_id)
+            self.world.trace.note(f"** {hidden} transactions are taken back to checkpoint {checkpoint_id}")
 
     def _check_restarts(self, state: JobState, cause: str) -> list[str]:
         """Whether each job has restarted, and given up, as its user wanted."""
         has_failed = state is JobState.FAILED
         *earlier, last = self._run.restarts()
-        problems = [problem for each in earlier for problem in each.problems()]
-        problems += last.problems()
-        if has_failed:
+        # A record of the log that was passed over may be the one that had counted restarts.
+        are_counted = not self.world.damage.has_struck_log
+        problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
+        if has_failed and self.world.damage.explains(cause + self._run.reason_of_the_end):
+            self.world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
+            problems += needless_failure(self.world, self.control.job)
+        elif has_failed:
             found = last.problems_of_the_end(self._run.reason_of_the_end)
             problems += [f"{problem}; cause: {cause}" for problem in found]
             self.world.counts.happened(FaultKind.GAVE_UP, int(not found))

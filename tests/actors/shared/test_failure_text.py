@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from penstock.actors.shared.failure_text import bounded, failure_text, shortened
-from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, StorageError
 from penstock.runtime.execution.failure_causes import cause_of, describe_failure
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -57,3 +57,9 @@ def test_an_error_while_closing_is_part_of_the_failure() -> None:
 
     for cause in (reported, cause_of(error)):
         assert failure_text(cause).endswith("ValueError: x\nAlso while closing: the file can't be closed")
+
+
+def test_damage_that_the_job_master_finds_is_known_as_damage() -> None:
+    found = cause_of(CorruptSnapshotError("s3://bucket/job/shared/1-6-sum-0-0 is damaged"))
+    assert (found.is_damage, found.recoverable) == (True, False)
+    assert not cause_of(StorageError("no answer")).is_damage

@@ -57,6 +57,7 @@ class ControlPlane:
             world, job, self.masters, self.links, lambda process: self.believe_dead(process, None)
         )
         self.masters.on_kill = self._kill_hung
+        self.masters.on_death = self._died_compacting
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
@@ -115,11 +116,28 @@ class ControlPlane:
         if newest is None or not self._takes_checkpoints:
             return
         self._world.counts.happened(FaultKind.MASTER_CRASH)
-        self._world.trace.note(f"!! {newest} dies")
+        self._end_master(newest, work_goes_on=draws.chance(0.5))
+        self._begin_later(newest, draws.real(0.01, 0.5))
+
+    def crash_in_compaction(self, calls: int) -> None:
+        """Let the JobMaster die that compacts the log next, or a later one.
+
+        Args:
+            calls: It dies in front of the call after this many that belong to a compaction.
+        """
+        self.masters.compaction_crash.plan(calls)
+
+    def _died_compacting(self, master: Master) -> None:
+        self._world.counts.happened(FaultKind.CRASH_IN_COMPACTION)
+        self._end_master(master, work_goes_on=False)
+        if self.end is None and self.masters.newest is None:
+            self._begin_later(master, self._world.draws.real(0.01, 0.5))
+
+    def _end_master(self, master: Master, *, work_goes_on: bool) -> None:
+        self._world.trace.note(f"!! {master} dies")
         self._world.valves.somebody_dies()
         self._world.valves.master_is_gone()
-        self._executions[newest].leave(work_goes_on=draws.chance(0.5))
-        self._begin_later(newest, draws.real(0.01, 0.5))
+        self._executions[master].leave(work_goes_on=work_goes_on)
 
     def abandon(self) -> None:
         """All JobMasters and processes are gone for good."""

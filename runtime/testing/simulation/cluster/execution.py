@@ -124,6 +124,8 @@ class SimulatedExecution:
                 world.places(world.storage),
             )
         except CorruptSnapshotError as error:
+            if world.damage.explains(error):
+                raise
             raise AssertionError(str(error)) from error
         world.restores.note(graph, restore, descriptors)
         return descriptors
@@ -148,6 +150,7 @@ class SimulatedExecution:
         """Deploy all subtasks for this attempt."""
         self.running_checkpoints.clear()
         self._ledger.check_restored(self._master.hooks, restore)
+        self._world.fallbacks.deployed(self._master.job.id, attempt, restore)
         self._note_deployment(attempt, "", restore)
         self._on_deploy()
         self._execution.deploy(attempt, restore)
@@ -193,6 +196,7 @@ class SimulatedExecution:
     ) -> None:
         """Tell subtasks that they may commit."""
         self._ended(checkpoint_id)
+        self._world.fallbacks.completed(self._master.job.id, checkpoint_id)
         self._execution.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
         self._world.on_moment(Moment.COMPLETED)
 

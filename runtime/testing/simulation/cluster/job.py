@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -42,6 +43,8 @@ class SimulatedJob:
         config: Its settings.
         code: Copies users' objects for each process; `None` shares them.
         is_new: Whether its first JobMaster is that of a job that was only just submitted.
+        compact_every: Number of records after which its log is compacted.
+        inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
     """
 
     id: str
@@ -49,6 +52,8 @@ class SimulatedJob:
     config: JobConfig
     code: UserCode | None = None
     is_new: bool = True
+    compact_every: int = COMPACT_EVERY
+    inline_limit: int | None = None
 
     def received(self) -> SimulatedJob:
         """The job as a JobMaster receives it: with users' objects of its own."""

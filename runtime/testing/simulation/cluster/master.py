@@ -10,18 +10,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Place
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.testing.simulation.cluster.compaction_crash import CompactionCrash, StorageOfMaster
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.links import Links, Reach
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
 from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
 from penstock.runtime.testing.simulation.cluster.suspension import Suspension
+from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
@@ -40,6 +41,8 @@ class Master:
     Args:
         job: What it runs.
         number: Which one it is, from 1.
+        compaction_crash: When it dies in a compaction of its log.
+        on_death: Called with it when it has died in the middle of its work.
 
     Attributes:
         job: What it runs.
@@ -50,12 +53,21 @@ class Master:
         runner: Does its blocking work.
     """
 
-    def __init__(self, world: World, job: SimulatedJob, number: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        job: SimulatedJob,
+        number: int,
+        compaction_crash: CompactionCrash,
+        on_death: Callable[[Master], None],
+    ) -> None:
         self.job = job
         self.hooks: tuple[SimulatedHook, ...] = ()
         self.is_alive = True
         self.clock = world.clocks.new()
         self._world = world
+        self._storage = StorageOfMaster(world.storage, compaction_crash)
+        self._on_death = on_death
         self._is_new = job.is_new and number == 1
         self.place = Place(-number, "simulated")
         self._processor_time = 0.0
@@ -90,14 +102,15 @@ class Master:
             job.graph,
             job.config,
             gateway,
-            None if job.config.checkpointing is None else world.storage,
+            None if job.config.checkpointing is None else self._storage,
             self.clock,
             self.timers,
             self.runner,
             known_attempt,
-            open_location=world.places(world.storage),
+            open_location=world.places(self._storage),
             is_new=self._is_new,
             writer=self._name,
+            compact_every=job.compact_every,
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()
@@ -147,9 +160,8 @@ class Master:
     def _do_work(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except CorruptSnapshotError as error:
-            msg = f"{self} found damaged or missing files: {error}"
-            raise AssertionError(msg) from error
+        except ProcessDied:
+            self._on_death(self)
 
 
 class Masters:
@@ -162,11 +174,15 @@ class Masters:
     Attributes:
         is_abandoned: Whether none comes back.
         on_kill: Called with one that a guard kills.
+        on_death: Called with one that has died in the middle of its work.
+        compaction_crash: When one dies that compacts the log.
     """
 
     def __init__(self, world: World, job: SimulatedJob, links: Links) -> None:
         self._links = links
         self.on_kill: Callable[[Master], None] = _nobody_kills
+        self.on_death: Callable[[Master], None] = _nobody_kills
+        self.compaction_crash = CompactionCrash(world)
         self._world = world
         self._job = job
         self._all: list[Master] = []
@@ -200,9 +216,13 @@ class Masters:
 
     def add(self) -> Master:
         """One more."""
-        master = Master(self._world, self._job.received(), len(self._all) + 1)
+        number = len(self._all) + 1
+        master = Master(self._world, self._job.received(), number, self.compaction_crash, self._died)
         self._all.append(master)
         return master
+
+    def _died(self, master: Master) -> None:
+        self.on_death(master)
 
     def report(
         self,

@@ -279,7 +279,8 @@ class SimulatedProcess:
         self._stop_task()
         self._holder.begin(role)
         supervisor = AttemptSupervisor(self, self._masters, master, role)
-        self.task = RunningTask(self._world, descriptor, self._credits, supervisor)
+        inline_limit = master.job.inline_limit
+        self.task = RunningTask(self._world, descriptor, self._credits, supervisor, inline_limit)
         try:
             return self.task.build()
         except ProcessDied:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.errors import OperatorError, StorageError, StorageTimeoutError
+from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
@@ -46,6 +46,7 @@ class RunningTask:
         descriptor: What to run.
         credits: Of each of its outgoing channels.
         supervisor: Its process.
+        inline_limit: Most bytes of state that stay in the metadata; `None` for the usual limit.
 
     Attributes:
         id: The subtask.
@@ -55,7 +56,12 @@ class RunningTask:
     """
 
     def __init__(
-        self, world: World, descriptor: TaskDescriptor, credits: int, supervisor: TaskSupervisor
+        self,
+        world: World,
+        descriptor: TaskDescriptor,
+        credits: int,
+        supervisor: TaskSupervisor,
+        inline_limit: int | None = None,
     ) -> None:
         self.id = descriptor.id
         self.attempt = descriptor.attempt
@@ -65,6 +71,7 @@ class RunningTask:
         self._world = world
         self._descriptor = descriptor
         self._supervisor = supervisor
+        self._inline_limit = inline_limit
         self._runner = SimulatedRunner(
             world,
             self.id,
@@ -120,6 +127,7 @@ class RunningTask:
                 self._storage,
                 world.places(self._storage),
                 self._spill_files,
+                inline_limit=self._inline_limit,
             )
         except Exception as error:
             if _is_death(error):
@@ -332,8 +340,13 @@ class RunningTask:
         Raises:
             BaseException: It was not injected.
         """
-        if not any(type(each) in _INJECTED for each in chain_of(error)):
+        if not any(map(self._is_wanted, chain_of(error))):
             raise error
+
+    def _is_wanted(self, error: BaseException) -> bool:
+        if isinstance(error, CorruptSnapshotError):
+            return self._world.damage.explains(error)
+        return type(error) in _INJECTED
 
 
 def chain_of(error: BaseException | None) -> list[BaseException]:

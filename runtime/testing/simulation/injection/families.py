@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.runtime.testing.simulation.injection.clock_faults import CLOCK_FAULTS
+from penstock.runtime.testing.simulation.injection.damage_faults import DAMAGE
 from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, Strike
 from penstock.runtime.testing.simulation.injection.master_faults import MASTER_FAULTS
 from penstock.runtime.testing.simulation.injection.network_faults import NETWORK_FAULTS
 from penstock.runtime.testing.simulation.injection.process_faults import PROCESS_FAULTS
 from penstock.runtime.testing.simulation.injection.request_faults import REQUESTS
-from penstock.runtime.testing.simulation.injection.storage_faults import STORAGE_FAULTS
+from penstock.runtime.testing.simulation.injection.storage_faults import STORAGE_FAULTS, WEAK_STORAGE
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
 
@@ -20,6 +21,8 @@ FAMILIES: Final[tuple[FaultFamily, ...]] = (
     PROCESS_FAULTS,
     MASTER_FAULTS,
     STORAGE_FAULTS,
+    WEAK_STORAGE,
+    DAMAGE,
     NETWORK_FAULTS,
     CLOCK_FAULTS,
     REQUESTS,

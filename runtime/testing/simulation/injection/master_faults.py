@@ -20,7 +20,8 @@ def _freeze(target: Target) -> None:
     target.control.freeze_master(seconds, successor_after, draws.pick(_WHEN_REPLACED))
 
 
-#: What strikes JobMasters. Every seed draws the others in `draw_faults`, and those of hooks in `draw_axes`.
+#: What strikes JobMasters. Every seed draws the others in `draw_faults`, those of hooks in `draw_axes`, and
+#: crashes in a compaction where the log is compacted soon.
 MASTER_FAULTS: Final = FaultFamily(
     {
         FaultKind.MASTER_CRASH: lambda target: target.control.crash_master(),
@@ -28,6 +29,9 @@ MASTER_FAULTS: Final = FaultFamily(
         FaultKind.HOOK_FAILED: lambda target: target.ledger.fail_next(),
         FaultKind.HOOK_LATE: lambda target: target.ledger.delay_next(target.draws.pick((0.005, 0.05, 0.5))),
         FaultKind.MASTER_FROZEN: _freeze,
+        FaultKind.CRASH_IN_COMPACTION: lambda target: target.control.crash_in_compaction(
+            target.draws.below(4)
+        ),
     },
     planned=(FaultKind.MASTER_FROZEN,),
     stream=10,

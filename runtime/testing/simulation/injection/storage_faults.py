@@ -32,6 +32,18 @@ def _hang(target: Target) -> None:
     world.storage.hang_next(hang)
 
 
+def _slow_down(target: Target) -> None:
+    draws = target.draws
+    target.world.slow_storage(draws.pick((0.01, 0.1, 1.0, 20.0)), draws.pick((0.1, 1.0, 30.0)))
+
+
+def _list_in_part(target: Target) -> None:
+    draws = target.draws
+    target.world.storage.list_in_part(draws, draws.between(1, 6))
+    if draws.chance(0.5):
+        target.control.crash_master()  # whoever comes up lists
+
+
 #: What strikes the storage. Every seed draws the first four kinds in `draw_faults`.
 STORAGE_FAULTS: Final = FaultFamily(
     {
@@ -52,4 +64,13 @@ STORAGE_FAULTS: Final = FaultFamily(
     ),
     stream=31,
     share=0.5,
+)
+
+#: What is not wrong with a storage, but weak. A family of its own: other draws stay as they are.
+WEAK_STORAGE: Final = FaultFamily(
+    {FaultKind.STORAGE_SLOW: _slow_down, FaultKind.LISTED_IN_PART: _list_in_part},
+    planned=(FaultKind.STORAGE_SLOW, FaultKind.LISTED_IN_PART, FaultKind.LISTED_IN_PART),
+    stream=16,
+    share=0.25,
+    most=2,
 )

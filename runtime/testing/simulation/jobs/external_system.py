@@ -53,6 +53,7 @@ class ExternalSystem:
         self._staged: dict[TransactionKey, Sequence[Record]] = {}
         self._committed: dict[TransactionKey, Sequence[Record]] = {}
         self._covered_by: dict[TransactionKey, int] = {}
+        self._fenced: dict[str, int] = {}
         self._repeated = self._removed = 0
 
     def stage(self, key: TransactionKey, rows: Sequence[Record]) -> None:
@@ -66,15 +67,21 @@ class ExternalSystem:
             raise ProtocolViolation(msg)
         self._staged[key] = rows
 
-    def commit(self, key: TransactionKey, covered_by: int | None = None) -> None:
+    def commit(
+        self, key: TransactionKey, covered_by: int | None = None, writer: tuple[str, int] = ("", 0)
+    ) -> None:
         """Make a transaction visible; one that is visible stays as it is.
 
         Args:
             covered_by: The checkpoint that allows it.
+            writer: Job and attempt that commit; an attempt that was fenced off changes nothing.
 
         Raises:
             ProtocolViolation: There is no such transaction (any more).
         """
+        job, attempt = writer
+        if attempt < self._fenced.get(job, 0):
+            return
         if key in self._committed:
             self._repeated += 1
         elif key in self._staged:
@@ -96,6 +103,10 @@ class ExternalSystem:
             self._staged[key] = self._committed.pop(key)
             del self._covered_by[key]
         return len(later)
+
+    def fence(self, job: str, attempt: int) -> None:
+        """Let no attempt of a job commit that is older than this one."""
+        self._fenced[job] = attempt
 
     def remove_older_than(self, sink: str, job: str, attempt: int) -> None:
         """Remove what earlier attempts of a job have staged and not committed."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import with_parallelism
@@ -39,6 +40,9 @@ class Handover:
         system: The world outside.
         first: The job that has ended.
         wanted: The second job; `None` for none.
+
+    Attributes:
+        is_damaged: Whether there is no second job because what the first one has left is damaged.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Handover:
         self._system = system
         self._wanted = wanted
         self._first = first
+        self.is_damaged = False
         self._storage: SnapshotStorage = world.storage.reliable()
 
     def second(self, state: JobState, job: JobGraph) -> SimulatedJob | None:
@@ -56,7 +61,19 @@ class Handover:
         Args:
             state: How the first job ended.
             job: The graph as its user wrote it.
+
+        Raises:
+            CorruptSnapshotError: Something is damaged that nothing has struck.
         """
+        try:
+            return self._second(state, job)
+        except CorruptSnapshotError as error:
+            if not self._world.damage.explains(error):
+                raise
+            self.is_damaged = True
+            return None
+
+    def _second(self, state: JobState, job: JobGraph) -> SimulatedJob | None:
         wanted = self._wanted
         if wanted is None or self._first.config.checkpointing is None:
             return None
@@ -75,7 +92,8 @@ class Handover:
         parallelism = self._parallelism(job, snapshot, wanted.parallelism)
         self._world.trace.note(f"== a second job starts from {url} with {parallelism} ==")
         graph = build_execution_graph(with_parallelism(job, parallelism))
-        return SimulatedJob(SECOND_JOB, graph, replace(self._first.config, restore_from=url))
+        config = replace(self._first.config, restore_from=url)
+        return replace(self._first, id=SECOND_JOB, graph=graph, config=config)
 
     def _count(self, snapshot: CompletedCheckpoint, *, is_older: bool) -> None:
         kind = FaultKind.STARTED_FROM_CHECKPOINT

@@ -234,7 +234,8 @@ class SimulatedWriter:
         """Make transactions visible, one after the other."""
         for sink, subtask, job, attempt, number in committables:
             self._hooks.effect(self._of[0], self._of[1])
-            self._system.commit((sink, subtask, job, attempt, number), permit.checkpoint_id)
+            key = sink, subtask, job, attempt, number
+            self._system.commit(key, permit.checkpoint_id, self._of[2:])
             self._hooks.committed()
 
     def abort(self, committables: Sequence[Any]) -> None:

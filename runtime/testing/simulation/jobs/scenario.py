@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import (
@@ -16,6 +17,7 @@ from penstock.runtime.config.restart import (
     NoRestart,
     RestartConfig,
 )
+from penstock.runtime.testing.simulation.injection.damage_faults import draw_damage
 from penstock.runtime.testing.simulation.injection.draw_faults import draw_faults
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
@@ -48,6 +50,9 @@ class HandlerMode(Enum):
 #: How many of the seeds with aligned checkpoints store what blocked channels bring.
 _STORING: Final = 0.5
 
+#: How many of the seeds compact their log after a few records.
+_COMPACTING: Final = 0.3
+
 #: How many of the seeds may restart a few times only.
 _LIMITED: Final = 0.15
 
@@ -73,6 +78,8 @@ class Scenario:
         faults: What will go wrong, if its moment comes.
         second: A second job that starts when the first was stopped or cancelled; `None` for none.
         rescale_to: The parallelism that its user asks for, by operator id; drawn on the way when left out.
+        compact_every: Number of records after which the decision log is compacted.
+        inline_limit: Most bytes of a state that stay in metadata; `None` for the usual limit.
     """
 
     seed: int
@@ -83,6 +90,8 @@ class Scenario:
     faults: tuple[PlannedFault, ...]
     second: SecondJob | None = None
     rescale_to: Mapping[str, int] | None = None
+    compact_every: int = COMPACT_EVERY
+    inline_limit: int | None = None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -112,7 +121,9 @@ class Scenario:
             f"buffer timeout {config.buffer_timeout:g} s"
         )
         lines.append(f"  {config.restart}")
+        lines.append(f"  the log is compacted after {self.compact_every} records")
         if checkpointing is not None:
+            lines += ["  older checkpoints are allowed"] if checkpointing.allow_older else []
             lines.append(
                 f"  a checkpoint every {checkpointing.every_seconds:g} s, "
                 f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
@@ -150,14 +161,30 @@ def draw_scenario(seed: int) -> Scenario:
     faults += draw_axis_faults(axes, shape) + ends + draw_family_faults(draws, weather.lasts)
     if mode is HandlerMode.STORED:
         faults += _draw_crashes_while_stored(alignment)
-    return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)
+    compact_every, crashes = _draw_compactions(draws.stream(14), weather.lasts)
+    stored, inline_limit = draws.stream(15), None
+    compacts = compact_every < COMPACT_EVERY
+    damage = draw_damage(stored, in_flight=_is_unaligned(mode), compacts=compacts)
+    if damage:
+        config, inline_limit = _with_damage(config, stored)
+    return Scenario(
+        seed,
+        mode,
+        draw_windows(draws.stream(7), shape),
+        config,
+        weather,
+        faults + crashes + damage,
+        second,
+        compact_every=compact_every,
+        inline_limit=inline_limit,
+    )
 
 
 def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
     """How the job takes checkpoints."""
     if mode is HandlerMode.NO_CHECKPOINTS:
         return None
-    unaligned = mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
+    unaligned = _is_unaligned(mode)
     return Checkpointing(
         every=draws.pick((0.003, 0.01, 0.03, 0.1)),
         storage="memory:",
@@ -224,6 +251,32 @@ def _draw_crashes_while_stored(draws: Draws) -> tuple[PlannedFault, ...]:
         PlannedFault(FaultKind.CRASH, Moment.STORING, 1 + 2 * crash, draws.below(4))
         for crash in range(crashes)
     )
+
+
+def _draw_compactions(draws: Draws, lasts: int) -> tuple[int, tuple[PlannedFault, ...]]:
+    """After how many records the log is compacted, and perhaps JobMasters that die meanwhile."""
+    if not draws.chance(_COMPACTING):
+        return COMPACT_EVERY, ()
+    crashes = tuple(
+        PlannedFault(FaultKind.CRASH_IN_COMPACTION, Moment.MOVE, draws.below(lasts // 4))
+        for _ in range(draws.pick((0, 1, 2, 4)))
+    )
+    return draws.pick((2, 2, 3, 5, 10)), crashes
+
+
+def _is_unaligned(mode: HandlerMode) -> bool:
+    return mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
+
+
+def _with_damage(config: JobConfig, draws: Draws) -> tuple[JobConfig, int | None]:
+    """Settings of a job whose files are damaged: many checkpoints and files, older ones perhaps allowed."""
+    inline_limit = draws.pick((None, 0, 0, 0))
+    if draws.chance(0.5):
+        config = _keeping_more(config)
+    assert config.checkpointing is not None, "only checkpoints can be damaged"
+    allow_older = config.checkpointing.retain > 1 and draws.chance(0.8)
+    often = replace(config.checkpointing, every=0.003, min_pause=0.0, timeout=10.0, allow_older=allow_older)
+    return replace(config, checkpointing=often), inline_limit
 
 
 def _keeping_more(config: JobConfig) -> JobConfig:

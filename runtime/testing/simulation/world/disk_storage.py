@@ -60,6 +60,16 @@ class DiskStorage:
         """Delete; see the port."""
         self._files.delete([check_path(path) for path in paths])
 
+    def flip(self, path: str, draws: Draws) -> None:
+        """Let a bit of an object flip.
+
+        Raises:
+            ObjectNotFoundError: Nothing is there.
+        """
+        size = len(self.get(path))
+        if size:
+            self._disk.flip(path, draws.below(8 * size))
+
     def put_and_cut(self, path: str, data: bytes, *, create: bool, draws: Draws) -> NoReturn:
         """Begin to store, and let the power fail on the way or right behind it.
 

@@ -29,6 +29,7 @@ class FaultKind(Enum):
 
     # -- JobMasters, and what runs in them --
     MASTER_CRASH = "JobMaster crash"
+    CRASH_IN_COMPACTION = "JobMaster crash inside a compaction of the log"
     TWO_MASTERS = "two JobMasters at once"
     MASTER_FROZEN = "JobMaster frozen"
     MASTER_WOKE_LATE = "JobMaster woke up behind its successor"
@@ -46,9 +47,29 @@ class FaultKind(Enum):
     STORAGE_AWAY = "storage away"
     STORAGE_HANGS = "storage call given up, done later or never"
     LISTED_LATE = "log listed late"
+    LISTED_IN_PART = "listing without the newest names"
+    STORAGE_SLOW = "storage slow"
     POWER_CUT = "power cut of the storage during a write"
     DISK_FULL = "checkpoint storage full"
     NO_ROOM = "no room for a stored alignment"
+
+    # -- stored files --
+    FLIPPED_SLOT = "bit flipped in a record of the log"
+    FLIPPED_HINT = "bit flipped in the hint of the log"
+    FLIPPED_METADATA = "bit flipped in metadata"
+    FLIPPED_STATE = "bit flipped in a state file"
+    FLIPPED_CHANGES = "bit flipped in a file of changes"
+    FLIPPED_IN_FLIGHT = "bit flipped in a file of data in flight"
+    FLIPPED_SAVEPOINT = "bit flipped in a savepoint"
+    SLOT_GONE = "record of the log gone"
+    HINT_GONE = "hint of the log gone"
+    METADATA_GONE = "metadata gone"
+    STATE_GONE = "state file gone"
+    CHANGES_GONE = "file of changes gone"
+    IN_FLIGHT_GONE = "file of data in flight gone"
+    SAVEPOINT_GONE = "file of a savepoint gone"
+    FELL_BACK = "older checkpoint taken because of damage"
+    FAILED_BY_DAMAGE = "job failed by a damaged file"
 
     # -- the network --
     FRAME_OVERTAKEN = "frame out of order"

@@ -4,12 +4,12 @@ A write is atomic, as the port demands, but its writer can't always know the out
 nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses everything for a
 while, a full one every write. A call that hangs is given up, and may be done much later. A power cut strikes
 in the middle of a write: its writer gets no answer, and what was not synced is lost. A listing of the
-decision log may be an old one.
+decision log may be an old one, and any listing may leave out the newest names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from penstock.runtime.errors import StorageError, StorageTimeoutError
@@ -38,7 +38,9 @@ class FaultyStorage:
         self._listings: dict[str, list[list[str]]] = {}
         self._next_writes: list[FaultKind] = []
         self._reads_to_refuse = 0
-        self._is_reliable = False
+        self._is_reliable = self._lists_truly = False
+        self._in_part: tuple[Draws, int] | None = None
+        self._written: dict[str, int] = {}
 
     @property
     def url(self) -> str:
@@ -76,6 +78,27 @@ class FaultyStorage:
         """Let the next listing of a decision log be an old one."""
         self._stale = draws
 
+    def list_in_part(self, draws: Draws, listings: int) -> None:
+        """Let so many listings leave out some of the names that were written last."""
+        self._in_part = draws, listings
+
+    def damage(self, path: str, kind: FaultKind, draws: Draws | None) -> bool:
+        """Let a bit of a file flip, or let the file be gone; whether that has happened.
+
+        Args:
+            kind: Counted as this.
+            draws: Picks the bit; `None` to lose the file.
+        """
+        if not isinstance(self._files, DiskStorage):
+            return False
+        if draws is None:
+            self._files.delete([path])
+        else:
+            self._files.flip(path, draws)
+        self._counts.happened(kind)
+        self._lists_truly = self._lists_truly or "/log/" in path
+        return True
+
     def become_reliable(self) -> None:
         """Never fail again."""
         self._is_reliable = True
@@ -87,6 +110,7 @@ class FaultyStorage:
             StorageError: It was told to.
             ObjectExistsError: `create` was asked and something is there.
         """
+        self._written[path] = len(self._written)
         self._check_hang(path, lambda: self._files.put(path, data, create=create))
         self._check_there(path)
         if self._clock.monotonic() < self._full_until and not self._is_reliable:
@@ -126,10 +150,10 @@ class FaultyStorage:
             earlier = self._listings.setdefault(prefix, [[]])
             earlier.append(found)
             stale, self._stale = self._stale, None
-            if stale is not None and not self._is_reliable:
+            if stale is not None and not (self._is_reliable or self._lists_truly):
                 self._counts.happened(FaultKind.LISTED_LATE)
                 return stale.pick(earlier)
-        return found
+        return [*self._without_newest(found)]
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete, or fail.
@@ -141,6 +165,15 @@ class FaultyStorage:
         self._check_hang("delete", lambda: self._files.delete(doomed))
         self._check_there("delete")
         self._files.delete(doomed)
+
+    def _without_newest(self, found: Sequence[str]) -> Sequence[str]:
+        if self._in_part is None or self._is_reliable or self._lists_truly or not found:
+            return found
+        draws, left = self._in_part
+        self._in_part = (draws, left - 1) if left > 1 else None
+        self._counts.happened(FaultKind.LISTED_IN_PART)
+        in_order: Sequence[str] = sorted(found, key=lambda path: self._written.get(path, -1))
+        return sorted(in_order[: -draws.between(1, 4)])
 
     def reliable(self) -> SnapshotStorage:
         """The same files, without failures."""

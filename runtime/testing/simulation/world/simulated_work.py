@@ -62,9 +62,12 @@ class SimulatedRunner:
         """Put work on the agenda."""
         item = SimulatedWork()
         name = getattr(work, "__qualname__", type(work).__name__)
-        self._world.agenda.add(
-            Happening.WORK, lambda: self._do(item, work, on_result, on_error), self._owner, "does", name
-        )
+        at = self._world.slow_moment()
+
+        def do() -> None:
+            self._do(item, work, on_result, on_error)
+
+        self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
         self._on_work()
         return item
 

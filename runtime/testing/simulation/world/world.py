@@ -10,7 +10,9 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
 from penstock.runtime.testing.simulation.world.clocks import Clocks
+from penstock.runtime.testing.simulation.world.damage import Damage
 from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.fallbacks import Fallbacks
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
 from penstock.runtime.testing.simulation.world.places import Places
@@ -55,6 +57,8 @@ class World:
         trace: What the run says about itself.
         agenda: What may happen next.
         storage: The checkpoint storage.
+        damage: Which of its files were damaged or lost.
+        fallbacks: Checks which checkpoints jobs start from.
         is_calm: Whether nothing goes wrong any more.
         last_arrival: When the last thing arrives that was held up before the world calmed down.
         spill_disk: Where alignments store what does not fit into memory.
@@ -88,6 +92,8 @@ class World:
         self.trace = Trace(self.clock, write)
         self.agenda = Agenda(self.draws, weather.weights, weather.disorder)
         self.storage = FaultyStorage(self.clock, self.counts, storage)
+        self.damage = Damage()
+        self.fallbacks = Fallbacks(self.damage, self.counts)
         self._open_location = open_location
         self.is_calm = False
         self.last_arrival = 0.0
@@ -100,6 +106,7 @@ class World:
         self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
         self._when_calm: list[Callable[[], None]] = []
         self._lateness: float | None = None
+        self._slow_until = self._slowness = 0.0
         self._user_error_in: int | None = None
 
     def calm_down(self) -> None:
@@ -166,13 +173,30 @@ class World:
     def take_lateness(self) -> float | None:
         """When the answer of background work may come that was just done; `None` for at once."""
         seconds, self._lateness = self._lateness, None
-        return None if seconds is None else self._held_up(seconds)
+        return self.slow_moment() if seconds is None else self._held_up(seconds)
 
     def _held_up(self, seconds: float) -> float:
         """When something arrives that is so late."""
         at = self.clock.monotonic() + seconds
         self.last_arrival = max(self.last_arrival, at)
         return at
+
+    def slow_storage(self, seconds: float, lasts: float) -> None:
+        """Let the storage be slow for a while.
+
+        Args:
+            seconds: Most seconds that a call is on its way, and its answer.
+            lasts: Seconds until it is as fast as before.
+        """
+        self._slowness, self._slow_until = seconds, self.clock.monotonic() + lasts
+
+    def slow_moment(self) -> float | None:
+        """When a call of the storage arrives that is made now, or its answer; `None` for at once."""
+        now = self.clock.monotonic()
+        if self.is_calm or now >= self._slow_until:
+            return None
+        self.counts.happened(FaultKind.STORAGE_SLOW)
+        return now + self.draws.real(0.0, self._slowness)
 
     def _has_room(self) -> bool:
         """Whether the disk of a node takes what an alignment stores."""

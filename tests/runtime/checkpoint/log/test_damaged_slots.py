@@ -147,6 +147,16 @@ def test_a_damaged_compaction_is_made_good_by_the_one_before(storage: Flaky) -> 
     assert allowed.view.begun_slots[:1] == log.view.begun_slots
 
 
+def test_damage_of_the_only_compaction_is_named_even_where_damage_is_allowed(storage: Flaky) -> None:
+    log = begun(storage, compact_every=3)
+    for number in range(1, 4):
+        log.complete(completed(number))
+    assert log.view.compacted_at == 3
+    damaged(storage, 3)
+    with pytest.raises(CorruptSnapshotError, match=rf"{SLOT}3 .* does not match its checksum"):
+        DecisionLog(storage, PATHS, allow_damaged=True).begin_attempt(2.0)
+
+
 class Listing(MemoryStorage):
     """Lists what was there once."""
 

@@ -1,0 +1,250 @@
+"""Faults of stored files: a bit flips, or a file is gone.
+
+A strike looks for a file of its kind that the newest checkpoint needs. While there is none it looks again a
+little later, and then it takes another kind. A process or the JobMaster often dies with it, so that somebody
+reads the file.
+
+Three things are spared, because no reader could notice them. The newest record of a log is never lost: the
+log would look as it did before. The record of an attempt is never lost: a JobMaster of an earlier attempt may
+want its slot. And the listings of a log whose files were struck are true, because a reader needs one or
+the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.checkpoint.log.records import AttemptBegun
+from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, draw_delay
+from penstock.runtime.testing.simulation.injection.target import Target
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+
+#: How many of the seeds have damaged files.
+_SHARE: Final = 0.25
+
+#: Seconds until a file is looked for again that is not there yet, and how often that is done.
+_POLL: Final = 0.005
+_MOST_LOOKS: Final = 500
+
+#: After so many looks it may be a file of another kind.
+_LOOKS_FOR_ONE_KIND: Final = 8
+
+#: Where an older checkpoint may be taken, so many looks wait until there is one.
+_LOOKS_FOR_OLDER: Final = 100
+
+#: When somebody begins to look: early, because a job may complete few checkpoints.
+_MOMENTS: Final = (*(Moment.MOVE,) * 3, *(Moment.COMPLETED,) * 3, Moment.COMMITTED, Moment.STARTED)
+_EARLY_MOVES: Final = 300
+
+#: What comes behind a strike, as often as it stands here.
+_THEN: Final = (None, *(FaultKind.MASTER_CRASH,) * 3, *(FaultKind.CRASH,) * 2)
+
+_HINTS: Final = (FaultKind.FLIPPED_HINT, FaultKind.HINT_GONE)
+_IN_FLIGHT: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
+_RARE: Final = (
+    FaultKind.FLIPPED_CHANGES,
+    FaultKind.CHANGES_GONE,
+    FaultKind.FLIPPED_SAVEPOINT,
+    FaultKind.SAVEPOINT_GONE,
+)
+_OTHERS: Final = (
+    FaultKind.FLIPPED_SLOT,
+    FaultKind.SLOT_GONE,
+    FaultKind.FLIPPED_METADATA,
+    FaultKind.METADATA_GONE,
+    FaultKind.FLIPPED_STATE,
+    FaultKind.STATE_GONE,
+    *_RARE * 2,
+)
+
+
+def draw_damage(draws: Draws, *, in_flight: bool, compacts: bool) -> tuple[PlannedFault, ...]:
+    """The damage that a seed has.
+
+    Args:
+        draws: Chance.
+        in_flight: Whether checkpoints hold data in flight.
+        compacts: Whether the log is compacted, so that it has a hint.
+    """
+    if not draws.chance(_SHARE):
+        return ()
+    kinds = (*_OTHERS, *(_IN_FLIGHT * 4 if in_flight else ()), *(_HINTS * 4 if compacts else ()))
+    planned = []
+    for _ in range(draws.pick((1, 1, 2))):
+        kind, moment = draws.pick(kinds), draws.pick(_MOMENTS)
+        occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 2)
+        if kind in (FaultKind.FLIPPED_SAVEPOINT, FaultKind.SAVEPOINT_GONE):
+            planned.append(PlannedFault(FaultKind.SAVEPOINT, moment, occurrence))
+        planned.append(PlannedFault(kind, moment, occurrence, draw_delay(draws)))
+    return tuple(planned)
+
+
+class _Files:
+    """The files that a job would be restored from now."""
+
+    def __init__(self, target: Target) -> None:
+        job_id = target.control.job.id
+        self.paths = SnapshotPaths(job_id)
+        self.storage = target.world.storage.reliable()
+        self.reader = DecisionLogReader(self.storage, self.paths, allow_damaged=True)
+
+    @property
+    def view(self) -> LogView:
+        return self.reader.replay()
+
+    def kept(self) -> Iterator[CompletedCheckpoint]:
+        """Checkpoints and savepoints that the job keeps, the newest first."""
+        for record in reversed(self.view.completed):
+            yield replace(read_metadata(self.storage, record.metadata), metadata=record.metadata)
+
+    def slots(self) -> list[str]:
+        """Those that a replay reads."""
+        view = self.view
+        first = 0 if view.compacted_at is None else view.compacted_at
+        return [self.paths.log_slot(slot) for slot in range(first, view.next_slot)]
+
+    def slots_that_are_missed(self) -> list[str]:
+        found = []
+        for path in self.slots()[:-1]:
+            slot = self.paths.slot_of(path)
+            assert slot is not None, f"{path} is no slot"
+            if not isinstance(self.reader.read(slot), AttemptBegun):
+                found.append(path)
+        return found
+
+    def hint(self) -> list[str]:
+        return [path for path in self.storage.list(self.paths.log) if path == self.paths.log_hint]
+
+    def metadata(self) -> list[str]:
+        return [record.metadata.path for record in self.view.completed[-1:]]
+
+    def savepoint(self) -> list[str]:
+        for kept in self.kept():
+            if kept.is_savepoint and kept.metadata is not None:
+                place = kept.location
+                folder = "" if place is None else place.removeprefix(f"{self.storage.url}/") + "/"
+                files = [folder + handle.path for handle in replace(kept, metadata=None).files()]
+                return [*files, kept.metadata.path]
+        return []
+
+    def state(self) -> list[str]:
+        return self._newest(lambda state: [handle for keyed in state.keyed for handle in keyed.files[:1]])
+
+    def changes(self) -> list[str]:
+        return self._newest(lambda state: [handle for keyed in state.keyed for handle in keyed.files[1:]])
+
+    def lists(self) -> list[str]:
+        return self._newest(lambda state: [each.state for each in state.operator])
+
+    def in_flight(self) -> list[str]:
+        return self._newest(lambda state: [] if state.channels is None else [state.channels.state])
+
+    def _newest(self, handles: Callable[[OperatorSubtaskState], Sequence[StateHandle]]) -> list[str]:
+        """Files of the newest checkpoint that has such files."""
+        for kept in self.kept():
+            states = [state for operator in kept.operators.values() for state in operator.subtasks.values()]
+            found = [each.path for state in states for each in handles(state) if isinstance(each, FileHandle)]
+            if found and kept.location is None:
+                return found
+        return []
+
+
+def _state_files(files: _Files) -> list[str]:
+    return files.state() + files.lists()
+
+
+#: Where a kind finds its files.
+_FOUND_BY: Final[Mapping[FaultKind, Callable[[_Files], list[str]]]] = {
+    FaultKind.FLIPPED_SLOT: _Files.slots,
+    FaultKind.SLOT_GONE: _Files.slots_that_are_missed,
+    FaultKind.FLIPPED_HINT: _Files.hint,
+    FaultKind.HINT_GONE: _Files.hint,
+    FaultKind.FLIPPED_METADATA: _Files.metadata,
+    FaultKind.METADATA_GONE: _Files.metadata,
+    FaultKind.FLIPPED_STATE: _state_files,
+    FaultKind.STATE_GONE: _state_files,
+    FaultKind.FLIPPED_CHANGES: _Files.changes,
+    FaultKind.CHANGES_GONE: _Files.changes,
+    FaultKind.FLIPPED_IN_FLIGHT: _Files.in_flight,
+    FaultKind.IN_FLIGHT_GONE: _Files.in_flight,
+    FaultKind.FLIPPED_SAVEPOINT: _Files.savepoint,
+    FaultKind.SAVEPOINT_GONE: _Files.savepoint,
+}
+
+_GONE: Final = frozenset(
+    {
+        FaultKind.SLOT_GONE,
+        FaultKind.HINT_GONE,
+        FaultKind.METADATA_GONE,
+        FaultKind.STATE_GONE,
+        FaultKind.CHANGES_GONE,
+        FaultKind.IN_FLIGHT_GONE,
+        FaultKind.SAVEPOINT_GONE,
+    }
+)
+
+
+def _strike(target: Target, *, kind: FaultKind, looks: int = 0) -> None:
+    world, control = target.world, target.control
+    if control.end is not None or looks > _MOST_LOOKS:
+        return
+    struck = _choose(target, kind, looks)
+    if struck is None:
+        at = world.clock.monotonic() + _POLL
+        again = partial(_strike, target, kind=kind, looks=looks + 1)
+        world.agenda.add(Happening.OPERATION, again, "somebody looks for a file to damage", at=at)
+        return
+    really, path = struck
+    world.trace.note("!!", path, really.value)
+    if not world.storage.damage(path, really, None if really in _GONE else target.draws):
+        return
+    world.damage.strike(path, really)
+    then = target.draws.pick(_THEN)
+    if then is FaultKind.MASTER_CRASH:
+        control.crash_master()
+    elif then is FaultKind.CRASH and (victim := target.victim()) is not None:
+        victim.die(FaultKind.CRASH)
+
+
+def _choose(target: Target, kind: FaultKind, looks: int) -> tuple[FaultKind, str] | None:
+    """A file to strike, and the kind that it is of; `None` for none now.
+
+    None is struck while several JobMasters live: one of them may not know the end of the log.
+    """
+    masters = target.control.masters
+    if len(masters.alive) != 1 or masters.answering is None:
+        return None
+    files, job = _Files(target), target.control.job
+    allow_older = job.config.checkpointing is not None and job.config.checkpointing.allow_older
+    try:
+        completed = files.view.completed
+        if allow_older and len(completed) < 2 and looks < _LOOKS_FOR_OLDER:
+            return None
+        if completed:
+            target.world.fallbacks.completed(job.id, completed[-1].checkpoint_id)
+        found = {each: paths for each, find in _FOUND_BY.items() if (paths := find(files))}
+    except (CorruptSnapshotError, ObjectNotFoundError):
+        return None  # another strike was there before
+    if kind not in found:
+        found = {each: paths for each, paths in found.items() if (each in _GONE) == (kind in _GONE)}
+        if not completed or not found or looks < _LOOKS_FOR_ONE_KIND:
+            return None
+        rare = [each for each in found if each in _RARE or each in _IN_FLIGHT]
+        kind = target.draws.pick(rare or list(found))
+    return kind, target.draws.pick(found[kind][-4:])
+
+
+#: What strikes stored files. The scenario draws it, in `draw_damage`.
+DAMAGE: Final = FaultFamily({kind: partial(_strike, kind=kind) for kind in _FOUND_BY})
