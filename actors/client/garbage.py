@@ -140,7 +140,7 @@ def find_unknown(
         now: Wall-clock seconds.
         older_than: Seconds that must have passed since.
     """
-    known = {key.partition(":")[2].partition(":")[0] for key in records.values}
+    known: set[str | None] = {key.partition(":")[2].partition(":")[0] for key in records.values}
     known |= {job_in(value) for key, value in records.values.items() if key.startswith("job-of-master:")}
     known |= records.reports.keys()
     last: dict[str, float] = {}

@@ -170,7 +170,7 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
     try:
         file = _parquet_file(handle, info.path)
         _check_columns(file, info.path, form.columns)
-        groups = range(file.metadata.num_row_groups)
+        groups: Sequence[int] = range(file.metadata.num_row_groups)
         if form.wanted is not None:
             _filtered(
                 file.read_row_groups([], columns=form.columns and list(form.columns)), form.wanted, info.path
