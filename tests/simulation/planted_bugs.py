@@ -22,18 +22,15 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOu
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log import view
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import LogCompacted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
-from penstock.runtime.checkpoint.store import recovery
 from penstock.runtime.checkpoint.store.completed_store import SharedFiles
 from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
 from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
-from penstock.runtime.job import job_ledger
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -43,9 +40,6 @@ from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.record.elements import Buffer
 from penstock.runtime.restore import state_assignment
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.handles import InlineHandle
-from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task import channel_restore
@@ -380,35 +374,6 @@ def name_files_before_their_content_is_synced(patch: pytest.MonkeyPatch) -> None
 # -- stored files, and the compaction of the log ----------------------------------------------------------
 
 
-def pass_over_damaged_slots_unasked(patch: pytest.MonkeyPatch) -> None:
-    begin = DecisionLogReader.__init__
-
-    def tolerate(self: DecisionLogReader, *arguments: Any, **more: Any) -> None:
-        begin(self, *arguments, **{**more, "allow_damaged": True})
-
-    patch.setattr(DecisionLogReader, "__init__", tolerate)
-
-
-def take_an_older_checkpoint_unasked(patch: pytest.MonkeyPatch) -> None:
-    load = job_ledger.load_latest
-
-    def take_any(*arguments: Any, **more: Any) -> Any:
-        return load(*arguments, **{**more, "allow_older": True})
-
-    patch.setattr(job_ledger, "load_latest", take_any)
-
-
-def read_state_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
-    def unchecked(storage: Any, handle: Any) -> Any:
-        return read_state(storage, handle) if isinstance(handle, InlineHandle) else storage.get(handle.path)
-
-    patch.setattr(state_files, "read_state", unchecked)
-
-
-def believe_that_unlisted_files_are_missing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(recovery, "_can_be_read", lambda storage, path: False)
-
-
 def delete_before_the_compaction_is_written(patch: pytest.MonkeyPatch) -> None:
     compact = DecisionLog._compact
 
@@ -467,10 +432,6 @@ PLANTED: Final[tuple[Plant, ...]] = (
     follow_the_fastest_watermark,
     answer_before_names_are_synced,
     name_files_before_their_content_is_synced,
-    pass_over_damaged_slots_unasked,
-    take_an_older_checkpoint_unasked,
-    read_state_without_its_checksum,
-    believe_that_unlisted_files_are_missing,
     delete_before_the_compaction_is_written,
     forget_checkpoints_that_are_compacted,
 )

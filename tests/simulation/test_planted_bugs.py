@@ -21,12 +21,14 @@ from planted_bugs import (
     count_a_barrier_twice,
     count_an_acknowledgement_twice,
     deal_key_groups_out_by_the_old_parallelism,
+    delete_before_the_compaction_is_written,
     delete_files_that_newer_checkpoints_share,
     drop_a_buffer_on_release,
     drop_transactions_of_aborted_checkpoints,
     fence_no_attempt,
     fire_windows_when_the_job_stops,
     follow_the_fastest_watermark,
+    forget_checkpoints_that_are_compacted,
     forget_lists_of_subtasks_that_are_gone,
     forget_restored_transactions,
     forget_when_restored_windows_end,
@@ -98,6 +100,8 @@ FOUND_BY: Final[dict[Plant, int]] = {
     follow_the_fastest_watermark: 18,
     answer_before_names_are_synced: 2,
     name_files_before_their_content_is_synced: 8,
+    delete_before_the_compaction_is_written: 296,
+    forget_checkpoints_that_are_compacted: 6,
 }
 
 #: With these a job stands still, which takes tens of thousands of moves to see.

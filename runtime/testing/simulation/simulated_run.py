@@ -75,6 +75,11 @@ class SimulatedRun:
         return self._controls[-1]
 
     @property
+    def submitted(self) -> list[SimulatedJob]:
+        """The jobs that have begun, oldest first."""
+        return [control.job for control in self._controls]
+
+    @property
     def jobs(self) -> int:
         """Number of jobs that have begun."""
         return len(self._controls)

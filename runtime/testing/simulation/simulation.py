@@ -19,8 +19,8 @@ from penstock.runtime.testing.simulation.jobs.external_system import ExternalSys
 from penstock.runtime.testing.simulation.jobs.handover import Handover
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.jobs.surroundings import Around
+from penstock.runtime.testing.simulation.oracle.damage_rule import needless_failure, records_passed_over
 from penstock.runtime.testing.simulation.oracle.final_state import FinalState, newest_checkpoint
-from penstock.runtime.testing.simulation.oracle.needless_failure import needless_failure
 from penstock.runtime.testing.simulation.oracle.oracle import Oracle
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -172,6 +172,8 @@ class Simulation:
         # A record of the log that was passed over may be the one that had counted restarts.
         are_counted = not self.world.damage.has_struck_log
         problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
+        if self.world.damage.has_struck_log:
+            problems += [p for each in self._run.submitted for p in records_passed_over(self.world, each)]
         if has_failed and self.world.damage.explains(cause + self._run.reason_of_the_end):
             self.world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
             problems += needless_failure(self.world, self.control.job)

@@ -19,7 +19,6 @@ class Fallbacks:
 
     Args:
         damage: What was damaged.
-        counts: Counts fallbacks.
     """
 
     def __init__(self, damage: Damage, counts: FaultCounts) -> None:
@@ -33,8 +32,8 @@ class Fallbacks:
         """Check every deployment from now on.
 
         Args:
-            on_deployment: Called behind damage where older checkpoints are allowed: with the job, the
-                attempt, and the older checkpoint that it starts from; `None` for the newest one.
+            on_deployment: Called when something was damaged and older checkpoints are allowed. It gets the
+                job, the attempt, and the older checkpoint; `None` if it starts from the newest one.
             allow_older: Whether the user allows older checkpoints.
         """
         self._on_deployment, self._allow_older = on_deployment, allow_older
