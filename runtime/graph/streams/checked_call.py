@@ -70,11 +70,14 @@ class WrongStreamError(GraphError, AttributeError):
         super().__init__(f"{user_location()}: {what}")
 
 
-def checked_call(options: Iterable[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked_call(
+    options: Iterable[str] = (), *, takes_others: bool = False
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function of the graph API explain calls that don't fit, and ids that can't be ids.
 
     Args:
         options: The names that the function takes as `**options`.
+        takes_others: Whether it takes keywords of any other name, too.
     """
     option_names = tuple(options)
 
@@ -88,7 +91,7 @@ def checked_call(options: Iterable[str] = ()) -> Callable[[Callable[P, R]], Call
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for keyword in kwargs:
-                if keyword not in known:
+                if keyword not in known and not takes_others:
                     refuse(f"{shown} has no argument {keyword!r}{nearest_name(keyword, known)}")
             problem = _problem(signature, args, kwargs)
             if problem is not None:
