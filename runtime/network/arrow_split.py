@@ -31,7 +31,6 @@ class ArrowSplitter:
 
     Args:
         key: Names the key's columns.
-        channels: Number of receiving subtasks.
         max_parallelism: Number of key groups of the receiver.
 
     Example:
