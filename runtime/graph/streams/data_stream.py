@@ -106,7 +106,6 @@ class DataStream(Generic[T_co]):
             function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
                 `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
                 not true.
-            id: The operator's id.
             **options: See `OperatorOptions`.
         """
         if isinstance(function, pc.Expression):
@@ -129,7 +128,6 @@ class DataStream(Generic[T_co]):
         Args:
             *names: Columns that are kept.
             columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
-            id: The operator's id.
             **others: Computed columns, and options; see `OperatorOptions`.
         """
         return self._selected("select", names, columns, id, others)
@@ -149,7 +147,6 @@ class DataStream(Generic[T_co]):
 
         Args:
             columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
-            id: The operator's id.
             **others: Computed columns, and options; see `OperatorOptions`.
         """
         return self._selected("with_columns", None, columns, id, others)
