@@ -25,6 +25,7 @@ from penstock.runtime.record.arrow_values import to_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch
 
 _MISSING: Final = re.compile(r"No match for FieldRef\.(?:Name|Nested|FieldPath)?\(?(.*?)\)? in ", re.DOTALL)
+_NO_NAME: Final = "\0"
 _MISSING_NAME: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ", re.DOTALL)
 
 
@@ -58,9 +59,11 @@ def compute(expressions: Mapping[str, pc.Expression], batch: Batch) -> list[pa.A
 
 
 def _computed(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
+    # A table without columns has no rows either.
+    rows = columns if columns.num_columns else pa.record_batch([pa.nulls(columns.num_rows)], names=[_NO_NAME])
     plan = acero.Declaration.from_sequence(
         [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([columns]))),
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))),
             acero.Declaration("project", acero.ProjectNodeOptions(list(expressions.values()))),
         ]
     )
