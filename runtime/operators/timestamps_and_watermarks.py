@@ -110,8 +110,8 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
 def _no_timestamps() -> PenstockError:
     return PenstockError(
-        "the records have no timestamps; give the strategy with_timestamp_column(name) or "
-        "with_timestamp_assigner(function)"
+        "the records have no timestamps; give the strategy with_timestamp_assigner(function) or "
+        "with_timestamp_column(name)"
     )
 
 
