@@ -73,12 +73,15 @@ class ArrowSplitter:
         return [(int(c), together.slice(int(ends[c] - counts[c]), int(counts[c]))) for c in used]
 
     def _targets(self, hashes: HashArray) -> NDArray[Any]:
-        groups = self._max_parallelism
-        if groups & (groups - 1):
-            return self._owners.take((hashes % np.uint64(groups)).astype(np.uint16))
-        # The low bits of a number are its remainder; the last bytes are all that has to be read.
-        narrow = np.uint8 if groups <= 256 else np.uint16
-        return self._owners.take(hashes.astype(narrow) & narrow(groups - 1))
+        count = self._max_parallelism
+        groups: NDArray[Any]
+        if count & (count - 1):
+            groups = (hashes % np.uint64(count)).astype(np.uint16)
+        else:  # the remainder is the low bits, and the last bytes are all that has to be read
+            groups = hashes.astype(np.uint8 if count <= 256 else np.uint16)
+            groups &= count - 1
+        targets: NDArray[Any] = self._owners.take(groups)
+        return targets
 
     def _check(self, batch: pa.RecordBatch) -> None:
         """Refuse keys that have no hash also where nothing needs to be hashed."""

@@ -79,8 +79,9 @@ class KeyGroupSelector:
         self._channels = channels
         self._max_parallelism = max_parallelism
         self._subtask_of = KeyToSubtask(channels, max_parallelism)
-        by_columns = isinstance(key_selector, ColumnKey)
-        self._splitter = ArrowSplitter(key_selector, channels, max_parallelism) if by_columns else None
+        self._splitter: ArrowSplitter | None = None
+        if isinstance(key_selector, ColumnKey):
+            self._splitter = ArrowSplitter(key_selector, channels, max_parallelism)
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """The batch split by key group."""
