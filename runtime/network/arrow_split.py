@@ -3,8 +3,9 @@
 The keys' hashes give key groups, and a table gives the channel of each group. The rows of a channel keep
 their order: records of one key must not pass each other.
 
-For a few channels each one's rows are looked up and taken. For more, one stable sort of the channel numbers
-(a radix sort, as they are small) brings the rows of each channel together; they are taken once and cut.
+For a few channels each one's rows are looked up and taken. For more, a stable sort of the channel numbers
+brings the rows of each channel together. They are taken once and cut. The numbers are small: numpy has a
+radix sort for them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class OpenArrowBuffer:
     def add(self, batch: ArrowBatch) -> Iterator[ArrowBatch]:
         """Add a batch; yields those that are to be encoded now, in order."""
         size = batch.batch.nbytes
-        most = min(self._max_rows, _rows_in(self._max_bytes, batch.batch, size))
+        most = self.rows_of(batch)
         for part in batch.slices(most):
             weight = size * len(part) // len(batch)
             if self._rows and not self._fits(part, weight):
@@ -51,6 +51,13 @@ class OpenArrowBuffer:
             self._bytes += weight
             if self._rows >= most:
                 yield from self.take()
+
+    def rows_of(self, batch: ArrowBatch) -> int:
+        """How many rows of a batch make a full buffer; each piece has the dictionaries of the whole."""
+        columns = batch.batch.columns
+        dictionaries = sum(c.dictionary.nbytes for c in columns if isinstance(c, pa.DictionaryArray))
+        per_row = (batch.batch.nbytes - dictionaries) / len(batch)
+        return max(1, min(self._max_rows, int(self._max_bytes / max(per_row, 1))))
 
     def take(self) -> list[ArrowBatch]:
         """Empty the buffer: one batch, or several of a type that can't be joined; none when it is empty."""
@@ -65,13 +72,6 @@ class OpenArrowBuffer:
             or part.batch.schema.equals(first.batch.schema, check_metadata=True)
         )
         return same and self._rows + len(part) <= self._max_rows and self._bytes + weight <= self._max_bytes
-
-
-def _rows_in(limit: int, batch: pa.RecordBatch, size: int) -> int:
-    """How many rows of a batch are that many bytes; each piece has the dictionaries of the whole."""
-    dictionaries = sum(c.dictionary.nbytes for c in batch.columns if isinstance(c, pa.DictionaryArray))
-    per_row = (size - dictionaries) / batch.num_rows
-    return max(1, int(limit / per_row)) if per_row > 0 else batch.num_rows
 
 
 def _joined(parts: list[ArrowBatch]) -> list[ArrowBatch]:

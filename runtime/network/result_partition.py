@@ -68,7 +68,7 @@ class ResultPartition:
         self._lets_overtake = spec.partitioner.partitioning.can_be_redistributed
         self._codec = codec
         self._buffer_rows = config.buffer_rows
-        self._arrow_buffer_rows = config.arrow_buffer_rows
+        self._arrow_buffer = OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes)
         self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
         self.subpartitions = [
             ResultSubpartition(
@@ -105,7 +105,7 @@ class ResultPartition:
         parts: Iterator[Batch] = (
             batch.slices(self._buffer_rows)
             if isinstance(batch, RowBatch)
-            else batch.slices(self._arrow_buffer_rows)
+            else batch.slices(self._arrow_buffer.rows_of(batch))
         )
         for part in parts:
             buffer = self._codec.encode(part)

@@ -1,9 +1,10 @@
 """`ReachedWatermark`: how far event time has come in one operator, over restarts and rescales.
 
 Whether a record is late must not depend on where a restart happened, or a straggler could open a window
-again that has fired. So the watermark that was reached is in snapshots. At another parallelism a subtask gets
-keys of several old subtasks and begins with the lowest of their watermarks: no record becomes late that was
-not late for one of them. The end of time is no watermark to go on from: a job that was drained and goes on
+again that has fired. So the watermark that was reached is in snapshots.
+
+At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
+watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go on from: a job that was drained and goes on
 has records to come. Event time never goes back, though sources that start again send lower watermarks than
 the restored one.
 """

@@ -7,8 +7,8 @@ it is in no snapshot and can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
 to no window that is still to come is *late*: it goes to a side output. What is late is the same after a
-restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its own, beside one
-that has fired, if the old subtask of its key was ahead.
+restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its own beside one
+that has fired. That happens if the old subtask of its key was ahead.
 
 Windows of one shape must never be taken for those of another.
 """

@@ -23,6 +23,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     Attributes:
         out_of_orderness: Microseconds by which a record may be older than the newest one before it.
         timestamp_assigner: From a record to its moment; `None` keeps the timestamp that it has.
+        timestamp_column: Name of the column with the moments; there is no assigner then.
 
     Example:
         >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=5))
@@ -32,6 +33,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
     out_of_orderness: int
     timestamp_assigner: Callable[[T], datetime | int] | None = None
+    timestamp_column: str | None = None
 
     @staticmethod
     @checked_keywords
@@ -61,4 +63,18 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         if not callable(assigner):
             msg = f"with_timestamp_assigner needs a function, not {assigner!r:.80}"
             raise ConfigurationError(msg)
-        return replace(self, timestamp_assigner=assigner)
+        return replace(self, timestamp_assigner=assigner, timestamp_column=None)
+
+    def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
+        """The same with moments from a column, of Arrow batches or of records that are dicts.
+
+        Args:
+            name: Of the column: timestamps with a time zone, or whole numbers, microseconds since the epoch.
+
+        Raises:
+            ConfigurationError: It is no name.
+        """
+        if not isinstance(name, str):
+            msg = f"with_timestamp_column needs the name of a column, not {name!r:.80}"
+            raise ConfigurationError(msg)
+        return replace(self, timestamp_assigner=None, timestamp_column=name)

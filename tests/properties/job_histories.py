@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import Any, TypeAlias
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import event
 from hypothesis import strategies as st
@@ -19,13 +20,15 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.record.elements import ArrowBatch, Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.refusing_storage import UnsureStorage
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
@@ -39,6 +42,31 @@ Row: TypeAlias = tuple[int, tuple[Item, ...]]
 Collector: TypeAlias = StrictCollector[int, tuple[Item, ...]]
 
 
+class Relay(Operator):
+    """Passes on what it gets, and sees that it is Arrow batches of its own keys."""
+
+    takes = "both"
+    keyed = True
+
+    def open(self, context: OperatorContext) -> None:
+        self._own = context.key_groups
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        assert isinstance(batch, ArrowBatch)
+        assert {key_group_of(key, KEY_GROUPS) for key in batch.batch["k"].to_pylist()} <= set(self._own)
+        yield batch
+
+
+def through_columns(rows: Any, parallelism: int) -> Any:
+    """The same rows after a way as Arrow batches, through expressions and an exchange by a column."""
+    dicts = rows.map(lambda row: {"k": row[0], "item": list(row[1][0])}, parallelism=parallelism)
+    batches = dicts.map_batches(lambda batch: batch, "arrow", parallelism=parallelism)
+    steps = batches.filter(pc.field("k") >= 0, parallelism=parallelism)
+    steps = steps.with_columns(k=pc.field("k") + 1, parallelism=parallelism)
+    relayed = steps.key_by("k").transform("relay", Relay(), parallelism=parallelism)
+    return relayed.map(lambda row: (row["k"] - 1, (tuple(row["item"]),)), parallelism=parallelism)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A graph but for its parallelism."""
@@ -48,6 +76,7 @@ class Shape:
     chaining: bool
     rate: float | None
     seconds_per_record: float
+    columns: bool = False
 
     def items(self) -> list[tuple[int, Item]]:
         copies = (lambda i: i % 3) if self.flat else (lambda i: 1)
@@ -88,6 +117,8 @@ class Shape:
             if self.flat
             else stream.map(one, parallelism=of_middle)
         )
+        if self.columns:
+            middle = through_columns(middle, of_middle)
         summed = middle.key_by(lambda row: row[0]).reduce(
             "strung", lambda a, b: (a[0], a[1] + b[1]), parallelism=of_keyed
         )
@@ -102,12 +133,14 @@ shapes = st.builds(
     chaining=st.booleans(),
     rate=st.sampled_from([None, None, 200.0]),
     seconds_per_record=st.sampled_from([0.0, 0.0, 0.004, 0.03]),
+    columns=st.booleans(),
 )
 parallelisms = st.lists(st.integers(1, 3), min_size=4, max_size=4)
 configs = st.builds(
     JobConfig,
     credits=st.integers(1, 8),
     buffer_rows=st.integers(1, 12),
+    arrow_buffer_rows=st.integers(1, 12),
     buffer_timeout=st.sampled_from([0.0, 0.01, 0.1]),
     checkpointing=st.sampled_from(
         [

@@ -80,7 +80,7 @@ def test_an_unknown_argument_of_what_is_set_up(call: Callable[[], object], meant
         (lambda: StreamEnvironment(paralelism=1), "parallelism"),
         (lambda: environment().from_source(id="in", sorce=1), "source"),
         (lambda: stream().map(abs, paralelism=2), "parallelism"),
-        (lambda: stream().key_by(funtion=abs), "function"),
+        (lambda: stream().key_by(kye=abs), "key"),
     ],
 )
 def test_an_unknown_argument_of_the_graph(call: Callable[[], object], meant: str) -> None:

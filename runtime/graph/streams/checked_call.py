@@ -71,13 +71,13 @@ class WrongStreamError(GraphError, AttributeError):
 
 
 def checked_call(
-    options: Iterable[str] = (), *, takes_any: bool = False
+    options: Iterable[str] = (), *, takes_others: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function of the graph API explain calls that don't fit, and ids that can't be ids.
 
     Args:
         options: The names that the function takes as `**options`.
-        takes_any: Whether it takes keywords of any name.
+        takes_others: Whether it takes keywords of any other name, too.
     """
     option_names = tuple(options)
 
@@ -91,7 +91,7 @@ def checked_call(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for keyword in kwargs:
-                if keyword not in known and not takes_any:
+                if keyword not in known and not takes_others:
                     refuse(f"{shown} has no argument {keyword!r}{nearest_name(keyword, known)}")
             problem = _problem(signature, args, kwargs)
             if problem is not None:

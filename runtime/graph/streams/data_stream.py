@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, Unpack, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
+from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.expression_operator import shown
 from penstock.runtime.operators.filter import FilterOperator
+from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
+from penstock.runtime.operators.select_columns import SelectOperator
 from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import LATE_RECORDS
@@ -44,6 +49,7 @@ _SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
 
 _options = checked_call(OPTION_NAMES)
 _plain = checked_call()
+_columns = checked_call(takes_others=True)
 
 
 class DataStream(Generic[T_co]):
@@ -88,10 +94,62 @@ class DataStream(Generic[T_co]):
 
     @_options
     def filter(
-        self, function: Callable[[T_co], object], *, id: str | None = None, **options: Unpack[OperatorOptions]
+        self,
+        function: Callable[[T_co], object] | pc.Expression,
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
-        """Keep the records for which `function(record)` is true."""
+        """Keep the records for which a function or an expression is true.
+
+        Args:
+            function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
+                `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
+                not true.
+            **options: See `OperatorOptions`.
+        """
+        if isinstance(function, pc.Expression):
+            factory = partial(FilterExpressionOperator, function)
+            return self._computed("filter", shown({"filter": function}), factory, id, options)
         return self._apply("filter", function, partial(FilterOperator, function), id, options)
+
+    @_columns
+    def select(
+        self,
+        *names: str,
+        columns: Mapping[str, pc.Expression] | None = None,
+        id: str | None = None,
+        **others: Any,
+    ) -> DataStream[dict[str, Any]]:
+        """Keep some columns, and compute others: `select("k", total=pc.field("a") + pc.field("b"))`.
+
+        Works on Arrow batches, and with the same results on records that are dicts.
+
+        Args:
+            *names: Columns that are kept.
+            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            **others: Computed columns, and options; see `OperatorOptions`.
+        """
+        return self._selected("select", names, columns, id, others)
+
+    @_columns
+    def with_columns(
+        self,
+        columns: Mapping[str, pc.Expression] | None = None,
+        *,
+        id: str | None = None,
+        **others: Any,
+    ) -> DataStream[dict[str, Any]]:
+        """Add computed columns, or replace columns: `with_columns(total=pc.field("a") + pc.field("b"))`.
+
+        Works on Arrow batches, and with the same results on records that are dicts. All expressions see the
+        columns as they were.
+
+        Args:
+            columns: Computed columns by name, for names that are no keywords or that options have (`"id"`).
+            **others: Computed columns, and options; see `OperatorOptions`.
+        """
+        return self._selected("with_columns", None, columns, id, others)
 
     @overload
     def map_batches(
@@ -166,7 +224,7 @@ class DataStream(Generic[T_co]):
 
         Args:
             strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
-                assigner unless the source gives timestamps.
+                column or assigner unless the source gives timestamps.
             id: The operator's id.
             **options: See `OperatorOptions`.
         """
@@ -174,6 +232,8 @@ class DataStream(Generic[T_co]):
             refuse(f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {strategy!r:.80}")
         assigner = strategy.timestamp_assigner
         what = "timestamps of the source" if assigner is None else function_name(assigner)
+        if strategy.timestamp_column is not None:
+            what = f"column {strategy.timestamp_column!r}"
         factory = partial(TimestampsAndWatermarksOperator, strategy)
         added = self._builder.add(
             "timestamps", what, factory, self._inputs, id, options, makes_watermarks=True
@@ -290,6 +350,30 @@ class DataStream(Generic[T_co]):
         need_function(kind, function)
         added = self._builder.add(kind, function_name(function), factory, self._inputs, operator_id, options)
         return DataStream(self._builder, (added,))
+
+    def _computed(
+        self,
+        kind: str,
+        what: str,
+        factory: OperatorFactory,
+        operator_id: str | None,
+        options: OperatorOptions,
+    ) -> DataStream[Any]:
+        """Add an operator of expressions."""
+        added = self._builder.add(kind, what, factory, self._inputs, operator_id, options)
+        return DataStream(self._builder, (added,))
+
+    def _selected(
+        self,
+        kind: str,
+        names: Sequence[str] | None,
+        columns: Mapping[str, pc.Expression] | None,
+        operator_id: str | None,
+        others: Mapping[str, Any],
+    ) -> DataStream[Any]:
+        step = column_step(kind, names, columns, others)
+        factory = partial(SelectOperator, names, step.columns)
+        return self._computed(kind, step.shown, factory, operator_id, step.options)
 
     def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)

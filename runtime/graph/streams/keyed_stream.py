@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
 _plain = checked_call()
-_any = checked_call(takes_any=True)
+_any = checked_call(takes_others=True)
 
 
 class KeyedStream(Generic[T, K]):

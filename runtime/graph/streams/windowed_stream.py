@@ -37,7 +37,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
-_any = checked_call(takes_any=True)
+_any = checked_call(takes_others=True)
 
 
 class WindowedStream(Generic[T, K]):

@@ -3,7 +3,7 @@
 A batch goes two steps. `reduced` makes of it one row a key, by pyarrow's `group_by`, in the columns of
 *parts* (`total:sum`). `merge` finds the slots of these keys and merges the parts into the table's columns.
 The parts of a combiner in front of the exchange come in the same form. Several of its batches may have been
-put together on the way, so a key may occur a few times there; then its rows are merged in rounds.
+put together on the way. Then a key occurs a few times, and its rows are merged in rounds.
 """
 
 from __future__ import annotations

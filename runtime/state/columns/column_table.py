@@ -1,8 +1,8 @@
 """`ColumnTable`: keyed state of one name in columns, one slot a key.
 
-It is what `StateTable` is for rows: the operator finds the slots of a batch's keys, changes the columns in
-place, and says which slots it has changed. A key may have parts that do not decide its key group, such as the
-start of a window: they are whole numbers and come behind the parts that do.
+It is what `StateTable` is for rows. The operator finds the slots of a batch's keys, changes the columns in
+place, and says which slots it has changed. A key may have extra parts that do not decide its key group, such
+as the start of a window. They come behind the parts that do.
 
 It must never give two keys one slot, and never forget a deleted key before a snapshot has said so.
 """

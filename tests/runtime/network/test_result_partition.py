@@ -25,7 +25,12 @@ class Edge:
     """A result partition with what it sent, by channel."""
 
     def __init__(
-        self, kind: Partitioning, channels: int, key: Callable[[Any], Any] | None = None, subtask: int = 0
+        self,
+        kind: Partitioning,
+        channels: int,
+        key: Callable[[Any], Any] | None = None,
+        subtask: int = 0,
+        config: NetworkConfig = CONFIG,
     ) -> None:
         specs = tuple(OutputChannelSpec(SubtaskId("receiver", i), 0) for i in range(channels))
         spec = ResultPartitionSpec(
@@ -33,7 +38,7 @@ class Edge:
         )
         self.codec = BatchCodec()
         self.sent: list[list[StreamElement | Batch]] = [[] for _ in specs]
-        self.partition = ResultPartition(spec, subtask, self.codec, self._send, CONFIG)
+        self.partition = ResultPartition(spec, subtask, self.codec, self._send, config)
 
     def _send(self, channel: int, first: int, elements: list[bytes]) -> None:
         assert first == len(self.sent[channel])
@@ -76,6 +81,13 @@ def test_arrow_batch_is_broadcast_in_pieces_that_are_not_too_long() -> None:
     edge = Edge(Partitioning.BROADCAST, 2)
     edge.partition.emit(arrow(7))
     assert edge.sent[0] == edge.sent[1] == [arrow(5), ArrowBatch(arrow(7).batch.slice(5))]
+
+
+def test_arrow_batch_is_broadcast_in_pieces_that_keep_to_the_bytes_of_a_buffer() -> None:
+    config = NetworkConfig(credits=100, arrow_buffer_bytes=800)
+    edge = Edge(Partitioning.BROADCAST, 2, config=config)
+    edge.partition.emit(arrow(250))
+    assert [len(batch) for batch in edge.sent[1] if isinstance(batch, ArrowBatch)] == [100, 100, 50]
 
 
 def columns(batches: list[StreamElement | Batch]) -> list[tuple[int, int]]:

@@ -193,7 +193,7 @@ def test_rest_of_an_arrow_batch_stays_arrow(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", chaining=False)
     spread = env.from_source("source", ENDLESS).rebalance()
     spread.map_batches(function, "arrow", id="work").rebalance().sink("sink", DiscardSink())
-    task = make_subtask(env, "work", config(credits=500), clock=clock)
+    task = make_subtask(env, "work", config(credits=1000, arrow_buffer_rows=1), clock=clock)
     task.deliver(ArrowBatch(pa.record_batch({"n": list(range(600))})))
     for _ in range(3):
         task.subtask.step()
