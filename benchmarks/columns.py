@@ -3,10 +3,10 @@
     python benchmarks/columns.py --json columns.json
 
 All contenders read the same files, `k` of 1,000 keys and `v`, both 64-bit integers. Penstock and Spark take a
-checkpoint every second. Spark runs on `local[2]` in a process of its own, after a warm-up. Its batches are one
-file, which is about a second of work, with `spark.sql.shuffle.partitions=2` and update mode. A rate is that
-of the steady part; start-up does not count. The sums that each contender ends with are compared exactly, on a
-smaller set of files.
+checkpoint every second. Spark runs on `local[2]` in a process of its own, after a warm-up. Its batches are
+one file, which is about a second of work, with `spark.sql.shuffle.partitions=2` and update mode. A rate is
+that of the steady part; start-up does not count. The sums that each contender ends with are compared exactly,
+on a smaller set of files.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Whether a record is late must not depend on where a restart happened, or a strag
 again that has fired. So the watermark that was reached is in snapshots.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
-watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go on from: a job that was drained and goes on
-has records to come. Event time never goes back, though sources that start again send lower watermarks than
-the restored one.
+watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go
+on from: a job that was drained and goes on has records to come. Event time never goes back, though sources
+that start again send lower watermarks than the restored one.
 """
 
 from __future__ import annotations

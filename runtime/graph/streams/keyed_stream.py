@@ -98,11 +98,11 @@ class KeyedStream(Generic[T, K]):
             emit_every: Seconds between two outputs of the keys that were touched. By default they are emitted
                 once a batch. They are emitted in front of a checkpoint, too.
             combine: Reduce records by key before they are sent, as long as that makes them fewer.
-            parallelism: See `OperatorOptions`, also for the others.
-            num_cpus: CPUs that Ray reserves.
-            num_gpus: GPUs likewise.
-            start_new_chain: Never run in the same subtask as the producer.
-            disable_chaining: Run in a subtask of its own.
+            parallelism: See `OperatorOptions`; the others, too.
+            num_cpus: See there.
+            num_gpus: See there.
+            start_new_chain: See there.
+            disable_chaining: See there.
             **functions: By the name of the result: `total=Sum("amount"), orders=Count()`.
         """
         options = {

@@ -1,8 +1,8 @@
 """`CombineOperator`: a part of an aggregation in front of the exchange.
 
 It reduces what passes one sender to one row a key, and sends these rows instead of the records. They leave
-after a tenth of a second, before a barrier, at the end, and when they are many. With few keys that spares the exchange
-and the receiver nearly everything (Flink: local aggregation with mini-batches).
+after a tenth of a second, before a barrier, at the end, and when they are many. With few keys that spares the
+exchange and the receiver nearly everything (Flink: local aggregation with mini-batches).
 
 Where keys hardly repeat it would only cost. So each batch that it has reduced tells how many rows were left.
 When that is most of them, it hands a number of batches on as they are, then it tries again.

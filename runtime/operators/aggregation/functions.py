@@ -368,8 +368,8 @@ class Last(_AtEnd):
 class StdDev(ColumnAggregate):
     """The standard deviation of a column of numbers, as a double.
 
-    Parts are merged by the formula of Chan, Golub and LeVeque, which does not subtract large sums (Updating
-    Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979).
+    Parts are merged without a difference of large sums. Source: Chan, Golub and LeVeque, Updating Formulae
+    and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
     Attributes:
         ddof: What is taken off the number of values: 1 for a sample, 0 for all there is. Where no more values

@@ -63,7 +63,7 @@ def stop(handle: Handle | None) -> list[object]:
 
     async def scenario() -> list[object]:
         processes = RayProcesses(
-            "job", JobConfig(), cast("Any", None), GuardedLoop(asyncio.get_running_loop(), "job")
+            "job", JobConfig(), cast("Any", None), GuardedLoop(asyncio.get_running_loop(), "job"), ()
         )
         if handle is not None:
             processes._handles["a"] = cast("Any", handle)
