@@ -71,7 +71,8 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        self._hooks = [partial(self._extension, depth) for depth in range(_DEPTH_ON_STACK)]
+        #: By depth; made when a value is so deep, because most are flat.
+        self._hooks: list[Callable[[int, bytes], Any]] = []
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
         """Decode one value.
@@ -89,6 +90,8 @@ class ValueDecoder:
 
     def _unpack(self, data: bytes | bytearray | memoryview, depth: int) -> Any:
         if depth < _DEPTH_ON_STACK:
+            if depth == len(self._hooks):
+                self._hooks.append(partial(self._extension, depth))
             hook = self._hooks[depth]
             return unpackb(data, ext_hook=hook, strict_map_key=False, unicode_errors=_SURROGATES)
         deep_hook = partial(self._extension, depth)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator
@@ -129,6 +130,12 @@ class Subtask:
     def stored_bytes(self) -> int:
         """Bytes that the running alignment has stored of blocked channels."""
         return self._stored().stored
+
+    @property
+    def barriers(self) -> BarrierHandlerStatistics | None:
+        """Counters of its barrier handler; `None` for a source."""
+        network = self._parts.network
+        return None if network is None else network.gate.handler.statistics()
 
     # -- what happens outside ---------------------------------------------------------------------------
 
@@ -340,7 +347,7 @@ class Subtask:
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=self._parts.operator_statistics(),
             checkpoints=self._checkpoints.statistics(),
-            barriers=None if network is None else network.gate.handler.statistics(),
+            barriers=self.barriers,
             stored=None if network is None else network.gate.storage_statistics(),
         )
 

@@ -290,7 +290,7 @@ class RunningTask:
     def _step(self) -> None:
         self._result = self.subtask.step()
         if self._never_aligns:
-            barriers = self.subtask.statistics().barriers
+            barriers = self.subtask.barriers
             assert barriers is None or not barriers.blocked, f"{self.id} holds a channel back"
         self._look_at_alignment()
         if self._result.finished:
@@ -300,7 +300,7 @@ class RunningTask:
             self._supervisor.ended(SubtaskFinished(None))
 
     def _count_alignments(self) -> None:
-        barriers = None if self._subtask is None else self._subtask.statistics().barriers
+        barriers = None if self._subtask is None else self._subtask.barriers
         if barriers is not None:
             self._world.counts.happened(FaultKind.ALIGNMENT_CANCELLED, barriers.cancelled_alignments)
 

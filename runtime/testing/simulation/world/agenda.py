@@ -125,13 +125,13 @@ class Agenda:
         return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
 
     def _choose_queue(self) -> list[Entry]:
-        ready = [kind for kind, entries in enumerate(self._ready) if entries]
-        if len(ready) < 2:
-            return self._ready[ready[0]] if ready else []
-        limits = []
-        total = 0
-        for kind in ready:
-            waiting = len(self._ready[kind])
-            total += self._weights[kind] * (waiting if waiting < _CROWD else _CROWD)
-            limits.append(total)
-        return self._ready[ready[bisect_right(limits, self._draws.below(total))]]
+        queues, limits, total = [], [], 0
+        for queue, weight in zip(self._ready, self._weights, strict=True):
+            if queue:
+                waiting = len(queue)
+                total += weight * (waiting if waiting < _CROWD else _CROWD)
+                queues.append(queue)
+                limits.append(total)
+        if len(queues) < 2:
+            return queues[0] if queues else []
+        return queues[bisect_right(limits, self._draws.below(total))]
