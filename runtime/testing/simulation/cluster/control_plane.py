@@ -129,8 +129,9 @@ class ControlPlane:
 
     def _died_compacting(self, master: Master) -> None:
         self._world.counts.happened(FaultKind.CRASH_IN_COMPACTION)
+        was_newest = self.masters.newest is master
         self._end_master(master, work_goes_on=False)
-        if self.end is None and self.masters.newest is None:
+        if self.end is None and was_newest:
             self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _end_master(self, master: Master, *, work_goes_on: bool) -> None:
