@@ -108,6 +108,11 @@ class Heartbeats:
             beat.is_named = False
             self._listener.answers_again(member)
 
+    def is_suspect(self, member: Member) -> bool:
+        """Whether a process has been silent for some time."""
+        beat = self._beats.get(member.role.token)
+        return beat is not None and beat.heartbeat.is_suspect
+
     @property
     def silent(self) -> Mapping[SubtaskId, Silence]:
         """The subtasks whose processes were said to be silent."""

@@ -84,7 +84,11 @@ class Watch:
         self._heartbeats.end()
 
     def look(self, then: Callable[[], None]) -> None:
-        """Renew all leases and take the counters, then go on; nobody waits long for a silent process."""
+        """Renew all leases and take the counters, then go on.
+
+        A process that has fallen silent is waited for only for a moment, and not at all once it is a suspect.
+        Its counters are taken after it has answered again.
+        """
         members = {} if self._has_ended else dict(self._fleet.members)
 
         def answered(answers: Mapping[SubtaskId, Counters | Stale | CallFailure]) -> None:
@@ -97,8 +101,9 @@ class Watch:
             then()
 
         patience = min(PATIENCE, self._interval / 2)
+        awaited = [s for s, member in members.items() if not self._heartbeats.is_suspect(member)]
         gathering: Gathering[SubtaskId, Counters | Stale] = Gathering(
-            members, self._timers, patience, answered
+            awaited, self._timers, patience, answered
         )
         guards = choose_guards(members.values())
         for subtask, member in members.items():

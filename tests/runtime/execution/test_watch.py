@@ -76,6 +76,21 @@ def test_a_silent_process_delays_a_look_and_not_more() -> None:
     assert len(watched.fleet.members) == 2, "it may only be busy"
 
 
+def test_a_process_that_stays_silent_delays_no_further_look() -> None:
+    watched = Watched()
+    watched.watch.begin(watched.looked)
+    watched.time.advance(2 * INTERVAL + PATIENCE)
+    before = watched.looks
+    watched.watch.look(watched.looked)
+    watched.time.advance(PATIENCE / 100)
+    assert watched.looks == before + 1
+    watched.processes.answer("renew", Counters(3, None), "new-1")
+    watched.processes.answers["renew"] = lambda call: Counters(4, None)
+    watched.watch.look(watched.looked)
+    watched.time.advance(INTERVAL)
+    assert (READ, 4, None) in watched.counted, "it has answered, so it is waited for again"
+
+
 def test_a_dead_process_is_left_to_the_end_of_its_run() -> None:
     watched = Watched()
     watched.processes.answers["renew"] = lambda call: Died("killed")
