@@ -41,6 +41,7 @@ _HERE: Final = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "benchmarks")]
 
 import psutil  # noqa: E402 (the path comes first)
+from jobs.all_windows import Numbers, Reading  # noqa: E402
 from jobs.driving import submit  # noqa: E402
 from jobs.nodes import Nodes, WorkerNode, three_nodes  # noqa: E402
 from jobs.oracle import committed_updates, expected_updates, hidden_files  # noqa: E402
@@ -54,7 +55,6 @@ from penstock.runtime import (  # noqa: E402
     Checkpointing,
     FileSink,
     FixedDelay,
-    GeneratorSource,
     JobStatus,
     PenstockError,
     StreamEnvironment,
@@ -76,6 +76,11 @@ _PARALLELISMS: Final = (1, 2, 3)
 #: Resident bytes, and descriptors, of one process of the job.
 _MOST_MEMORY: Final = 500 << 20
 _MOST_DESCRIPTORS: Final = 400
+
+
+def line_of(number: Reading) -> str:
+    """A number of the source as a line of words."""
+    return line(number[1])
 
 
 def kind_of(path: str) -> str:
@@ -152,6 +157,8 @@ class Soak:
         self._nodes = nodes
         self._folder = folder
         self._storage = storage
+        #: Before it exists, the source keeps its rate; then it makes up for the time that the weather took.
+        self._go = folder / "go"
         self._chance = random.Random(seed)
         self.figures = Figures()
         self._faults: dict[str, Callable[[JobReport], None]] = {
@@ -189,6 +196,7 @@ class Soak:
             self._well(self._completed(), name, began)
             time.sleep(self._chance.uniform(1.0, 5.0))
         _say("the weather is over")
+        self._go.touch()
         return self._end(count)
 
     def _environment(self, count: int) -> StreamEnvironment:
@@ -200,7 +208,8 @@ class Soak:
             ),
             restart=FixedDelay(attempts=100_000, delay=0.2),
         )
-        lines = env.from_source("lines", GeneratorSource(line, count=count, rate=RATE), parallelism=1)
+        numbers = env.from_source("numbers", Numbers(count, RATE, str(self._go)), parallelism=1)
+        lines = numbers.map(line_of, parallelism=1)
         pairs = lines.flat_map(str.split).map(with_one).key_by(word_of)
         counts = pairs.reduce("count", add, num_cpus=0.5).map(as_update)
         counts.sink("updates", FileSink.json(self._folder / "out"))
