@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +63,7 @@ def snippets_in(document: Path) -> Iterator[Snippet]:
 
 
 SNIPPETS = [snippet for document in documents() for snippet in snippets_in(document)]
-README = next(snippet for snippet in SNIPPETS if snippet.document == "README.md")
+README, COLUMNS = [each for each in SNIPPETS if each.document == "README.md" and each.needs_ray]
 
 
 def test_no_block_is_overlooked() -> None:
@@ -103,7 +105,7 @@ def needs_spark(snippet: Snippet) -> bool:
     return "spark_session(" in snippet.code
 
 
-ON_RAY = [each for each in SNIPPETS if each.needs_ray and each is not README]
+ON_RAY = [each for each in SNIPPETS if each.needs_ray and each not in (README, COLUMNS)]
 
 
 @pytest.mark.ray
@@ -141,6 +143,22 @@ def test_the_word_count_of_the_readme_counts(tmp_path: Path, ray_environment: di
     ]
     expected = {(word, n) for word, total in Counter(words).items() for n in range(1, total + 1)}
     assert Counter((update["word"], update["count"]) for update in updates) == Counter(expected)
+
+
+@pytest.mark.ray
+def test_the_columns_of_the_readme_add_up(tmp_path: Path, ray_environment: dict[str, str]) -> None:
+    (tmp_path / "sales").mkdir()
+    sales = pa.table({"shop": ["north", "south", "north", "south"] * 50, "cents": [5, 7, -1, 2] * 50})
+    pq.write_table(sales, tmp_path / "sales" / "a.parquet")
+
+    run(COLUMNS, tmp_path, ray_environment)
+
+    rows = [row for file in (tmp_path / "totals").glob("part-*") for row in pq.read_table(file).to_pylist()]
+    newest = {row["shop"]: row for row in sorted(rows, key=lambda row: row["sales"])}
+    assert sorted(newest.values(), key=lambda row: row["shop"]) == [
+        {"shop": "north", "cents": 250, "sales": 50},
+        {"shop": "south", "cents": 450, "sales": 100},
+    ]
 
 
 def test_the_word_count_of_the_readme_has_fifteen_lines() -> None:

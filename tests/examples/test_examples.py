@@ -107,6 +107,12 @@ def test_own_connectors_move_every_row_once(run_example: RunExample, tmp_path: P
 
 
 @pytest.mark.ray
+def test_columns_have_the_totals_of_pyarrow(run_example: RunExample, tmp_path: Path) -> None:
+    run = run_example("columns.py", "--output", tmp_path / "revenue", "--sales", 200_000)
+    assert run.returncode == 0, run.stderr
+    assert "50 shops; the totals are those of pyarrow" in run.stdout
+
+
 def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tmp_path: Path) -> None:
     count = 20_000
     run = run_example("process_function.py", "--output", tmp_path / "alarms", "--readings", count)
