@@ -117,7 +117,7 @@ def test_failures_that_restart_the_whole_job_cost_nothing(
 def test_failures_while_two_checkpoints_run_cost_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    runs = Runs(two_checkpoints_at_a_time(), 25)
+    runs = Runs(two_checkpoints_at_a_time(), 32)
     record_property("shown", runs.shown)
     assert runs.overlaps >= 30
 

@@ -22,6 +22,7 @@ from penstock.runtime.testing.simulation.jobs.surroundings import Around
 from penstock.runtime.testing.simulation.oracle.damage_rule import needless_failure, records_passed_over
 from penstock.runtime.testing.simulation.oracle.final_state import FinalState, newest_checkpoint
 from penstock.runtime.testing.simulation.oracle.oracle import Oracle
+from penstock.runtime.testing.simulation.oracle.restart_rule import is_by_rule
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -174,11 +175,13 @@ class Simulation:
         problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
         if self.world.damage.has_struck_log:
             problems += [p for each in self._run.submitted for p in records_passed_over(self.world, each)]
-        if has_failed and self.world.damage.explains(cause + self._run.reason_of_the_end):
+        reason = self._run.reason_of_the_end
+        # Damage may be one failure too many: then no older checkpoint is tried.
+        if has_failed and self.world.damage.explains(cause + reason) and not is_by_rule(reason):
             self.world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
             problems += needless_failure(self.world, self.control.job)
         elif has_failed:
-            found = last.problems_of_the_end(self._run.reason_of_the_end)
+            found = last.problems_of_the_end(reason)
             problems += [f"{problem}; cause: {cause}" for problem in found]
             self.world.counts.happened(FaultKind.GAVE_UP, int(not found))
         return problems

@@ -25,6 +25,16 @@ from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 _BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has failed")
 
 
+def is_by_rule(reason: str) -> bool:
+    """Whether a job says that it gives up because its user allows no more restarts.
+
+    Example:
+        >>> is_by_rule("it has used its 3 restarts"), is_by_rule("it would fail again")
+        (True, False)
+    """
+    return reason.startswith(_BY_RULE)
+
+
 @dataclass(frozen=True, slots=True)
 class UsedRestarts:
     """How a job has restarted.
@@ -53,7 +63,7 @@ class UsedRestarts:
             >>> used.problems_of_the_end("it has used its 3 restarts")
             []
         """
-        if not reason.startswith(_BY_RULE):
+        if not is_by_rule(reason):
             return [f"the job has failed, and not by its restart strategy: {reason}"]
         limit = self._limit
         if isinstance(self.rule, FailureRate):
