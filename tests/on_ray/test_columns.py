@@ -18,7 +18,9 @@ from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
 
+from penstock.actors import RayJobHandle
 from penstock.runtime import FileSink, FixedDelay
+from penstock.runtime.errors import RescaleError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -27,6 +29,16 @@ OPERATORS = ("sums", "panes")
 
 def long(*values: object, id: str) -> object:
     return pytest.param(*values, id=id, marks=[pytest.mark.long, pytest.mark.timeout(900)])
+
+
+def rescale(job: RayJobHandle) -> None:
+    """Bring both aggregations to another parallelism; a job that fails meanwhile is asked again."""
+    while True:
+        try:
+            job.rescale(dict.fromkeys(OPERATORS, 1))
+        except RescaleError:
+            continue
+        return
 
 
 @pytest.mark.parametrize(
@@ -55,7 +67,7 @@ def test_aggregations_over_columns_are_exact_whoever_dies(
     for strike in range(kills):
         killer.strike(job)
         if strike == kills // 2:
-            job.rescale(dict.fromkeys(OPERATORS, 1))
+            rescale(job)
     (tmp_path / "go").touch()
     job.wait(LONG_PATIENCE)
 

@@ -84,7 +84,7 @@ def details_at_its_end(job: RayJobHandle, checkpoint_id: int) -> CheckpointDetai
 
     def has_ended() -> bool:
         found[:] = [each for each in job.checkpoints() if each.record.checkpoint_id == checkpoint_id]
-        return found[0].record.status is not CheckpointStatus.IN_PROGRESS
+        return found[0].record.status not in (CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING)
 
     eventually(f"the end of checkpoint {checkpoint_id}", has_ended)
     return found[0]

@@ -1,29 +1,52 @@
-"""What the real process of a subtask has loaded, with all the handles that Ray gives it."""
+"""What the real process of a subtask has loaded, with all the handles that Ray gives it.
+
+Its cluster forks no workers from a template: a forked one begins with all that the template has loaded.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-from jobs.loaded_modules import modules
+PROGRAM = """
+import sys
 
-from penstock.runtime import Checkpointing, FileSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.actors import start_local
+from penstock.runtime import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+def modules(_):
+    import sys
+
+    return {"loaded": sorted(sys.modules)}
+
+
+start_local(num_cpus=2, fork_workers=False)
+env = StreamEnvironment("imports", checkpointing=Checkpointing(every=0.2, storage="checkpoints"))
+env.from_source("in", GeneratorSource(modules, count=60, rate=60.0)).sink("out", FileSink.json("out"))
+result = env.run(progress=False)
+print(result.statistics.completed_checkpoints)
+"""
 
 
 def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parquet(tmp_path: Path) -> None:
-    storage = Checkpointing(every=0.2, storage=str(tmp_path / "checkpoints"))
-    # A process that has served others has loaded what they needed.
-    env = StreamEnvironment("imports", checkpointing=storage, config=JobConfig(reuse_processes=False))
-    env.from_source("in", GeneratorSource(modules, count=60, rate=60.0)).sink(
-        "out", FileSink.json(tmp_path / "out")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    program = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=mine,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
-    result = env.run(progress=False)
 
+    assert program.returncode == 0, program.stderr
+    assert int(program.stdout.splitlines()[-1]) >= 2
     lines = [line for file in (tmp_path / "out").iterdir() for line in file.read_text().splitlines()]
-    assert result.statistics.completed_checkpoints >= 2
     loaded = {module for line in lines for module in json.loads(line)["loaded"]}
     assert {"penstock.actors.master.job_master", "penstock.runtime.task.subtask"} <= loaded
     of_others = ("penstock.actors.master.", "penstock.actors.client", "penstock.actors.command_line")
