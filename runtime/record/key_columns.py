@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.runtime.errors import KeyTypeError
@@ -97,6 +96,8 @@ def _decoder(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
     if kinds.is_dictionary(kind):
         return lambda column: column.dictionary_decode()
     if kinds.is_run_end_encoded(kind):
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
         return lambda column: pc.run_end_decode(column)
     if kinds.is_string_view(kind):
         return lambda column: column.cast(pa.string())

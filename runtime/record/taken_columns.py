@@ -7,7 +7,6 @@ type stays.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 
@@ -34,6 +33,8 @@ def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
 def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
     kind = column.type
     if kinds.is_run_end_encoded(kind):
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
         return pc.run_end_encode(pc.run_end_decode(column).take(places), run_end_type=kind.run_end_type)
     if kinds.is_string_view(kind):
         return column.cast(pa.string()).take(places).cast(kind)

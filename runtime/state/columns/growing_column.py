@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
@@ -140,7 +139,7 @@ class GrowingColumn:
         valid = _valid_of(column)
         storage = column if kinds.is_boolean(self.kind) else column.view(_storage_of(self.kind))
         if column.null_count:
-            storage = pc.fill_null(storage, False if kinds.is_boolean(self.kind) else 0)
+            storage = storage.fill_null(False if kinds.is_boolean(self.kind) else 0)
         return storage.to_numpy(zero_copy_only=False), valid
 
 
