@@ -37,12 +37,12 @@ from measure import (
     versions,
 )
 
+from penstock.actors import RayCollector
 from penstock.runtime import (
     Checkpointing,
     CollectSink,
     DataStream,
     FileSource,
-    InMemoryCollector,
     StreamEnvironment,
     Sum,
 )
@@ -127,7 +127,7 @@ def spark_rates(files: Path, folder: Path) -> tuple[float, dict[int, int]]:
 
 def penstock_sums(files: Path, storage: Path) -> dict[int, int]:
     """The sums that Penstock's job ends with."""
-    results = InMemoryCollector()
+    results = RayCollector()
     env = _environment(storage, 2)
     sums_of(env.from_source("files", FileSource.parquet(str(files), format="arrow"))).sink(
         "results", CollectSink(results)
