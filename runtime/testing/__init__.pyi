@@ -2,7 +2,6 @@ from .coordinator_harness import CoordinatorHarness as CoordinatorHarness
 from .harness import OperatorHarness as OperatorHarness
 from .harness_snapshot import HarnessSnapshot as HarnessSnapshot
 from .manual_time import ManualClock as ManualClock
-from .simulation.user_graph.chosen_faults import Fault as Fault
 from .simulation.user_graph.comparison import Difference as Difference
 from .simulation.user_graph.report import FailedRun as FailedRun
 from .simulation.user_graph.report import Finding as Finding

@@ -82,9 +82,9 @@ def simulate(
         equal: Whether two outputs are equal; by default they are compared as multisets of rows.
         interleavings: Runs without failures, which come first.
         rescale: Whether operators are brought to another parallelism on the way.
-        faults: What may go wrong besides the usual, by name (`Fault`), such as `"network_cuts"`. With
-            `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With `allow_older`
-            its sinks may then repeat rows; no row may be missing.
+        faults: What may go wrong besides the usual, by name, such as `"zombies"`. `docs/testing.md` lists
+            them. With `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With
+            `allow_older` its sinks may then repeat rows; no row may be missing.
         most_moves: How long a job may take after its last failure, in steps and messages.
         check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
 

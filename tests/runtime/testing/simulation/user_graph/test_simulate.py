@@ -34,12 +34,12 @@ from penstock.runtime import (
     WatermarkStrategy,
 )
 from penstock.runtime.testing import (
-    Fault,
     Finding,
     SimulationFailedError,
     SimulationReport,
     simulate,
 )
+from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault
 
 COUNT = 40
 
