@@ -114,8 +114,8 @@ class WindowedAggregateOperator(Operator):
         if not len(batch):
             return
         stamps = _timestamps(batch)
-        late = self._is_over(self._last_start(stamps))
-        if late.any():
+        if self._is_over(self._last_start(stamps.min(keepdims=True))).any():
+            late = self._is_over(self._last_start(stamps))
             self._late += int(late.sum())
             yield Tagged(LATE_RECORDS, _chosen(batch, late))
             batch, stamps = _chosen(batch, ~late), stamps[~late]
@@ -150,10 +150,7 @@ class WindowedAggregateOperator(Operator):
 
     def _add(self, batch: Batch, stamps: NDArray[np.int64]) -> None:
         assert self._table is not None, "open() comes first"
-        keys, inputs = self._columns.of(batch)
-        panes = stamps - (stamps - self._offset) % self._pane
-        reduced = self._aggregation.reduced({**keys, _PANE: pa.array(panes)}, inputs)
-        panes = reduced.column(_PANE).to_numpy(zero_copy_only=False)
+        reduced, panes = self._reduced(batch, stamps)
         last = self._last_start(panes)
         for number in range(-(-self._size // self._slide)):
             starts = last - number * self._slide
@@ -164,6 +161,20 @@ class WindowedAggregateOperator(Operator):
             starts = starts[holds]
             self._aggregation.merge(self._table, some, {_START: pa.array(starts)})
             self._earliest_end = min(self._earliest_end, int(starts.min()) + self._size)
+
+    def _reduced(self, batch: Batch, stamps: NDArray[np.int64]) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """One row for each key and pane, and the panes of these rows."""
+        keys, inputs = self._columns.of(batch)
+        first, last = self._pane_of(np.array([stamps.min(), stamps.max()]))
+        if first == last:  # most batches: a second part of the key would triple the time
+            reduced = self._aggregation.reduced(keys, inputs)
+            return reduced, np.full(reduced.num_rows, first)
+        panes = self._pane_of(stamps)
+        reduced = self._aggregation.reduced({**keys, _PANE: pa.array(panes)}, inputs)
+        return reduced, reduced.column(_PANE).to_numpy(zero_copy_only=False)
+
+    def _pane_of(self, stamps: NDArray[np.int64]) -> NDArray[np.int64]:
+        return stamps - (stamps - self._offset) % self._pane
 
     def _last_start(self, stamps: NDArray[np.int64]) -> NDArray[np.int64]:
         return stamps - (stamps - self._offset) % self._slide

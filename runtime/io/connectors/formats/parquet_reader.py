@@ -23,6 +23,7 @@ from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
+from penstock.runtime.io.connectors.formats.read_ahead import ReadAhead
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -96,9 +97,13 @@ class ParquetReader:
         self._wanted = form.wanted
         self._schema = _schema_of(file, split.path, form)
         columns = None if form.columns is None else list(form.columns)
+        rows = _decoded_rows(file, split.row_group, form)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            _decoded_rows(file, split.row_group, form), row_groups=[split.row_group], columns=columns
+            rows, row_groups=[split.row_group], columns=columns
         )
+        self._ahead: ReadAhead | None = None
+        if form.record_format == "arrow" and file.metadata.row_group(split.row_group).num_rows > rows:
+            self._batches = self._ahead = ReadAhead(self._batches)
         self._batch: pa.RecordBatch | None = None
         self._used = 0
         self._position = split.position
@@ -127,6 +132,8 @@ class ParquetReader:
 
     def close(self) -> None:
         """Close the file."""
+        if self._ahead is not None:
+            self._ahead.close()
         self._handle.close()
 
     def _decoded(self) -> pa.RecordBatch | None:
