@@ -17,7 +17,7 @@ class ReadAhead(Iterator[pa.RecordBatch]):
     """Batches of an iterator that a thread of its own calls; nobody else may call it.
 
     Args:
-        batches: The batches.
+        batches: They come from a decoder that releases the interpreter while it works.
 
     Example:
         >>> ahead = ReadAhead(iter([pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})]))
