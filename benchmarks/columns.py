@@ -35,6 +35,9 @@ WORKS: dict[str, type[Work]] = {
     "round_trip": RoundTrip,
 }
 
+#: What Ray may give away: Spark's executor asks for some of it.
+_CPUS = 8
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
@@ -63,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.spark,
     )
     figures = Figures()
-    with scratch() as folder, cluster(), ExitStack() as closing:
+    with scratch() as folder, cluster(_CPUS), ExitStack() as closing:
         chosen = given.only or [name for name in WORKS if scale.with_spark or name != "round_trip"]
         for name in chosen:
             (folder / name).mkdir()

@@ -136,17 +136,20 @@ def compare(
 
 
 @contextmanager
-def cluster() -> Iterator[None]:
+def cluster(cpus: int | None = None) -> Iterator[None]:
     """A local cluster of its own, unless this process is in one already.
 
     Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs
     on the machine disturbs all contenders alike.
+
+    Args:
+        cpus: What Ray may give away; all that there are by default. Subtasks need none of it.
     """
     if ray.is_initialized():
         yield
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
-    start_local(num_cpus=os.cpu_count())
+    start_local(num_cpus=cpus or os.cpu_count())
     try:
         yield
     finally:

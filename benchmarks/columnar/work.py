@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -90,6 +91,7 @@ class Work(ABC):
     def add(self, name: str, rate: float) -> None:
         """Keep a contender's rate."""
         self.rates.setdefault(name, []).append(rate)
+        print(f"{name}: {rows_a_second(rate)} rows/s", file=sys.stderr, flush=True)
 
     def run_job(
         self, name: str, env: StreamEnvironment, operator: str, rows: int, warm_rows: int = 0
