@@ -1,8 +1,8 @@
 """`VectorizedAggregate`: an aggregate function that users write, over numpy arrays.
 
-The user's code sees arrays only: the state of some keys, the columns of some rows, and the place of each
-row's key in the arrays of state. It never sees the table of all keys. So a wrong shape or type is found when
-a method returns, before anything of it is stored.
+The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it is
+told the place of its key in the arrays of state. It never sees the table of all keys. So a wrong shape or
+type is found when a method returns, before anything of it is stored.
 
 `VectorCalls` runs the methods and checks what they leave. Two adapters make an aggregate function of it. With
 `merge` the function is a `PartialAggregate`: each batch is taken into fresh state, which is merged into that
