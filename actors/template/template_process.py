@@ -59,7 +59,8 @@ def main() -> None:
     if end in select.select([listener.fileno(), end], [], [])[0]:
         return
     _import_all()
-    # Forked processes share the pages of what exists now, until one writes there: the collector would.
+    # Forked processes share the pages of what exists now, until one writes there: the collector would. It
+    # never dies, so it stays frozen there.
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers that end leave no zombies
@@ -163,7 +164,6 @@ def _become_worker(request: Request) -> None:
     inherited = request.inherited
     worker = os.environ[WORKER]
     _take_over(inherited, request.streams)
-    gc.unfreeze()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()
