@@ -18,8 +18,8 @@ def spare_loaded_modules() -> None:
     several collections, and now and then a walk over every module. That took half of the time of a chain of
     cheap operators.
 
-    What a job makes later is walked when it has grown by a quarter, as Python does by itself, and when
-    something of it has ended. A walk over the modules would take 65 ms more each time, and copy their pages
+    What a job makes later is walked when it has grown by a quarter, as Python does by itself. It is also
+    walked when an attempt or a job has ended. A walk over the modules would take 65 ms more each time, and copy their pages
     in a process that was forked.
     """
     gc.freeze()

@@ -31,6 +31,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
+from penstock.runtime.graph.push_down import with_push_down
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 
 
@@ -68,7 +69,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     chains: list[_Chain] = []
     chain_of: list[_Chain] = []
     edges: list[JobEdge] = []
-    for number, (node, operator_id) in enumerate(zip(graph.nodes, ids, strict=True)):
+    for number, (node, operator_id) in enumerate(zip(with_push_down(graph), ids, strict=True)):
         chain = _chain_to_join(node, graph, chain_of, readers) if chaining else None
         if chain is None:
             chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0)

@@ -76,6 +76,32 @@ def _computed(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch)
     return [_whole(column) for column in table.columns]
 
 
+def columns_of_expression(expression: pc.Expression, schema: pa.Schema) -> tuple[str, ...] | None:
+    """The columns that an expression looks at; `None` if it can't be computed on columns like these.
+
+    Expressions can't be looked into. So it is computed without each of the columns: those whose lack is an
+    error are the ones.
+
+    Example:
+        >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
+        >>> columns_of_expression(pc.field("c") > pc.field("a"), schema)
+        ('a', 'c')
+    """
+    empty = pa.RecordBatch.from_pylist([], schema)
+    if not _is_computable(expression, empty):
+        return None
+    names = dict.fromkeys(schema.names)
+    return tuple(name for name in names if not _is_computable(expression, empty.drop_columns([name])))
+
+
+def _is_computable(expression: pc.Expression, columns: pa.RecordBatch) -> bool:
+    try:
+        _computed({"": expression}, columns)
+    except ExpressionError:
+        return False
+    return True
+
+
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 

@@ -43,6 +43,7 @@ class SourceOperator:
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
         self._induced: ExternallyInducedReader | None = None
+        self._follower: FollowsCheckpoints | None = None
         self.mark: int | None = None
         self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
@@ -72,6 +73,7 @@ class SourceOperator:
             self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
         # Asked once: looking whether a class fits a protocol takes longer than many a poll.
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
+        self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
 
     def handle_event(self, event: Any) -> None:
         """The source's coordinator has sent something.
@@ -114,8 +116,8 @@ class SourceOperator:
         """
         reader = self._opened_reader
         splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
-        if isinstance(reader, FollowsCheckpoints):
-            follower: FollowsCheckpoints = reader
+        follower = self._follower
+        if follower is not None:
             self.guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
         return {SPLITS: ListState(splits)}
 
@@ -125,9 +127,8 @@ class SourceOperator:
         Raises:
             OperatorError: The reader failed.
         """
-        reader = self._opened_reader
-        if isinstance(reader, FollowsCheckpoints):
-            follower: FollowsCheckpoints = reader
+        follower = self._follower
+        if follower is not None:
             self.guarded(
                 "notify_checkpoint_complete", lambda: follower.notify_checkpoint_complete(checkpoint_id)
             )

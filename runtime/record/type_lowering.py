@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, Flag
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from msgpack import ExtType
@@ -27,6 +27,8 @@ from penstock.runtime.record.pickle_fallback import PickleFallback
 from penstock.runtime.record.record_shapes import RecordShape, shape_of
 from penstock.runtime.record.value_encoder import Lower, LowerColumn, ValueEncoder, extension_of
 
+_LEAVES: Final = {leaf.type: leaf for leaf in LEAF_TYPES}
+
 
 class TypeLowering:
     """Answers the encoder's question how a type is lowered.
@@ -41,7 +43,6 @@ class TypeLowering:
         self._encoder = encoder
         self._classes = classes
         self._pickles = pickles
-        self._leaves = {leaf.type: leaf for leaf in LEAF_TYPES}
 
     def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
         """How values of exactly this type are lowered, one by one and as a column.
@@ -49,7 +50,7 @@ class TypeLowering:
         Raises:
             CodecError: It is a record or enum whose class could not be found again by name.
         """
-        leaf = self._leaves.get(kind)
+        leaf = _LEAVES.get(kind)
         if leaf is not None:
             return self._simple(
                 leaf.code, leaf.to_payload, datetimes_to_payload if kind is datetime else None

@@ -29,6 +29,10 @@ from penstock.runtime.record.record_shapes import RecordShape, shape_of
 _SURROGATES: Final = "surrogatepass"
 #: `unpackb` keeps 40 kB on the C stack while it is in an extension; deeper than this, a heap object is used.
 _DEPTH_ON_STACK: Final = 16
+_LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
+    **{leaf.code: leaf.from_payload for leaf in LEAF_TYPES},
+    ExtensionCode.NUMPY_SCALAR: scalar_from_payload,
+}
 
 
 class ValueDecoder:
@@ -42,10 +46,6 @@ class ValueDecoder:
     def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._classes = classes
         self._shapes: dict[tuple[str, str], RecordShape] = {}
-        self._leaves: dict[int, Callable[[Any], Any]] = {
-            **{leaf.code: leaf.from_payload for leaf in LEAF_TYPES},
-            ExtensionCode.NUMPY_SCALAR: scalar_from_payload,
-        }
         self._raw: dict[int, Callable[[bytes], Any]] = {
             ExtensionCode.PICKLE: pickles.loads,
             ExtensionCode.PICKLES: pickles.loads_all,
@@ -53,7 +53,7 @@ class ValueDecoder:
             ExtensionCode.STRINGS: _strings,
         }
         self._builders: dict[int, Callable[[Any], Any]] = {
-            **self._leaves,
+            **_LEAVES,
             ExtensionCode.TUPLE: _tuple,
             ExtensionCode.TUPLES: _tuples,
             ExtensionCode.LISTS: _lists,
@@ -120,7 +120,7 @@ class ValueDecoder:
 
     def _leaf_column(self, payload: Any) -> list[Any]:
         code, payloads = payload
-        return list(map(self._leaves[code], payloads))
+        return list(map(_LEAVES[code], payloads))
 
     def _shape(self, module: str, qualname: str) -> RecordShape:
         shape = self._shapes.get((module, qualname))

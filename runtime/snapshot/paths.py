@@ -15,7 +15,6 @@ Only files that `may_delete` allows are ever deleted: savepoints and other jobs'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -265,14 +264,6 @@ class SnapshotPaths:
         """
         written = self._written(path)
         return None if written is None else written.checkpoint_id
-
-    def savepoint_metadata(self, paths: Iterable[str]) -> list[str]:
-        """Those of `paths` that are the metadata of a savepoint of this job."""
-        return [
-            path
-            for path in paths
-            if path.endswith("/metadata") and (written := self._written(path)) and written.is_savepoint
-        ]
 
     def _written(self, path: str) -> _Written | None:
         if not path.startswith(f"{self.job_id}/"):

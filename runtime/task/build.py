@@ -116,7 +116,8 @@ class _Builder:
         )
         self._values = ValueCodec(pickles_state, descriptor.classes)
         self._batches = BatchCodec(pickles_records, descriptor.classes)
-        self._restored_batches = BatchCodec(pickles_state, descriptor.classes)
+        same = pickles_records == pickles_state
+        self._restored_batches = self._batches if same else BatchCodec(pickles_state, descriptor.classes)
         self._trusts_snapshots = pickles_state
         self._locations = self._vertex.locations(descriptor.id.index)
         self._sent_events = SentEvents(gateway.operator_event, self._values)

@@ -66,7 +66,11 @@ class SubtaskOutputs:
     @property
     def are_available(self) -> bool:
         """Whether everything may take more; a subtask takes no input while this is false."""
-        return all(s.is_available for s in self._subpartitions)
+        # No generator: this is asked several times in every step.
+        for subpartition in self._subpartitions:  # noqa: SIM110
+            if not subpartition.is_available:
+                return False
+        return True
 
     @property
     def are_drained(self) -> bool:
@@ -137,6 +141,9 @@ class SubtaskOutputs:
     def flush_due(self, now: float) -> float | None:
         """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
         waiting = [s for s in self._subpartitions if s.has_open_rows]
+        if not waiting:
+            self._flush_at = None
+            return None
         rested_at = [at for s in waiting if (at := s.flush_if_idle(now)) is not None]
         if not any(s.has_open_rows for s in waiting):
             self._flush_at = None

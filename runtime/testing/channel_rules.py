@@ -11,17 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.record.element_codec import decode_element
-from penstock.runtime.record.elements import (
-    Buffer,
-    CheckpointBarrier,
-    EndOfPartition,
-    StreamElement,
-    StreamStatus,
-    Watermark,
-)
+from penstock.runtime.record.element_codec import ElementKind, decode_element, kind_of
+from penstock.runtime.record.elements import CheckpointBarrier
 
-_NEED_CREDIT: Final = (Buffer, Watermark, StreamStatus)
+_NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
 
 
 class ChannelRules:
@@ -56,8 +49,8 @@ class ChannelRules:
         Raises:
             AssertionError: It breaks a rule.
         """
-        known, decoded = self._channels[channel], [decode_element(element) for element in elements]
-        broken = known.broken_rule(first, decoded, self._credits)
+        known = self._channels[channel]
+        broken = known.broken_rule(first, elements, self._credits)
         assert broken is None, f"{sender} -> {channel.receiver} (channel {channel.channel}): {broken}"
         self.most_outstanding = max(self.most_outstanding, known.total)
 
@@ -82,18 +75,19 @@ class _Channel:
         self._outstanding: dict[int, int] = {}
         self.total = 0
 
-    def broken_rule(self, first: int, elements: Sequence[StreamElement], credits: int) -> str | None:
+    def broken_rule(self, first: int, elements: Sequence[bytes], credits: int) -> str | None:
         """Which rule a frame breaks that is sent now, in words."""
+        kinds = [kind_of(element) for element in elements]
         if not elements:
             return "an empty frame"
         if first != self._next:
             return f"number {first} follows {self._next - 1}"
         if self._has_ended:
-            return f"{elements} behind the end"
+            return f"{[decode_element(element) for element in elements]} behind the end"
         self._next = first + len(elements)
-        self._outstanding[first] = credited = sum(isinstance(e, _NEED_CREDIT) for e in elements)
+        self._outstanding[first] = credited = sum(kind in _NEED_CREDIT for kind in kinds)
         self.total += credited
-        return self._broken_order(elements) or (
+        return self._broken_order(elements, kinds) or (
             f"{self.total} outstanding with {credits} credits" if self.total > credits else None
         )
 
@@ -101,19 +95,20 @@ class _Channel:
         """The credits of a frame are back."""
         self.total -= self._outstanding.pop(first, 0)
 
-    def _broken_order(self, elements: Sequence[StreamElement]) -> str | None:
-        for position, element in enumerate(elements, 1):
-            in_the_middle = position < len(elements)
-            if isinstance(element, CheckpointBarrier):
-                if element.options.unaligned:  # those overtake older ones, which come later then
+    def _broken_order(self, elements: Sequence[bytes], kinds: Sequence[ElementKind]) -> str | None:
+        for position, kind in enumerate(kinds, 1):
+            if kind is ElementKind.BARRIER:
+                barrier = decode_element(elements[position - 1])
+                assert isinstance(barrier, CheckpointBarrier), "its kind says so"
+                if barrier.options.unaligned:  # those overtake older ones, which come later then
                     continue
-                if in_the_middle:
-                    return f"{element} in the middle of a frame"
-                if element.checkpoint_id <= self._newest_barrier:
-                    return f"{element} follows barrier {self._newest_barrier}"
-                self._newest_barrier = element.checkpoint_id
-            elif isinstance(element, EndOfPartition):
-                if in_the_middle:
-                    return f"{element} in the middle of a frame"
+                if position < len(kinds):
+                    return f"{barrier} in the middle of a frame"
+                if barrier.checkpoint_id <= self._newest_barrier:
+                    return f"{barrier} follows barrier {self._newest_barrier}"
+                self._newest_barrier = barrier.checkpoint_id
+            elif kind is ElementKind.END_OF_PARTITION:
+                if position < len(kinds):
+                    return f"{decode_element(elements[position - 1])} in the middle of a frame"
                 self._has_ended = True
         return None

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
-from typing import TypeAlias
+from itertools import chain, count
+from typing import Final, TypeAlias
 
-from penstock.runtime.state.mix64 import mix64
+import numpy as np
+
+from penstock.runtime.state.mix64 import MASK64, mix64, mix64_array
 
 #: Chooses one of this many possibilities, counted from 0.
 Choose: TypeAlias = Callable[[int], int]
+
+#: Many streams are short: so many numbers are made one by one, ...
+_SINGLE: Final = 16
+#: ... and those behind them so many at a time, which costs a tenth for each.
+_BLOCK: Final = 256
+_OFFSETS: Final = np.arange(_BLOCK, dtype=np.uint64)
 
 
 def seeded(seed: int) -> Choose:
@@ -25,7 +33,15 @@ def seeded(seed: int) -> Choose:
 
 def scattered(seed: int) -> Callable[[], int]:
     """Gives the next one of the numbers of 64 bits that a seed stands for (SplitMix64)."""
-    return map(mix64, count(mix64(seed))).__next__
+    first = mix64(seed)
+    behind = first + _SINGLE
+    singles, blocks = map(mix64, range(first, behind)), map(_block, count(behind, _BLOCK))
+    return chain(singles, chain.from_iterable(blocks)).__next__
+
+
+def _block(first: int) -> list[int]:
+    scattered: list[int] = mix64_array(_OFFSETS + np.uint64(first & MASK64)).tolist()
+    return scattered
 
 
 def chooser(number: Callable[[], int]) -> Choose:

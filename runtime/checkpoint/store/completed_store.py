@@ -180,13 +180,6 @@ class CompletedCheckpointStore:
         """Whether anything in here names a file."""
         return path in self._files
 
-    def pin(self, files: Iterable[FileHandle]) -> None:
-        """Never return these files: a savepoint names them.
-
-        Files that this store would not return anyway need no pin: a job may take savepoints for years.
-        """
-        self._files.pin(handle.path for handle in files if self._is_ours(handle))
-
     def recover(
         self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
     ) -> tuple[CheckpointCompleted, ...]:
@@ -226,7 +219,7 @@ class CompletedCheckpointStore:
         files = list(checkpoint.own_files())
         self._files.retain(files)
         if checkpoint.is_savepoint:
-            self.pin(files)
+            self._files.pin(handle.path for handle in files if self._is_ours(handle))
         self._completed.append(checkpoint)
 
     def _released(self, checkpoints: Iterable[CompletedCheckpoint]) -> tuple[FileHandle, ...]:

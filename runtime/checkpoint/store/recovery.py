@@ -6,7 +6,7 @@ before, because sinks have committed since and may commit the same again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -140,7 +140,6 @@ def rebuild_store(
     store = CompletedCheckpointStore(retained, may_delete=paths.may_delete)
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
     present = storage.list(f"{paths.job_id}/")
-    _pin_savepoints(storage, store, _savepoints_to_read(paths, present))
     _sweep_staged(storage, paths, attempt)
     # The files that a damaged checkpoint names are not known, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
@@ -154,26 +153,15 @@ def rebuild_store(
 def _orphans(
     paths: SnapshotPaths, store: CompletedCheckpointStore, present: Iterable[str], attempt: int
 ) -> tuple[str, ...]:
-    """Files of earlier attempts that nothing names: those attempts can't complete a checkpoint any more."""
+    """Files of earlier attempts that no checkpoint names: those attempts can't complete one any more.
+
+    A savepoint has all its files in its own folder, so none of these is named by a savepoint either.
+    """
     return tuple(
         path
         for path in present
         if (writer := paths.writer_of(path)) is not None and writer < attempt and not store.names(path)
     )
-
-
-def _savepoints_to_read(paths: SnapshotPaths, present: Sequence[str]) -> list[str]:
-    """Metadata of savepoints that can name a file of a checkpoint.
-
-    A savepoint names no file that was written for a later checkpoint. So those that are older than all such
-    files, usually nearly all, need not be read.
-    """
-    ids = [paths.checkpoint_of(path) for path in present if paths.writer_of(path) is not None]
-    oldest = min((each for each in ids if each is not None), default=None)
-    if oldest is None:
-        return []
-    found = paths.savepoint_metadata(present)
-    return [path for path in found if (paths.checkpoint_of(path) or 0) >= oldest]
 
 
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
@@ -189,18 +177,6 @@ def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) 
     if isinstance(storage, StagesFiles):
         with suppress(StorageError):  # it costs space only, and the next attempt tries again
             storage.delete_staged(f"{paths.job_id}/", is_past)
-
-
-def _pin_savepoints(
-    storage: SnapshotStorage, store: CompletedCheckpointStore, metadata: Iterable[str]
-) -> None:
-    """Keep the files of all savepoints, also of forgotten ones. A damaged savepoint names nothing."""
-    for path in metadata:
-        try:
-            savepoint = read_metadata(storage, path)
-        except CorruptSnapshotError:
-            continue
-        store.pin(savepoint.own_files())
 
 
 def _loaded(

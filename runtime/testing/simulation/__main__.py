@@ -6,6 +6,7 @@ It is the only part that reaches outside: it prints, and spreads many seeds over
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -17,6 +18,9 @@ from penstock.runtime.testing.simulation.simulation import SimulationResult
 
 #: Seeds that a process is given at a time.
 _CHUNK = 10
+
+#: Objects that a process may make before the garbage of cycles is looked for; a seed makes a few of these.
+_UNTIL_COLLECTION = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,10 +74,18 @@ def _run_many(seeds: range, processes: int) -> int:
 
 def _results(seeds: range, processes: int) -> Iterator[SimulationResult]:
     if processes <= 1 or len(seeds) <= _CHUNK:
+        collect_seldom()
         yield from map(run_seed, seeds)
         return
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=collect_seldom) as pool:
         yield from pool.map(run_seed, seeds, chunksize=_CHUNK)
+
+
+def collect_seldom() -> None:
+    """Let the cycle collector look seldom, and not at what is there already: that is a quarter of a run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_UNTIL_COLLECTION, 2, 2)
 
 
 def _range(text: str) -> range:

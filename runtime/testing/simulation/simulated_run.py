@@ -91,8 +91,9 @@ class SimulatedRun:
             StandstillError: It does not end.
             Exception: Something failed that was not injected: a bug.
         """
-        self.control.begin()
-        while (end := self.control.end) is None:
+        control = self.control
+        control.begin()
+        while (end := control.end) is None:
             self.step()
         return end
 

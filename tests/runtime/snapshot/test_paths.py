@@ -94,13 +94,3 @@ def test_a_checkpoints_files_may_be_deleted_and_know_their_writer() -> None:
 def test_what_has_another_owner_is_never_deleted(path: str) -> None:
     assert not PATHS.may_delete(FileHandle(path, 1, ""))
     assert PATHS.writer_of(path) is None
-
-
-def test_savepoints_are_found_by_their_metadata() -> None:
-    savepoint = PATHS.metadata(SnapshotKind.SYNC_SAVEPOINT, 7, 2)
-    others = [
-        PATHS.metadata(SnapshotKind.CHECKPOINT, 8, 2),
-        "job-1/savepoint-7-2/count-0-0",
-        "job-1/metadata",
-    ]
-    assert PATHS.savepoint_metadata([*others, savepoint]) == [savepoint]

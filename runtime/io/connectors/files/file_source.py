@@ -31,6 +31,7 @@ from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import RECORD_FORMATS, ParquetFormat, RecordFormat
 from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
+from penstock.runtime.operators.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
 
 T_co = TypeVar("T_co", covariant=True)
@@ -270,6 +271,12 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             raise ConfigurationError(msg)
         both = wanted if form.wanted is None else form.wanted & wanted
         return replace(self, form=replace(form, wanted=both))
+
+    def reading(self, needed: NeededColumns) -> FileSource[T_co]:
+        """The same source, which leaves out columns and row groups of Parquet files that no step needs."""
+        if not isinstance(self.form, ParquetFormat):
+            return self
+        return replace(self, form=replace(self.form, needed=needed))
 
     def _parquet(self, method: str) -> ParquetFormat:
         if not isinstance(self.form, ParquetFormat):

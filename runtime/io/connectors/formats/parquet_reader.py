@@ -23,7 +23,9 @@ from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
+from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
+from penstock.runtime.operators.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
@@ -52,11 +54,13 @@ class ParquetFormat:
         record_format: `"rows"` or `"arrow"`.
         wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
             are left out. Row groups whose statistics exclude it are not read at all.
+        needed: What the steps behind the source need; the rest may be left out.
     """
 
     columns: tuple[str, ...] | None
     record_format: RecordFormat
     wanted: Any = field(default=None, compare=False)
+    needed: NeededColumns = field(default_factory=NeededColumns)
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
         """One split for each row group that holds rows; reads the footers of all files."""
@@ -71,10 +75,19 @@ class ParquetFormat:
         try:
             file = _parquet_file(handle, split.path)
             _check_columns(file, split.path, self.columns)
+            return ParquetReader(handle, file, split, self._pruned(file), self._has_rows(handle, file, split))
         except BaseException:
             handle.close()
             raise
-        return ParquetReader(handle, file, split, self)
+
+    def _pruned(self, file: pq.ParquetFile) -> ParquetFormat:
+        """The same with only those columns that are needed."""
+        return replace(self, columns=columns_to_read(file.schema_arrow, self.columns, self.needed))
+
+    def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
+        """Whether a row group may have rows that are wanted."""
+        wanted = [each for each in (self.wanted, self.needed.wanted) if each is not None]
+        return all(may_match(handle, split.row_group, file.schema_arrow, each) for each in wanted)
 
 
 class ParquetReader:
@@ -85,10 +98,16 @@ class ParquetReader:
         file: Its footer, read.
         split: The row group and the position in it.
         form: How the file is read.
+        has_rows: Whether any row of it may be wanted.
     """
 
     def __init__(
-        self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit, form: ParquetFormat
+        self,
+        handle: InputFile,
+        file: pq.ParquetFile,
+        split: RowGroupSplit,
+        form: ParquetFormat,
+        has_rows: bool = True,
     ) -> None:
         self._handle = handle
         self._split = split
@@ -96,8 +115,9 @@ class ParquetReader:
         self._wanted = form.wanted
         self._schema = _schema_of(file, split.path, form)
         columns = None if form.columns is None else list(form.columns)
+        groups = [split.row_group] if has_rows else []
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            _decoded_rows(file, split.row_group, form), row_groups=[split.row_group], columns=columns
+            _decoded_rows(file, split.row_group, form), row_groups=groups, columns=columns
         )
         self._batch: pa.RecordBatch | None = None
         self._used = 0
@@ -170,29 +190,18 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
     try:
         file = _parquet_file(handle, info.path)
         _check_columns(file, info.path, form.columns)
-        groups: Sequence[int] = range(file.metadata.num_row_groups)
         if form.wanted is not None:
             _filtered(
                 file.read_row_groups([], columns=form.columns and list(form.columns)), form.wanted, info.path
             )
-            groups = _matching_groups(handle, form.wanted)
         splits = [
             RowGroupSplit(info.path, info.size, group)
-            for group in groups
+            for group in range(file.metadata.num_row_groups)
             if file.metadata.row_group(group).num_rows
         ]
         return _Footer(info.path, _schema_of(file, info.path, form), splits)
     finally:
         handle.close()
-
-
-def _matching_groups(handle: InputFile, wanted: Any) -> Sequence[int]:
-    """The row groups that may have wanted rows, by their statistics."""
-    import pyarrow.dataset as arrow_dataset  # slow to load, and only for sources with a filter
-
-    handle.seek(0)
-    fragments = arrow_dataset.ParquetFileFormat().make_fragment(handle).split_by_row_group(wanted)
-    return [group.id for fragment in fragments for group in fragment.row_groups]
 
 
 def _filtered(rows: Any, wanted: Any, path: str) -> Any:

@@ -80,6 +80,9 @@ class Links:
             lose: What happens when the receiver of the call counts as dead.
             what: For the trace.
         """
+        if self.is_whole:
+            arrive()
+            return
         match self.reach(caller, called):
             case Reach.OPEN:
                 arrive()

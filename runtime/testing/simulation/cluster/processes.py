@@ -143,6 +143,7 @@ class MasterProcesses:
         self._master = master
         self._table = table
         self._links = table.links
+        self._name = str(master)
         self._refuses_next_deployment = False
 
     def refuse_next_deployment(self) -> None:
@@ -156,7 +157,7 @@ class MasterProcesses:
     def start(self, needs: Needs) -> ProcessId:
         """Start a process."""
         started = self._table.start(needs).id
-        self._links.starts(str(self._master), started)
+        self._links.starts(self._name, started)
         return started
 
     def claim(self, needs: Needs) -> ProcessId | None:
@@ -177,7 +178,7 @@ class MasterProcesses:
         what = self._master, "ends", ended, why
 
         def arrive() -> None:
-            if self._links.reach(str(self._master), process) is Reach.OPEN:
+            if self._links.reach(self._name, process) is Reach.OPEN:
                 ended.end()
             else:
                 self._table.give_up(ended)
@@ -198,7 +199,7 @@ class MasterProcesses:
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Let it take a role."""
-        self._call(process, f"take {role}", lambda p: p.take(role), reply)
+        self._call(process, self._said("take", role), lambda p: p.take(role), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
@@ -212,7 +213,7 @@ class MasterProcesses:
             received = self._master.job.received_task(descriptor, called.before_effect)
             return called.deploy(role, received, self._master)
 
-        self._call(process, f"deploy {role}", act, reply)
+        self._call(process, self._said("deploy", role), act, reply)
 
     def run(
         self,
@@ -225,7 +226,7 @@ class MasterProcesses:
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
-            what = f"the run of {role} has ended: {type(outcome).__name__}"
+            what = self._said("the run of", role, "has ended:", type(outcome).__name__)
             self._answer(process, Happening.REPORT, what, reply, outcome)
 
         def arrive() -> None:
@@ -233,11 +234,11 @@ class MasterProcesses:
             if called.holds(Happening.OPERATION, arrive, what):
                 return
             if called.is_alive:
-                called.run(role, receivers, ended, str(self._master))
+                called.run(role, receivers, ended, self._name)
             else:
                 ended(_GONE)
 
-        what = f"run {role}"
+        what = self._said("run", role)
         self._travel(process, Happening.OPERATION, what, arrive, reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
@@ -255,18 +256,18 @@ class MasterProcesses:
             elif arrives:
                 arrived = called.control(role, message)
                 answer = Away() if is_lost else arrived
-            self._answer(process, Happening.MESSAGE, f"{role} was told", reply, answer)
+            self._answer(process, Happening.MESSAGE, self._said(role, "was told"), reply, answer)
 
-        what = f"{role} is told: {message}" if self._world.trace.is_on else ""
+        what = self._said(role, "is told:", message)
         self._travel(process, Happening.MESSAGE, what, arrive, reply)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         """Stop an attempt."""
-        self._call(process, f"stop {role}", lambda p: p.stop(role), reply)
+        self._call(process, self._said("stop", role), lambda p: p.stop(role), reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
         """Renew a lease."""
-        what = f"renew the lease of {role.subtask}"
+        what = self._said("renew the lease of", role.subtask)
         self._call(process, what, lambda p: p.renew(role, self._master, guards=guards), reply)
 
     def processor_times(
@@ -278,7 +279,7 @@ class MasterProcesses:
             reached = [
                 process
                 for process in self._table.alive
-                if self._links.reach(str(self._master), process.id) is Reach.OPEN
+                if self._links.reach(self._name, process.id) is Reach.OPEN
             ]
             times = {p.place: p.processor_time() for p in reached if p.place in places}
             self._answer("", Happening.OPERATION, "processor times", reply, times)
@@ -287,7 +288,7 @@ class MasterProcesses:
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process go; it stays warm."""
-        self._call(process, f"leave {role.subtask}", lambda p: p.leave(role), reply)
+        self._call(process, self._said("leave", role.subtask), lambda p: p.leave(role), reply)
 
     def _call(
         self,
@@ -301,9 +302,9 @@ class MasterProcesses:
             if called.is_silent or called.holds(Happening.OPERATION, arrive, what):
                 return
             answer: T | Died = act(called) if called.is_alive else _GONE
-            self._answer(process, Happening.OPERATION, f"answer of: {what}", reply, answer)
+            self._answer(process, Happening.OPERATION, self._said("answer of:", what), reply, answer)
 
-        self._travel(process, Happening.OPERATION, f"{process}: {what}", arrive, reply)
+        self._travel(process, Happening.OPERATION, self._said(f"{process}:", what), arrive, reply)
 
     def _travel(
         self,
@@ -319,7 +320,7 @@ class MasterProcesses:
             self._answer(process, kind, what, reply, COUNTS_AS_DEAD)
 
         def reach() -> None:
-            self._links.carry(kind, str(self._master), process, arrive, lose, what)
+            self._links.carry(kind, self._name, process, arrive, lose, what)
 
         self._world.send(kind, reach, what)
 
@@ -332,15 +333,17 @@ class MasterProcesses:
         answer: Any,
     ) -> None:
         """Let the answer of a call arrive after a while."""
-        master = self._master
+        master, name = self._master, self._name
 
         def hear(heard: Any) -> None:
             if master.is_alive and not master.holds(kind, lambda: hear(heard), what):
                 reply(heard)
 
         def arrive() -> None:
-            self._links.carry(
-                kind, str(master), process, lambda: hear(answer), lambda: hear(COUNTS_AS_DEAD), what
-            )
+            self._links.carry(kind, name, process, lambda: hear(answer), lambda: hear(COUNTS_AS_DEAD), what)
 
-        self._world.send(kind, arrive, f"{master}:", what)
+        self._world.send(kind, arrive, self._said(f"{name}:", what))
+
+    def _said(self, *parts: object) -> str:
+        """What happens, for the trace; nobody puts words together that nobody reads."""
+        return " ".join(map(str, parts)) if self._world.trace.is_on else ""

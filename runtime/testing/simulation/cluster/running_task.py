@@ -310,7 +310,7 @@ class RunningTask:
         if stores and self.id not in storing:
             storing.add(self.id)
             self._world.on_moment(Moment.STORING)
-        elif not stores:
+        elif storing and not stores:
             storing.discard(self.id)
 
     def _close(self, answer: DeliveryAnswer) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
@@ -92,22 +92,37 @@ def draw_damage(draws: Draws, *, in_flight: bool, compacts: bool) -> tuple[Plann
 
 
 class _Files:
-    """The files that a job would be restored from now."""
+    """The files that a job would be restored from now; each is read once."""
 
     def __init__(self, target: Target) -> None:
-        job_id = target.control.job.id
-        self.paths = SnapshotPaths(job_id)
+        self.job_id = target.control.job.id
+        self.paths = SnapshotPaths(self.job_id)
         self.storage = target.world.storage.reliable()
         self.reader = DecisionLogReader(self.storage, self.paths, allow_damaged=True)
+        self._seen = target.world.storage.changes
+        self._known: dict[int, CompletedCheckpoint] = {}
 
-    @property
+    def are_those_of(self, target: Target) -> bool:
+        """Whether nothing has changed since they were read."""
+        return target.control.job.id == self.job_id and target.world.storage.changes == self._seen
+
+    @cached_property
+    def found(self) -> Mapping[FaultKind, list[str]]:
+        """By kind, if there are any."""
+        return {kind: paths for kind, find in _FOUND_BY.items() if (paths := find(self))}
+
+    @cached_property
     def view(self) -> LogView:
         return self.reader.replay()
 
     def kept(self) -> Iterator[CompletedCheckpoint]:
         """Checkpoints and savepoints that the job keeps, the newest first."""
         for record in reversed(self.view.completed):
-            yield replace(read_metadata(self.storage, record.metadata), metadata=record.metadata)
+            known = self._known.get(record.checkpoint_id)
+            if known is None:
+                known = replace(read_metadata(self.storage, record.metadata), metadata=record.metadata)
+                self._known[record.checkpoint_id] = known
+            yield known
 
     def slots(self) -> list[str]:
         """Those that a replay reads."""
@@ -196,14 +211,15 @@ _GONE: Final = frozenset(
 )
 
 
-def _strike(target: Target, *, kind: FaultKind, looks: int = 0) -> None:
+def _strike(target: Target, *, kind: FaultKind, looks: int = 0, seen: _Files | None = None) -> None:
     world, control = target.world, target.control
     if control.end is not None or looks > _MOST_LOOKS:
         return
-    struck = _choose(target, kind, looks)
+    files = seen if seen is not None and seen.are_those_of(target) else _Files(target)
+    struck = _choose(target, files, kind, looks)
     if struck is None:
         at = world.clock.monotonic() + _POLL
-        again = partial(_strike, target, kind=kind, looks=looks + 1)
+        again = partial(_strike, target, kind=kind, looks=looks + 1, seen=files)
         world.agenda.add(Happening.OPERATION, again, "somebody looks for a file to damage", at=at)
         return
     really, path = struck
@@ -218,7 +234,7 @@ def _strike(target: Target, *, kind: FaultKind, looks: int = 0) -> None:
         victim.die(FaultKind.CRASH)
 
 
-def _choose(target: Target, kind: FaultKind, looks: int) -> tuple[FaultKind, str] | None:
+def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple[FaultKind, str] | None:
     """A file to strike, and the kind that it is of; `None` for none now.
 
     None is struck while several JobMasters live: one of them may not know the end of the log.
@@ -226,7 +242,7 @@ def _choose(target: Target, kind: FaultKind, looks: int) -> tuple[FaultKind, str
     masters = target.control.masters
     if len(masters.alive) != 1 or masters.answering is None:
         return None
-    files, job = _Files(target), target.control.job
+    job = target.control.job
     allow_older = job.config.checkpointing is not None and job.config.checkpointing.allow_older
     try:
         completed = files.view.completed
@@ -234,7 +250,7 @@ def _choose(target: Target, kind: FaultKind, looks: int) -> tuple[FaultKind, str
             return None
         if completed:
             target.world.fallbacks.completed(job.id, completed[-1].checkpoint_id)
-        found = {each: paths for each, find in _FOUND_BY.items() if (paths := find(files))}
+        found = files.found
     except (CorruptSnapshotError, ObjectNotFoundError):
         return None  # another strike was there before
     if kind not in found:

@@ -10,7 +10,6 @@ orderly it is, the more often it takes any other.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
@@ -67,8 +66,8 @@ class Agenda:
     def __init__(self, draws: Draws, weights: Mapping[Happening, int], disorder: float) -> None:
         self._draws = draws
         self._disorder = disorder
-        self._weights = [weights[kind] for kind in Happening]
         self._ready: list[list[Entry]] = [[] for _ in Happening]
+        self.set_weights(weights)
         self._later: list[tuple[float, int, Happening, Entry]] = []
         self._numbers = count()
 
@@ -97,7 +96,8 @@ class Agenda:
 
     def set_weights(self, weights: Mapping[Happening, int]) -> None:
         """How readily each kind happens from now on; a kind of weight 0 waits for all others."""
-        self._weights = [weights[kind] for kind in Happening]
+        #: What is ready of each kind, with the kind's weight.
+        self._queues = [(self._ready[kind], weights[kind]) for kind in Happening]
 
     def calm_down(self, weights: Mapping[Happening, int]) -> None:
         """From now on everything goes its orderly way."""
@@ -125,13 +125,17 @@ class Agenda:
         return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
 
     def _choose_queue(self) -> list[Entry]:
-        queues, limits, total = [], [], 0
-        for queue, weight in zip(self._ready, self._weights, strict=True):
-            if queue:
-                waiting = len(queue)
-                total += weight * (waiting if waiting < _CROWD else _CROWD)
-                queues.append(queue)
-                limits.append(total)
-        if len(queues) < 2:
-            return queues[0] if queues else []
-        return queues[bisect_right(limits, self._draws.below(total))]
+        filled = [weighed for weighed in self._queues if weighed[0]]
+        if len(filled) < 2:
+            return filled[0][0] if filled else []
+        total = 0
+        for queue, weight in filled:
+            waiting = len(queue)
+            total += weight * (waiting if waiting < _CROWD else _CROWD)
+        left = self._draws.below(total)
+        for queue, weight in filled:
+            waiting = len(queue)
+            left -= weight * (waiting if waiting < _CROWD else _CROWD)
+            if left < 0:
+                break
+        return queue

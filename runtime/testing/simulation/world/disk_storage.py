@@ -25,6 +25,9 @@ class DiskStorage:
     Args:
         url: A name for messages.
 
+    Attributes:
+        changes: How often a file was written, deleted or damaged.
+
     Example:
         >>> storage = DiskStorage("disk:")
         >>> storage.put("j/a", b"1")
@@ -38,12 +41,14 @@ class DiskStorage:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.changes = 0
         self._tokens = count()
         self._disk = ModelDisk()
         self._files = self._mounted(self._disk)
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store; see the port."""
+        self.changes += 1
         with self._described(check_path(path)):
             self._files.put(path, data, create=create)
 
@@ -58,6 +63,7 @@ class DiskStorage:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete; see the port."""
+        self.changes += 1
         self._files.delete([check_path(path) for path in paths])
 
     def flip(self, path: str, draws: Draws) -> None:
@@ -67,6 +73,7 @@ class DiskStorage:
             ObjectNotFoundError: Nothing is there.
         """
         size = len(self.get(path))
+        self.changes += 1
         if size:
             self._disk.flip(path, draws.below(8 * size))
 
@@ -76,6 +83,7 @@ class DiskStorage:
         Raises:
             StorageError: Always: nobody answers.
         """
+        self.changes += 1
         with self._described(check_path(path)):
             disk = cast(Disk, _CutDisk(self._disk, draws.below(16)))
             with suppress(_PowerCutError, OSError):  # nobody hears an answer

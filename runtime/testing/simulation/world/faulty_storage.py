@@ -47,6 +47,11 @@ class FaultyStorage:
         """Its URL."""
         return self._files.url
 
+    @property
+    def changes(self) -> int:
+        """How often a file was written, deleted or damaged."""
+        return self._files.changes if isinstance(self._files, DiskStorage) else 0
+
     def fail_next(self, kind: FaultKind) -> None:
         """Let the next write or read fail."""
         if kind is FaultKind.READ_REFUSED:

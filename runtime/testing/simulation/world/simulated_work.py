@@ -96,16 +96,18 @@ class SimulatedRunner:
                 result = work()
             except (PenstockError, SimulatedUserError) as error:
                 failure = error
-                self._tell_later(item, lambda: on_error(failure), f"{self._owner} is told: {failure}")
+                self._tell_later(item, lambda: on_error(failure), "is told:", failure)
             else:
-                self._tell_later(item, lambda: on_result(result), f"{self._owner} is told the result")
+                self._tell_later(item, lambda: on_result(result), "is told the result")
 
         self._guard_work(attempt)
 
-    def _tell_later(self, item: SimulatedWork, tell: Callable[[], None], what: str) -> None:
+    def _tell_later(self, item: SimulatedWork, tell: Callable[[], None], *what: object) -> None:
         def told() -> None:
-            if item.is_cancelled or self._is_closed or self._holds(Happening.WORK, told, what):
+            if item.is_cancelled or self._is_closed:
                 return
-            self._guard(tell)
+            if not self._holds(Happening.WORK, told, self._owner, *what):
+                self._guard(tell)
 
-        self._world.agenda.add(Happening.WORK, told, what, at=self._world.take_lateness())
+        at = self._world.take_lateness()
+        self._world.agenda.add(Happening.WORK, told, self._owner, *what, at=at)

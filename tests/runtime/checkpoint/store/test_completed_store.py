@@ -125,13 +125,6 @@ def test_files_of_others_are_never_given_back() -> None:
     assert store.unreferenced([FileHandle("other/c", 1, "")]) == ()
 
 
-def test_pinned_files_are_never_given_back() -> None:
-    store = CompletedCheckpointStore()
-    store.pin([FileHandle("a", 1, "")])
-    store.add(checkpoint(1, "a", "b"))
-    assert paths(store.add(checkpoint(2))) == ["b", "m1"]
-
-
 @pytest.mark.parametrize(
     ("state", "kept_by"),
     [

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from penstock.runtime import (
+    Count,
+    DataStream,
+    DiscardSink,
+    FileSource,
+    StreamEnvironment,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+)
+from penstock.runtime.operators.needed_columns import NeededColumns
+
+V, W = pc.field("v"), pc.field("w")
+
+
+@pytest.fixture
+def env() -> StreamEnvironment:
+    return StreamEnvironment("job", parallelism=2)
+
+
+@pytest.fixture
+def rows(env: StreamEnvironment) -> DataStream[Any]:
+    return env.from_source("rows", FileSource.parquet("/data", format="arrow"))
+
+
+def told(env: StreamEnvironment) -> tuple[tuple[str, ...] | None, list[str], str]:
+    """What the source is told: columns, expressions, and the filter."""
+    source = next(o.source for v in env.build().vertices for o in v.operators if o.source is not None)
+    assert isinstance(source, FileSource)
+    needed: NeededColumns = source.form.needed
+    return needed.names, [str(each) for each in needed.expressions], str(needed.wanted)
+
+
+def test_filters_and_columns_are_pushed_into_the_source(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter(V > 3).rebalance().filter(W < 1).select("k", double=V * 2).sink("out", DiscardSink())
+    expected = ["(v > 3)", "(w < 1)", "multiply_checked(v, 2)"]
+    assert told(env) == (("k",), expected, "((v > 3) and (w < 1))")
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_an_aggregation_needs_its_key_and_what_it_looks_at(
+    env: StreamEnvironment, rows: Any, combine: bool
+) -> None:
+    sums = rows.with_columns(t=V * W).key_by("k").aggregate("sums", combine=combine, s=Sum("t"), n=Count())
+    sums.sink("out", DiscardSink())
+    names, expressions, wanted = told(env)
+    assert set(names or ()) == {"k"}
+    assert (expressions, wanted) == (["multiply_checked(v, w)"], "None")
+
+
+def test_windows_need_the_column_of_the_timestamp(env: StreamEnvironment, rows: Any) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
+    timed = rows.filter(V > 3).assign_timestamps_and_watermarks(strategy).filter(W > 1)
+    windows = timed.key_by("k").window(TumblingEventTimeWindows(60))
+    windows.aggregate("sums", s=Sum("x")).sink("out", DiscardSink())
+    names, expressions, wanted = told(env)
+    assert set(names or ()) == {"ts", "k", "x"}
+    assert expressions == ["(v > 3)", "(w > 1)"]
+    assert wanted == "(v > 3)", "a row that is dropped behind its timestamp has moved the watermark"
+
+
+def test_late_rows_have_all_columns(env: StreamEnvironment, rows: Any) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
+    timed = rows.filter(V > 3).assign_timestamps_and_watermarks(strategy)
+    sums = timed.key_by("k").window(TumblingEventTimeWindows(60)).aggregate("sums", s=Sum("x"))
+    sums.sink("out", DiscardSink())
+    sums.side_output("late_records").sink("late", DiscardSink())
+    assert told(env) == (None, [], "(v > 3)")
+
+
+def test_nothing_is_left_out_where_somebody_else_reads(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter(V > 3).select("k").sink("out", DiscardSink())
+    rows.sink("all", DiscardSink())
+    assert told(env) == (None, [], "None")
+
+
+def test_a_function_needs_all_columns_of_the_rows_that_pass_the_filter(
+    env: StreamEnvironment, rows: Any
+) -> None:
+    rows.filter(V > 3).map(str).select("k").sink("out", DiscardSink())
+    assert told(env) == (None, [], "(v > 3)")
+
+
+def test_a_key_by_a_function_needs_all_columns(env: StreamEnvironment, rows: Any) -> None:
+    rows.filter(V > 3).key_by(len).reduce("last", max).sink("out", DiscardSink())
+    assert told(env) == (None, [], "(v > 3)")
+
+
+def test_a_filter_by_a_computed_column_is_not_pushed(env: StreamEnvironment, rows: Any) -> None:
+    rows.with_columns(v=V + 1).filter(V > 3).select("k", "v").sink("out", DiscardSink())
+    assert told(env) == (("k",), ["add_checked(v, 1)", "(v > 3)"], "None")
