@@ -19,8 +19,8 @@ def spare_loaded_modules() -> None:
     cheap operators.
 
     What a job makes later is walked when it has grown by a quarter, as Python does by itself. It is also
-    walked when an attempt or a job has ended. A walk over the modules would take 65 ms more each time, and copy their pages
-    in a process that was forked.
+    walked when an attempt or a job has ended. A walk over the modules would take 65 ms more each time, and
+    copy their pages in a process that was forked.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
