@@ -75,8 +75,6 @@ def _import_all() -> None:
     """What a worker of Ray imports, what subtasks and JobMasters do, and what modules of users do."""
     import importlib
 
-    from penstock import runtime
-
     worker = "ray._private.workers.default_worker"
     for name in (
         worker,
@@ -89,6 +87,7 @@ def _import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
+    runtime = importlib.import_module("penstock.runtime")
     for name in runtime.__all__:
         getattr(runtime, name)  # a third of a second for the first module that names streams and connectors
     del sys.modules[worker]  # in a worker it is the main module
