@@ -66,7 +66,7 @@ soak: $(READY) compiled
 	$(BIN)/python tests/on_ray/soak.py --minutes $(MINUTES) --results benchmarks/RESULTS.md
 
 test-long: $(READY) compiled $(CLASSES)
-	$(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark"
+	PENSTOCK_DEEP=$${PENSTOCK_DEEP:-4} $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
 	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m spark $(WITH_PROCESSES)
 

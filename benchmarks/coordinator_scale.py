@@ -20,7 +20,7 @@ from typing import Any
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.shared.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -139,9 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures, lines = Figures(), []
     cost: dict[int, float] = {}
     for subtasks in [count for count in _SUBTASKS if count <= given.largest]:
+        spare_loaded_modules()  # as a JobMaster does
         job = Job(subtasks)
         job.checkpoint()
-        spare_long_lived_objects()  # as a JobMaster does
         cost[subtasks] = seconds_of(job, given.rounds)
         peak = peak_of(job)
         figures.seconds[f"{subtasks:,} subtasks"] = cost[subtasks]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.shared.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures, lines = Figures(), []
     stopped: dict[int, float] = {}
     for keys in (max(given.changes, given.keys // _SMALLER), given.keys):
-        spare_long_lived_objects()
+        spare_loaded_modules()
         first, later = costs(keys, given.changes, given.rounds)
         stopped[keys] = middle(cost.stopped for cost in later)
         beside = middle(cost.beside for cost in later)

@@ -203,3 +203,10 @@ def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
     loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
     assert "penstock.runtime.io.connectors.files.file_sink" in loaded
     assert "penstock.runtime.io.connectors.files.file_source" not in loaded
+
+
+def test_naming_streams_and_connectors_loads_no_pandas() -> None:
+    """Modules of users do it in each process of their job, and pandas would take half a second."""
+    imports = "from penstock.runtime import DataStream, FileSink, FileSource, StreamEnvironment; import sys"
+    loaded = loaded_after(f"{imports}; assert not {{'pandas', 'pyarrow.dataset'}} & set(sys.modules)")
+    assert "penstock.runtime.operators.expressions" in loaded

@@ -35,7 +35,6 @@ from penstock.actors.shared.archive import (
     save_to_cluster,
 )
 from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report
-from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
@@ -205,8 +204,6 @@ class JobLife:
             self._is_taken = isinstance(error, JobIdTakenError)
             self._reporter.failed_to_begin(error)
             await self._end()
-        else:
-            spare_long_lived_objects()
         finally:
             self._prepared.set()
 

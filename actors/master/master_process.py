@@ -23,7 +23,7 @@ import ray
 
 from penstock.actors.master.job_life import JobLife
 from penstock.actors.shared import master_registry
-from penstock.actors.shared.cycle_collector import collect_ended_role
+from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.traces import Traces
 from penstock.runtime.execution.messages import SubtaskReport
@@ -53,6 +53,7 @@ class MasterProcess:
     """
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
+        spare_loaded_modules()
         first = replace(first, chunks=chunks)
         self._loop = asyncio.get_running_loop()
         self._process = process
@@ -157,7 +158,7 @@ class MasterProcess:
 
     def _collect(self) -> None:
         if self._life is None:
-            collect_ended_role()
+            collect_what_has_ended()
 
     def _leave_job(self, job_id: str) -> None:
         try:

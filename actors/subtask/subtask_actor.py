@@ -24,7 +24,7 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared import process_registry
-from penstock.actors.shared.cycle_collector import collect_ended_role, spare_long_lived_objects
+from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.node_processes import own_place
@@ -77,6 +77,7 @@ class SubtaskActor:
         # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
 
+        spare_loaded_modules()
         self._process = process
         self._calls = calls
         self._needs = needs
@@ -181,7 +182,7 @@ class SubtaskActor:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         self._lease.change(_WARM)
         self._may_be_offered = True
-        self._loop.call_later(_SOON, collect_ended_role)
+        self._loop.call_later(_SOON, collect_what_has_ended)
         return True
 
     def _why_not_again(self) -> str | None:
@@ -219,7 +220,9 @@ class SubtaskActor:
             attempt.outcome = describe_failure(error)
             self._has_failed = True
             return attempt.outcome
-        spare_long_lived_objects()
+        if previous is not None:
+            previous = None
+            collect_what_has_ended()
         return None
 
     async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:

@@ -59,7 +59,8 @@ def main() -> None:
     if end in select.select([listener.fileno(), end], [], [])[0]:
         return
     _import_all()
-    # Forked processes share the pages of what exists now, until one writes there: the collector would.
+    # Forked processes share the pages of what exists now, until one writes there: the collector would. It
+    # never dies, so it stays frozen there.
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers that end leave no zombies
@@ -71,7 +72,7 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """What a worker of Ray imports, and what subtasks and JobMasters do."""
+    """What a worker of Ray imports, what subtasks and JobMasters do, and what modules of users do."""
     import importlib
 
     worker = "ray._private.workers.default_worker"
@@ -86,6 +87,9 @@ def _import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
+    runtime = importlib.import_module("penstock.runtime")
+    for name in runtime.__all__:
+        getattr(runtime, name)  # a third of a second for the first module that names streams and connectors
     del sys.modules[worker]  # in a worker it is the main module
 
 
@@ -159,7 +163,6 @@ def _become_worker(request: Request) -> None:
     inherited = request.inherited
     worker = os.environ[WORKER]
     _take_over(inherited, request.streams)
-    gc.unfreeze()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()

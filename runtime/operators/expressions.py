@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import short_repr
@@ -59,6 +58,9 @@ def compute(expressions: Mapping[str, pc.Expression], batch: Batch) -> list[pa.A
 
 
 def _computed(expressions: Mapping[str, pc.Expression], columns: pa.RecordBatch) -> list[pa.Array]:
+    # It loads `pyarrow.dataset`, and that loads pandas where it is installed: half a second in every process.
+    from pyarrow import acero
+
     # A table without columns has no rows either.
     rows = columns if columns.num_columns else pa.record_batch([pa.nulls(columns.num_rows)], names=[_NO_NAME])
     plan = acero.Declaration.from_sequence(

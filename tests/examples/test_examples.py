@@ -113,6 +113,7 @@ def test_columns_have_the_totals_of_pyarrow(run_example: RunExample, tmp_path: P
     assert "50 shops; the totals are those of pyarrow" in run.stdout
 
 
+@pytest.mark.ray
 def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tmp_path: Path) -> None:
     count = 20_000
     run = run_example("process_function.py", "--output", tmp_path / "alarms", "--readings", count)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from jobs import bad_input
-from jobs.backpressure import Throttled, after_in_flight_checkpoint
+from jobs.backpressure import after_in_flight_checkpoint
 from jobs.driving import (
     after_checkpoints,
     eventually,
@@ -21,6 +21,7 @@ from jobs.driving import (
     wait_until,
 )
 from jobs.oracle import committed_rows, committed_updates, expected_updates
+from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines, wide_line, word_count
 
 from penstock.actors import RayJobHandle
@@ -72,10 +73,15 @@ def stopped_checkpoints(tmp_path: Path, text: Callable[[int], str] = line, **opt
 def wait_until_nothing_completes(job: RayJobHandle) -> None:
     """A checkpoint whose barrier was past the gate may still complete."""
     seen, since = -1, time.monotonic()
-    while time.monotonic() < since + 1.0:
+
+    def has_been_the_newest_for_a_second() -> bool:
+        nonlocal seen, since
         completed = job.statistics().completed_checkpoints
         if completed != seen:
             seen, since = completed, time.monotonic()
+        return time.monotonic() > since + 1.0
+
+    eventually("no other checkpoint", has_been_the_newest_for_a_second)
 
 
 def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jobs.all_windows import Numbers
 from jobs.columnar import add_aggregations, expected_panes, expected_sums
-from jobs.driving import LONG_PATIENCE, finish, submit
+from jobs.driving import LONG_PATIENCE, eventually, finish, submit
 from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
@@ -33,12 +33,15 @@ def long(*values: object, id: str) -> object:
 
 def rescale(job: RayJobHandle) -> None:
     """Bring both aggregations to another parallelism; a job that fails meanwhile is asked again."""
-    while True:
+
+    def is_done() -> bool:
         try:
             job.rescale(dict.fromkeys(OPERATORS, 1))
         except RescaleError:
-            continue
-        return
+            return False
+        return True
+
+    eventually("another parallelism", is_done)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jobs.backpressure import Throttled, completed_records
+from jobs.backpressure import completed_records
 from jobs.driving import LONG_PATIENCE, finish, submit, wait_until
 from jobs.kills import Kills, Place
 from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, hidden_files
+from jobs.throttled import Throttled
 from jobs.words import NEVER, counted, environment, lines, paced_lines
 
 from penstock.actors import JobReport, RayJobHandle

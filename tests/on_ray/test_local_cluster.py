@@ -96,7 +96,7 @@ def join(address: str, folder: Path, environment: dict[str, str]) -> subprocess.
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=240,
         check=False,
     )
 
@@ -106,7 +106,7 @@ def answer_without_token(address: str) -> grpc.StatusCode:
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetAllNodeInfo")
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=30)
+            call(b"", timeout=120)
     code = refused.value.code()
     assert isinstance(code, grpc.StatusCode)
     return code

@@ -11,11 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from jobs.backpressure import Throttled, after_in_flight_checkpoint, completed_records
+from jobs.backpressure import after_in_flight_checkpoint, completed_records
 from jobs.driving import after_checkpoints, eventually, finish, submit, when_records_flow
 from jobs.lasting import Lasting
 from jobs.oracle import committed_rows, hidden_files
 from jobs.rescaling import CASES, Case, itself
+from jobs.throttled import Throttled
 from jobs.words import NEVER, environment
 
 from penstock.actors import RayJobHandle

@@ -1,4 +1,7 @@
-"""Workers of a local cluster are forked from a template, and are as those that Ray starts."""
+"""Workers of a local cluster are forked from a template, and are as those that Ray starts.
+
+One program tells all that is looked at here: a cluster starts for seconds.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import json, os, random, signal, sys
 from pathlib import Path
 import numpy, psutil, ray
 from penstock.actors import start_local
+from penstock.runtime import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
 
 start_local(num_cpus=1)
 
@@ -46,6 +50,10 @@ def told(**options):
     return ray.get(worker.tell.remote())
 
 
+def modules(_):
+    return {"loaded": sorted(sys.modules)}
+
+
 workers = []
 
 
@@ -54,11 +62,16 @@ other = told(runtime_env={"env_vars": {"OF_THE_JOB": "yes"}})
 processes = [psutil.Process(each["pid"]) for each in (first, second, other)]
 processes.append(psutil.Process(first["parent_pid"]))
 ray.shutdown()
-_, alive = psutil.wait_procs(processes, timeout=30)
+_, alive = psutil.wait_procs(processes, timeout=120)
 
 start_local(num_cpus=1, fork_workers=False)
+env = StreamEnvironment("imports", checkpointing=Checkpointing(every=0.2, storage="checkpoints"))
+env.from_source("in", GeneratorSource(modules, count=60, rate=60.0)).sink("out", FileSink.json("out"))
+done = env.run(progress=False).statistics.completed_checkpoints
+lines = [line for file in Path("out").iterdir() for line in file.read_text().splitlines()]
+loaded = sorted({name for line in lines for name in json.loads(line)["loaded"]})
 tellings = {"first": first, "second": second, "other": other, "plain": told()}
-print(json.dumps({**tellings, "alive": len(alive)}))
+print(json.dumps({**tellings, "alive": len(alive), "loaded": loaded, "checkpoints": done}))
 """
 
 TEMPLATE = "penstock.actors.template.template_process"
@@ -75,7 +88,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         cwd=tmp_path_factory.mktemp("program"),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=280,
         check=False,
     )
     assert program.returncode == 0, program.stderr
@@ -106,3 +119,16 @@ def test_a_worker_with_an_environment_of_its_own_is_not_forked(told: dict[str, A
 
 def test_the_template_and_its_workers_end_with_the_cluster(told: dict[str, Any]) -> None:
     assert told["alive"] == 0
+
+
+def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parquet(
+    told: dict[str, Any],
+) -> None:
+    """With all the handles that Ray gives it. A forked one begins with all that the template has loaded."""
+    loaded = set(told["loaded"])
+    assert told["checkpoints"] >= 2
+    assert {"penstock.actors.master.job_master", "penstock.runtime.task.subtask"} <= loaded
+    of_others = ("penstock.actors.master.", "penstock.actors.client", "penstock.actors.command_line")
+    assert {name for name in loaded if name.startswith(of_others)} == {"penstock.actors.master.job_master"}
+    assert not {"penstock.runtime.job.scheduler", "penstock.runtime.graph.streams.data_stream"} & loaded
+    assert not {"rich", "typer", "pandas", "pyarrow.parquet", "pyarrow.compute"} & loaded

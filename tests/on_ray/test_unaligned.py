@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.backpressure import (
-    Throttled,
-    after_in_flight_checkpoint,
-    checkpoint_that_waits,
-    completed_records,
-    record_of,
-)
+from jobs.backpressure import after_in_flight_checkpoint, checkpoint_that_waits, completed_records, record_of
 from jobs.driving import after_checkpoints, finish, kill_subtask, submit, wait_until
 from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines
 
 from penstock.actors import RayJobHandle

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.backpressure import Throttled, completed_records
+from jobs.backpressure import completed_records
 from jobs.driving import LONG_PATIENCE, PATIENCE, assert_no_subtasks, finish, wait_until
 from jobs.kills import IN_A_SAVEPOINT, Kills
 from jobs.oracle import hidden_files
+from jobs.throttled import Throttled
 from jobs.windowed import add_windows, committed_windows, expected_windows, numbers_in
 from jobs.words import NEVER, environment
 

@@ -222,9 +222,8 @@ def test_a_job_goes_on_when_its_warm_job_master_and_its_program_are_killed_behin
     assert program.returncode == -signal.SIGKILL, program.stderr
     job_id, killed = program.stdout.split()
     found = job_of(job_id)
-    again = wait_until(found, "another JobMaster", lambda r: r.master is not None)
-    assert again.master is not None
-    assert again.master.pid != int(killed)
+    # The one that was killed may not have begun the first attempt.
+    wait_until(found, "another JobMaster", lambda r: r.master is not None and r.master.pid != int(killed))
     (tmp_path / "go").touch()
     finish(found)
     assert_exactly_once(tmp_path / "out", lines(3_000))

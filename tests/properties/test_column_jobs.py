@@ -8,10 +8,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime import (
@@ -30,6 +32,8 @@ from penstock.runtime import (
     StdDev,
     StreamEnvironment,
     Sum,
+    TumblingEventTimeWindows,
+    VectorizedAggregate,
     WatermarkStrategy,
 )
 from penstock.runtime.testing import simulate
@@ -153,6 +157,87 @@ def test_windows_over_columns_emit_each_window_once_whatever_fails() -> None:
             for row in results.rows()
         ),
         equal=lambda _, found: found == expected,
+        **fewer(4),
+    )
+
+
+class Bits(VectorizedAggregate):
+    """Which of the numbers from 0 to 62 were there, as bits."""
+
+    state: ClassVar[Any] = {"bits": "int64"}
+
+    def update(self, state: Any, columns: Any, slots: Any) -> None:
+        np.bitwise_or.at(state["bits"], slots, 1 << columns["v"])
+
+    def merge(self, state: Any, other: Any) -> None:
+        state["bits"] |= other["bits"]
+
+    def result(self, state: Any) -> Any:
+        return state["bits"]
+
+
+class BitsByRow(Bits):
+    """The same without a merge: all records travel."""
+
+    merge = VectorizedAggregate.merge
+
+
+@pytest.mark.parametrize("function", [Bits("v"), BitsByRow("v")], ids=["merged", "by row"])
+def test_a_function_of_the_users_own_is_exact_by_key_and_in_windows_whatever_fails(
+    function: VectorizedAggregate,
+) -> None:
+    rows = [{**row, "v": row["v"] % 60, "at": 0} for row in numbers(4, keys=4, count=80)]
+    right: dict[Any, int] = {}
+    for row in rows:
+        right[row["k"]] = right.get(row["k"], 0) | 1 << row["v"]
+
+    def bits(stream: DataStream[Any]) -> DataStream[Any]:
+        strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_bounded_out_of_orderness(60)
+        timed = stream.assign_timestamps_and_watermarks(strategy.with_timestamp_column("at"))
+        windows = TumblingEventTimeWindows(100)
+        in_windows = timed.key_by("k").window(windows).aggregate("panes", bits=function, n=Count())
+        by_key = stream.key_by("k").aggregate("bits", bits=function, n=Count())
+        return by_key.select("k", "n", "bits").union(
+            in_windows.select(n=pc.field("n") * -1, k=pc.field("k"), bits=pc.field("bits"))
+        )
+
+    def of_both(results: InMemoryCollector) -> Any:
+        """By key and form: a window's record has its number of rows below 0."""
+        found = [{**row, "form": row["n"] > 0} for row in results.rows()]
+        newest = {(row["k"], row["form"]): row for row in sorted(found, key=lambda row: abs(row["n"]))}
+        return {key: row["bits"] for key, row in newest.items()}
+
+    simulate(
+        job_of(rows, bits, columns=True, unaligned=True),
+        output=of_both,
+        equal=lambda _, found: found == {(key, form): right[key] for key in right for form in (True, False)},
+        **fewer(2),
+    )
+
+
+def late_and_in_time(stream: DataStream[Any]) -> DataStream[Any]:
+    """How many records each window has, and one record for each that is late."""
+    strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_bounded_out_of_orderness(0)
+    timed = stream.assign_timestamps_and_watermarks(strategy.with_timestamp_column("at"))
+    windows = timed.key_by("k").window(TumblingEventTimeWindows(4)).aggregate("panes", n=Count())
+    late = windows.side_output("late_records")
+    return windows.select("k", "n").union(late.select("k", n=pc.scalar(1)))
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_each_record_is_in_a_window_or_late_whatever_fails(columns: bool) -> None:
+    draws = Random(6)
+    rows = [
+        {"k": draws.choice("abc"), "at": max(0, number // 3 - draws.randrange(9)) * 1_000_000}
+        for number in range(120)
+    ]
+    right = {key: sum(row["k"] == key for row in rows) for key in "abc"}
+    simulate(
+        job_of(rows, late_and_in_time, columns=columns),
+        output=lambda results: {
+            key: sum(row["n"] for row in results.rows() if row["k"] == key) for key in "abc"
+        },
+        equal=lambda _, found: found == right,
         **fewer(4),
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deep import DEEP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from log_order import check_order
@@ -337,7 +338,7 @@ def test_the_log_decides_whatever_crashes_and_whoever_sleeps(
     check_order(world.happened())
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30 * DEEP)
 @example(before=0, sleep_after=8, compact_every=2, completions=2, fate="ok")
 @given(
     st.integers(0, 20),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_histories import (
@@ -33,7 +34,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_every_record_has_its_effect_exactly_once_whatever_happens(
     shape: Shape,
@@ -62,7 +63,7 @@ def test_every_record_has_its_effect_exactly_once_in_many_more_cases(
     check_output(history)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * DEEP, deadline=None)
 @given(shapes, st.integers(1, 3), parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_records_of_a_split_and_key_stay_in_order(
     shape: Shape,
@@ -78,7 +79,7 @@ def test_records_of_a_split_and_key_stay_in_order(
     check_order(history, lanes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_checkpoints_leave_no_files_behind(
     shape: Shape,
@@ -107,7 +108,7 @@ def test_job_without_checkpoints_ends_and_commits_once(
     assert {key: len(sequence_of(v)) for key, v in history.target.by_key().items()} == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_job_that_does_not_align_ends_and_loses_nothing(
     shape: Shape,

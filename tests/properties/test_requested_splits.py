@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def run_job(seed: int, crashes: int) -> tuple[Counter[int], int]:
     return target.counts(), count
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20 * DEEP)
 @given(seed=st.integers(0, 1 << 32), crashes=st.integers(0, 4))
 def test_every_record_counts_once_whatever_happens(seed: int, crashes: int) -> None:
     counts, count = run_job(seed, crashes)

@@ -7,6 +7,7 @@ the new parallelism. The same cases run on Ray (`tests/on_ray/test_rescaling.py`
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -42,8 +43,15 @@ def test_there_are_thirty_cases() -> None:
     assert {n for case in CASES for n in (case.old, case.new)} >= {1, 20}
 
 
-@pytest.mark.parametrize("way", ["aligned", "unaligned"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+def each_case_in_one_way() -> Iterator[object]:
+    """Cases take turns; the other way of each is run with `--run-long`, and in the simulation each time."""
+    for number, case in enumerate(CASES):
+        for way in ("aligned", "unaligned"):
+            is_its_turn = (way == "unaligned") == (number % 2 == 0)
+            yield pytest.param(case, way, id=f"{case}-{way}", marks=[] if is_its_turn else [pytest.mark.long])
+
+
+@pytest.mark.parametrize(("case", "way"), each_case_in_one_way())
 def test_a_job_goes_on_exactly_once_at_another_parallelism(
     case: Case, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import count, repeat
 
-from hypothesis import given
+from deep import DEEP
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime.operators.result_collector import OUTPUT_SLICE, ResultCollector
@@ -25,6 +26,7 @@ results = st.lists(
 )
 
 
+@settings(max_examples=40 * DEEP)
 @given(results, st.booleans(), st.floats(0, 0.02))
 def test_rows_and_timestamps_are_those_of_the_results(shapes, stamped, step):
     clock = count(0, step) if step else repeat(0.0)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_histories import state_files_in
@@ -268,7 +269,7 @@ class History:
                 self.job.crash(killed=self.random.choice([None, *self.job.tasks]))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60 * DEEP, deadline=None)
 @given(shapes, configs, happenings, st.integers(0, 2**32))
 def test_every_record_has_its_effect_once_on_every_way_that_it_takes(
     shape: Shape, config: JobConfig, happenings: list[tuple[int, str, int, str]], seed: int
@@ -278,7 +279,7 @@ def test_every_record_has_its_effect_once_on_every_way_that_it_takes(
     assert {key: Counter(items) for key, items in strings(history.target).items()} == shape.expected()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40 * DEEP, deadline=None)
 @given(shapes, configs, happenings, st.integers(0, 2**32))
 def test_checkpoints_that_end_in_any_way_leave_no_files_behind(
     shape: Shape, config: JobConfig, happenings: list[tuple[int, str, int, str]], seed: int

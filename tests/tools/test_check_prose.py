@@ -141,6 +141,7 @@ def test_the_list_of_what_is_not_clean_only_gets_shorter() -> None:
     assert problem.startswith("c is clean")
 
 
+@pytest.mark.long  # `make lint` asks the same each time
 def test_the_prose_of_the_project_is_as_clean_as_its_list_says() -> None:
     done = subprocess.run(
         [sys.executable, TOOLS / "check_prose.py", "--strict"], capture_output=True, text=True

@@ -7,20 +7,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
+from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.combiner import CombineOperator
-from penstock.runtime.operators.aggregation.functions import ColumnAggregate
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.panes import ColumnWindows
+from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.operators.aggregation.windowed_aggregate import (
+    START,
     WINDOW_END,
     WINDOW_START,
-    ColumnWindows,
     WindowedAggregateOperator,
 )
+from penstock.runtime.operators.aggregation.windowed_combiner import PANE, WindowCombineOperator
+from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.time.windows import WindowAssigner, slide_of
 
@@ -30,7 +35,7 @@ def add_aggregate(
     inputs: tuple[Upstream, ...],
     operator_id: str,
     key_selector: Callable[[Any], Any],
-    functions: Mapping[str, ColumnAggregate],
+    functions: Mapping[str, AnyAggregate],
     options: OperatorOptions,
     *,
     emit_every: float | None,
@@ -49,16 +54,13 @@ def add_aggregate(
         GraphError: A name or a function can't be meant; names the user's line.
     """
     key = _column_key(key_selector)
-    _check_functions(functions, key)
+    aggregation = _checked_aggregation(functions, key)
     if emit_every is not None and (isinstance(emit_every, bool) or not 0 < emit_every < float("inf")):
         refuse(f"aggregate: emit_every must be a positive number of seconds, not {emit_every!r}")
-    aggregation = Aggregation(key.names, functions)
     is_combined = combine and aggregation.combines
     if is_combined:
-        inputs = tuple(
-            _combined(builder, upstream, key, aggregation, _id_of_combiner(operator_id, number))
-            for number, upstream in enumerate(inputs)
-        )
+        factory = partial(CombineOperator, key, aggregation)
+        inputs = _combined(builder, inputs, key, factory, operator_id)
     what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "aggregate",
@@ -78,8 +80,10 @@ def add_windowed_aggregate(
     operator_id: str,
     key_selector: Callable[[Any], Any],
     windows: WindowAssigner,
-    functions: Mapping[str, ColumnAggregate],
+    functions: Mapping[str, AnyAggregate],
     options: OperatorOptions,
+    *,
+    combine: bool,
 ) -> Upstream:
     """Add an aggregation by windows; its output comes back.
 
@@ -88,18 +92,25 @@ def add_windowed_aggregate(
         key_selector: The keyed stream's.
         windows: Which windows there are.
         functions: By the name of their result.
+        combine: Whether a part of the work may be done in front of the exchange.
 
     Raises:
         GraphError: A name, a function or the windows can't be meant; names the user's line.
     """
     key = _column_key(key_selector)
-    _check_functions(functions, key, WINDOW_START, WINDOW_END)
+    aggregation = _checked_aggregation(functions, key, WINDOW_START, WINDOW_END)
     if not isinstance(windows, ColumnWindows) or slide_of(windows) is None:
         known = " or ".join(kind.__name__ for kind in get_args(ColumnWindows))
         refuse(f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce or apply")
-    aggregation = Aggregation(key.names, functions)
-    if aggregation.distinct:
-        refuse(f"aggregate: {aggregation.distinct[0]}=CountDistinct(...) is not possible in windows yet")
+    if combine and aggregation.combines and not (aggregation.is_ordered and windows.size > windows.slide):
+        inputs = _combined(
+            builder,
+            inputs,
+            key,
+            partial(WindowCombineOperator, key, aggregation, windows),
+            operator_id,
+            stateful=True,
+        )
     what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "window",
@@ -114,24 +125,29 @@ def add_windowed_aggregate(
 
 
 def _combined(
-    builder: GraphBuilder, upstream: Upstream, key: ColumnKey, aggregation: Aggregation, operator_id: str
-) -> Upstream:
-    """A combiner in the subtasks of the producer, keyed as the producer was."""
-    producer = builder.graph.node(upstream.node)
-    options: OperatorOptions = {"parallelism": producer.parallelism}
-    combiner = builder.add(
-        "combine",
-        key.__name__,
-        partial(CombineOperator, key, aggregation),
-        (replace(upstream, partitioner=None),),
-        operator_id,
-        options,
-    )
-    return replace(combiner, partitioner=upstream.partitioner)
-
-
-def _id_of_combiner(operator_id: str, number: int) -> str:
-    return f"{operator_id}-combine{number or ''}"
+    builder: GraphBuilder,
+    inputs: tuple[Upstream, ...],
+    key: ColumnKey,
+    factory: OperatorFactory,
+    operator_id: str,
+    *,
+    stateful: bool = False,
+) -> tuple[Upstream, ...]:
+    """A combiner in the subtasks of each producer, keyed as the producer was."""
+    combined = []
+    for number, upstream in enumerate(inputs):
+        options: OperatorOptions = {"parallelism": builder.graph.node(upstream.node).parallelism}
+        combiner = builder.add(
+            "combine",
+            key.__name__,
+            factory,
+            (replace(upstream, partitioner=None),),
+            f"{operator_id}-combine{number or ''}",
+            options,
+            stateful=stateful,
+        )
+        combined.append(replace(combiner, partitioner=upstream.partitioner))
+    return tuple(combined)
 
 
 def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
@@ -140,15 +156,35 @@ def _column_key(key_selector: Callable[[Any], Any]) -> ColumnKey:
     return key_selector
 
 
-def _check_functions(functions: Mapping[str, ColumnAggregate], key: ColumnKey, *own: str) -> None:
+def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, *own: str) -> Aggregation:
+    """The aggregation; refuses names and functions that can't be meant."""
     if not functions:
         refuse('aggregate: name at least one function, for example total=Sum("amount")')
     for name, function in functions.items():
-        if isinstance(function, type) or not isinstance(function, ColumnAggregate):
+        if isinstance(function, type) or not isinstance(function, ColumnAggregate | VectorizedAggregate):
             refuse(f'aggregate: {name} is no aggregate function such as Sum("amount"), but {function!r:.80}')
         if name in key.names or name in own:
             refuse(f"aggregate: {name!r} is a column of the result already; call this one something else")
         if OF in name or not name:
             refuse(f"aggregate: {name!r} can't be the name of a result: it is empty or has a {OF!r} in it")
-        if not isinstance(function.column, str):
-            refuse(f"aggregate: {name} looks at {function.column!r}, which is no column's name")
+        for column in function.columns:
+            if not isinstance(column, str):
+                refuse(f"aggregate: {name} looks at {column!r}, which is no column's name")
+    try:
+        aggregation = Aggregation(key.names, functions)
+    except ConfigurationError as error:
+        refuse(f"aggregate: {error}")
+    _check_key_names(aggregation, key)
+    return aggregation
+
+
+def _check_key_names(aggregation: Aggregation, key: ColumnKey) -> None:
+    """Refuse columns of the key that are called like columns of the state."""
+    taken = (*aggregation.part_names, *aggregation.pair_columns.values(), START, PANE)
+    for name in key.names:
+        if name in taken:
+            other = name.replace(OF, "_").strip("_")
+            refuse(
+                f"aggregate: the state has a column {name!r} of its own, so no column of the key can have "
+                f"this name; rename it by with_columns({other}=pc.field({name!r})) before key_by"
+            )

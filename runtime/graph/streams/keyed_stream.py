@@ -23,7 +23,7 @@ from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, Operat
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.aggregation.functions import ColumnAggregate
+from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
@@ -86,7 +86,7 @@ class KeyedStream(Generic[T, K]):
         num_gpus: float | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
-        **functions: ColumnAggregate,
+        **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]:
         """Aggregate columns by key: sums, counts, extremes, of Arrow batches and of rows alike.
 

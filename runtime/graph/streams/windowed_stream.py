@@ -19,7 +19,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.aggregation.functions import ColumnAggregate
+from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,
@@ -88,12 +88,13 @@ class WindowedStream(Generic[T, K]):
         self,
         id: str,
         *,
+        combine: bool = True,
         parallelism: int | None = None,
         num_cpus: float | None = None,
         num_gpus: float | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
-        **functions: ColumnAggregate,
+        **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]: ...
 
     @_any
@@ -109,11 +110,23 @@ class WindowedStream(Generic[T, K]):
             function: An object; each subtask works with a copy of it. It may change its accumulator in place,
                 but not the records.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
+                By default records are reduced by key and window before they are sent, as long as that makes
+                them fewer; not so with `combine=False`.
         """
         options = cast(OperatorOptions, {name: named.pop(name) for name in OPTION_NAMES if name in named})
         if function is None:
+            combine = named.pop("combine", True)
+            if not isinstance(combine, bool):
+                refuse(f"aggregate: combine is True or False, not {combine!r:.80}")
             added = add_windowed_aggregate(
-                self._builder, self._inputs, id, self._key_selector, self._assigner, named, options
+                self._builder,
+                self._inputs,
+                id,
+                self._key_selector,
+                self._assigner,
+                named,
+                options,
+                combine=combine,
             )
             return DataStream(self._builder, (added,))
         if named:

@@ -4,6 +4,8 @@ A batch goes two steps. `reduced` makes of it one row a key, by pyarrow's `group
 *parts* (`total:sum`). `merge` finds the slots of these keys and merges the parts into the table's columns.
 The parts of a combiner in front of the exchange come in the same form. Several of its batches may have been
 put together on the way. Then a key occurs a few times, and its rows are merged in rounds.
+
+Functions that have no such step are given the rows of the batch behind it, when all keys have their slots.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.aggregation.functions import (
+from penstock.runtime.operators.aggregation.column_aggregate import (
     ColumnAggregate,
-    CountDistinct,
+    PartialAggregate,
     Reduction,
+    RowAggregate,
     SumOverflowError,
+)
+from penstock.runtime.operators.aggregation.vectorized_aggregate import (
+    AnyAggregate,
+    VectorizedAggregate,
+    adapted,
 )
 from penstock.runtime.state.columns.column_blocks import key_list
 from penstock.runtime.state.columns.column_table import ColumnTable
@@ -27,6 +35,9 @@ from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 
 #: Metadata of the schema of a batch that was reduced in front of the exchange.
 REDUCED: Final = {b"penstock": b"reduced"}
+
+#: Slots that there are for each one that was touched: with more, clearing marks costs more than a sort.
+_SPARSE: Final = 512
 
 #: Between the name of a result and the name of its part.
 OF: Final = ":"
@@ -44,8 +55,12 @@ class Aggregation:
         key_names: The key's columns.
         functions: By the name of their result.
 
+    Raises:
+        ConfigurationError: A user's function can't be meant.
+
     Example:
-        >>> from penstock.runtime.operators.aggregation.functions import Count, Sum
+        >>> from penstock.runtime.operators.aggregation.functions import Count
+        >>> from penstock.runtime.operators.aggregation.sums import Sum
         >>> aggregation, table = Aggregation(["k"], {"total": Sum("v"), "n": Count()}), ColumnTable("t", 128)
         >>> for values in ([1, 2, 3], [10, 20, 30]):
         ...     keys, inputs = {"k": pa.array([7, 7, 8])}, {"v": pa.array(values)}
@@ -54,19 +69,44 @@ class Aggregation:
         {'total': [33, 33], 'n': [4, 2]}
     """
 
-    def __init__(self, key_names: Sequence[str], functions: Mapping[str, ColumnAggregate]) -> None:
+    def __init__(self, key_names: Sequence[str], functions: Mapping[str, AnyAggregate]) -> None:
         self.key_names = tuple(key_names)
-        self._functions = dict(functions)
+        self._functions = {
+            name: adapted(name, function) if isinstance(function, VectorizedAggregate) else function
+            for name, function in functions.items()
+        }
+        self._of_parts = {n: f for n, f in self._functions.items() if isinstance(f, PartialAggregate)}
+        self._of_rows = {n: f for n, f in self._functions.items() if isinstance(f, RowAggregate)}
+        #: Of each function the table's column of each part.
+        self._columns = {
+            name: {part: f"{name}{OF}{part}" for part in function.parts(pa.null())}
+            for name, function in self._functions.items()
+        }
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The columns that the functions look at, each once."""
-        return tuple(dict.fromkeys(f.column for f in self._functions.values() if f.column))
+        return tuple(dict.fromkeys(column for f in self._functions.values() for column in f.columns))
 
     @property
     def combines(self) -> bool:
         """Whether all functions may do a part of the work in front of the exchange."""
-        return all(function.combines for function in self._functions.values())
+        return not self._of_rows
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a result depends on the order of the rows."""
+        return any(function.is_ordered for function in self._functions.values())
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """The columns of the table, which no column of the key may be called like."""
+        return tuple(full for columns in self._columns.values() for full in columns.values())
+
+    @property
+    def pair_columns(self) -> Mapping[str, str]:
+        """Results that keep pairs of key and value, with the name of the value in their table."""
+        return {name: f.column + OF for name, f in self._of_rows.items() if f.of_new_pairs}
 
     def reduced(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """One row for each key of a batch: the key's columns, then the parts.
@@ -77,26 +117,23 @@ class Aggregation:
 
         Raises:
             PenstockError: A function can't work on its column.
-            SumOverflowError: A sum does not fit 64 bits; names the key.
+            SumOverflowError: A sum does not fit; names the key.
         """
-        some_key = next(iter(keys.values()))
-        prepared = {
-            name: function.prepared(inputs[function.column] if function.column else some_key)
-            for name, function in self._functions.items()
-        }
-        reductions = {name: f.reductions(prepared[name]) for name, f in self._functions.items()}
+        prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
+        reductions = {name: f.reductions(prepared[name]) for name, f in self._of_parts.items()}
         flat = [reduction for some in reductions.values() for reduction in some]
         key_columns, results = _group_by(list(keys.values()), flat)
         columns: dict[str, pa.Array] = dict(zip(keys, key_columns, strict=True))
         left = iter(results)
-        for name, function in self._functions.items():
+        for name, function in self._of_parts.items():
             own = [next(left) for _ in reductions[name]]
             try:
                 parts = function.reduced(prepared[name], own)
             except SumOverflowError as error:
                 raise self._with_key(error, columns) from error
             kinds = function.parts(prepared[name].type)
-            columns |= {f"{name}{OF}{part}": _typed(array, kinds[part]) for part, array in parts.items()}
+            names = self._columns[name]
+            columns |= {names[part]: _typed(array, kinds[part]) for part, array in parts.items()}
         return _batch_of(columns)
 
     def merge(
@@ -110,7 +147,7 @@ class Aggregation:
             extra: Parts of the key that do not decide its key group.
 
         Raises:
-            SumOverflowError: A sum does not fit 64 bits; names the key.
+            SumOverflowError: A sum does not fit; names the key.
             StateMismatchError: A column is of another type than in the state.
         """
         columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
@@ -127,38 +164,52 @@ class Aggregation:
         table.note_changed(touched)
         return touched
 
-    @property
-    def distinct(self) -> tuple[str, ...]:
-        """Results that count different values."""
-        return tuple(name for name, f in self._functions.items() if isinstance(f, CountDistinct))
-
-    def merge_distinct(
+    def add_rows(
         self,
         table: ColumnTable,
-        name: str,
-        pairs: ColumnTable,
+        pairs: Mapping[str, ColumnTable],
         keys: Mapping[str, pa.Array],
         inputs: Mapping[str, pa.Array],
+        extra: Mapping[str, pa.Array] | None = None,
     ) -> None:
-        """Count the values of a batch that a key has not had before; the keys are in the table already.
+        """Take the rows of a batch into the functions without parts; their keys are in the table already.
 
         Args:
             table: The accumulators.
-            name: One of `distinct`.
-            pairs: The pairs of key and value so far.
+            pairs: The pairs of key and value so far, by the results of `pair_columns`.
             keys: The key's columns of the batch.
             inputs: The columns that the functions look at.
+            extra: As in `merge`.
         """
-        function = self._functions[name]
-        assert isinstance(function, CountDistinct), f"{name} is {function}"
-        table.column(f"{name}{OF}count", pa.int64())
-        values = function.prepared(inputs[function.column])
-        valid = values.is_valid()
-        found, _ = _group_by([*(column.filter(valid) for column in keys.values()), values.filter(valid)], [])
+        slots: Slots | None = None
+        for name, function in self._of_rows.items():
+            column = _prepared(function, keys, inputs)
+            state = self._state(table, name, function.parts(column.type))
+            if function.of_new_pairs:
+                valid = column.is_valid()
+                some_keys, some_extra = _filtered(keys, valid), _filtered(extra or {}, valid)
+                new = self._new_pairs(pairs[name], name, some_keys, some_extra, column.filter(valid))
+                some_keys, some_extra, column = new
+                function.add(state, table.slots_of(some_keys, some_extra), column)
+                continue
+            if slots is None:
+                slots = table.slots_of(keys, extra)
+            function.add(state, slots, column)
+
+    def _new_pairs(
+        self,
+        pairs: ColumnTable,
+        name: str,
+        keys: Mapping[str, pa.Array],
+        extra: Mapping[str, pa.Array],
+        values: pa.Array,
+    ) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array]:
+        """The pairs of key and value that were not there before, each once."""
+        found, _ = _group_by([*keys.values(), *extra.values(), values], [])
         of_keys = dict(zip(keys, found, strict=False))
-        new = pa.array(pairs.insert(of_keys, {function.column + OF: found[-1]}))
-        slots = table.slots_of({part: column.take(new) for part, column in of_keys.items()})
-        function.add(self._state(table, name, {}), slots)
+        of_extra = dict(zip(extra, found[len(keys) :], strict=False))
+        new = pa.array(pairs.insert(of_keys, {**of_extra, self.pair_columns[name]: found[-1]}))
+        return _taken(of_keys, new), _taken(of_extra, new), found[-1].take(new)
 
     def parts(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
         """What the accumulators of some slots hold, in the form of `reduced`."""
@@ -176,28 +227,30 @@ class Aggregation:
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
         """What each function gives for some slots, by name."""
         return {
-            name: function.result(self._state(table, name, {}), slots)
+            name: function.result(self._state(table, name), slots)
             for name, function in self._functions.items()
         }
 
     def _merge_once(self, table: ColumnTable, slots: Slots, columns: Mapping[str, pa.Array]) -> None:
-        for name, function in self._functions.items():
-            start = len(name) + len(OF)
-            parts = {full[start:]: column for full, column in columns.items() if full.startswith(name + OF)}
-            state = self._state(table, name, parts)
+        for name, function in self._of_parts.items():
+            parts = {part: columns[full] for part, full in self._columns[name].items()}
+            state = self._state(table, name, {part: array.type for part, array in parts.items()})
             try:
                 function.merge(state, slots, parts)
             except SumOverflowError as error:
                 raise self._with_key(error, columns) from error
 
     def _state(
-        self, table: ColumnTable, name: str, parts: Mapping[str, pa.Array]
+        self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None
     ) -> dict[str, GrowingColumn]:
-        """The columns of a function's parts; new ones are of the type that the parts have."""
-        for part, array in parts.items():
-            table.column(f"{name}{OF}{part}", array.type)
-        start = len(name) + len(OF)
-        return {full[start:]: column for full, column in table.columns.items() if full.startswith(name + OF)}
+        """The columns of a function's parts; with types new ones are made."""
+        names = self._columns[name]
+        for part, kind in (types or {}).items():
+            table.column(names[part], kind)
+        for part, full in names.items():
+            if full not in table.columns:  # the state is of a program without this function
+                table.column(full, self._functions[name].parts(pa.null())[part])
+        return {part: table.columns[full] for part, full in names.items()}
 
     def _with_key(self, error: SumOverflowError, columns: Mapping[str, pa.Array]) -> PenstockError:
         (key,) = key_list(_batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
@@ -223,6 +276,26 @@ def _group_by(
     return [_only_chunk(grouped.column(name)) for name in names], results
 
 
+def _prepared(
+    function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
+) -> pa.Array:
+    """What a function looks at in the form that it works on; any column as long as the batch if at none."""
+    names = function.columns
+    if not names:
+        return function.prepared(next(iter(keys.values())))
+    if len(names) == 1:
+        return function.prepared(inputs[names[0]])
+    return function.prepared(pa.StructArray.from_arrays([inputs[name] for name in names], list(names)))
+
+
+def _filtered(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:
+    return {name: column.filter(mask) for name, column in columns.items()}
+
+
+def _taken(columns: Mapping[str, pa.Array], rows: pa.Array) -> dict[str, pa.Array]:
+    return {name: column.take(rows) for name, column in columns.items()}
+
+
 def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A part in its type; pyarrow makes numbers of what has no type."""
     return pa.nulls(len(column)) if pa.types.is_null(kind) else column
@@ -234,17 +307,28 @@ def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 def _rounds(slots: Slots) -> Iterator[Slots | None]:
     """Rows in rounds in which no slot occurs twice, in order; `None` for all rows at once."""
+    if _are_different(slots):
+        yield None
+        return
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
     begins = np.ones(len(slots), np.bool_)
     begins[1:] = ordered[1:] != ordered[:-1]
-    if begins.all():
-        yield None
-        return
     starts = np.flatnonzero(begins)
     rank = np.arange(len(slots)) - np.repeat(starts, np.diff(np.append(starts, len(slots))))
     for number in range(int(rank.max()) + 1):
         yield order[rank == number]
+
+
+def _are_different(slots: Slots) -> bool:
+    """Whether no slot occurs twice; a mark for each slot that there is costs a tenth of a sort."""
+    end = int(slots.max(initial=-1)) + 1
+    if end > _SPARSE * len(slots):
+        ordered = np.sort(slots)
+        return bool((ordered[1:] != ordered[:-1]).all())
+    seen = np.zeros(end, np.bool_)
+    seen[slots] = True
+    return int(np.count_nonzero(seen)) == len(slots)
 
 
 def _batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import short_repr
@@ -50,6 +53,17 @@ class BatchColumns:
         """
         columns = [_column(batch.batch, name) for name in self._names]
         return ArrowBatch(pa.RecordBatch.from_arrays(columns, names=list(self._names)))
+
+
+def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
+    """Some rows of a batch, with their timestamps."""
+    if isinstance(batch, ArrowBatch):
+        mask, moments = pa.array(rows), batch.timestamps
+        return ArrowBatch(batch.batch.filter(mask), None if moments is None else moments.filter(mask))
+    stamps = batch.timestamps
+    return RowBatch(
+        list(compress(batch.rows, rows)), None if stamps is None else list(compress(stamps, rows))
+    )
 
 
 def _columns_of_rows(batch: RowBatch, names: Sequence[str]) -> pa.RecordBatch:

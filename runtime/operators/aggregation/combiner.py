@@ -7,7 +7,9 @@ exchange and the receiver nearly everything (Flink: local aggregation with mini-
 Where keys hardly repeat it would only cost. So each batch that it has reduced tells how many rows were left.
 When that is most of them, it hands a number of batches on as they are, then it tries again.
 
-Nothing of it is in a snapshot: it is empty when the barrier leaves.
+Nothing of it is in a snapshot: it is empty when the barrier leaves. Watermarks pass what it keeps. That is
+harmless: an aggregation without windows looks at no event time, and its results have no timestamps.
+`windowed_combiner` is the one for windows.
 """
 
 from __future__ import annotations
@@ -39,11 +41,36 @@ _UNTRIED: Final = 32
 _TELLING: Final = 256
 
 
+class Gain:
+    """Whether reducing makes records fewer; where it does not, it is tried again from time to time.
+
+    Example:
+        >>> gain = Gain()
+        >>> gain.learn(1000, 999)
+        >>> [gain.should_try() for _ in range(34)].count(True)
+        2
+    """
+
+    def __init__(self) -> None:
+        self._untried = 0
+
+    def should_try(self) -> bool:
+        """Whether the next batch is to be reduced; asked once a batch."""
+        if not self._untried:
+            return True
+        self._untried -= 1
+        return False
+
+    def learn(self, rows: int, reduced: int) -> None:
+        """A batch of so many rows has become so many."""
+        if rows >= _TELLING and reduced > (1 - _LEAST_GAIN) * rows:
+            self._untried = _UNTRIED
+
+
 class CombineOperator(Operator):
     """Reduces records by key before they are sent.
 
     Args:
-        key: The key's columns.
         aggregation: All of its functions must combine.
     """
 
@@ -55,7 +82,7 @@ class CombineOperator(Operator):
         self._table = ColumnTable("combined", 1, tracks_changes=False)
         self._flush_at: float | None = None
         self._monotonic: Callable[[], float] = lambda: 0.0
-        self._untried = 0
+        self._gain = Gain()
         self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
@@ -75,15 +102,13 @@ class CombineOperator(Operator):
     def process(self, batch: Batch) -> Iterator[Output]:
         """Take a batch in, or hand it on."""
         self._records_in += len(batch)
-        if self._untried and isinstance(batch, ArrowBatch):
-            self._untried -= 1
+        if isinstance(batch, ArrowBatch) and not self._gain.should_try():
             yield from self.flush()
             self._records_out += len(batch)
             yield self._columns.projected(batch)
             return
         reduced = self._aggregation.reduced(*self._columns.of(batch))
-        if len(batch) >= _TELLING and reduced.num_rows > (1 - _LEAST_GAIN) * len(batch):
-            self._untried = _UNTRIED
+        self._gain.learn(len(batch), reduced.num_rows)
         self._aggregation.merge(self._table, reduced)
         if self._flush_at is None:
             self._flush_at = self._monotonic() + PATIENCE

@@ -33,7 +33,6 @@ class KeyedAggregateOperator(Operator):
     batches: the key's columns, then a column for each function.
 
     Args:
-        key: The key's columns.
         aggregation: The functions.
         emit_every: Seconds between two outputs; `None` emits for every batch. What was touched since the
             last output is emitted before a barrier, too, so that no snapshot has to know it.
@@ -69,7 +68,7 @@ class KeyedAggregateOperator(Operator):
         Raises:
             StateMismatchError: The restored state is another kind of operator's.
         """
-        names = {name: f"{AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.distinct}
+        names = {name: f"{AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.pair_columns}
         tables = only_column_tables(context, (AGGREGATE_STATE, *names.values()), "an aggregation")
         self._table = tables[AGGREGATE_STATE]
         self._pairs = {name: tables[table] for name, table in names.items()}
@@ -90,15 +89,13 @@ class KeyedAggregateOperator(Operator):
         assert self._table is not None, "open() comes first"
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
-            reduced = batch.batch
+            slots = self._aggregation.merge(self._table, batch.batch)
         else:
             # A combiner's parts that had become rows on the way would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._is_combined, "a combiner sends columns"
             keys, inputs = self._columns.of(batch)
-            reduced = self._aggregation.reduced(keys, inputs)
-        slots = self._aggregation.merge(self._table, reduced)
-        for name, pairs in self._pairs.items():
-            self._aggregation.merge_distinct(self._table, name, pairs, keys, inputs)
+            slots = self._aggregation.merge(self._table, self._aggregation.reduced(keys, inputs))
+            self._aggregation.add_rows(self._table, self._pairs, keys, inputs)
         if self._emit_every is None:
             yield from self._emitted(slots)
             return

@@ -1,8 +1,11 @@
 """`key_by(names).window(...).aggregate(...)`: accumulators of each key and window, in columns.
 
-A batch is first reduced by key and *pane*, the longest span of time that no window begins or ends in. Then
+A batch is first reduced by key and pane (`panes.py`), here or by a combiner in front of the exchange. Then
 each pane's row is merged into all windows that hold the pane. A window is a slot of the table: its start is a
 part of the key that does not decide the key group.
+
+Rows of one window in several panes lose their order among each other. So where windows overlap, functions
+that go by it are given the rows of each window, and no pane's. So are functions without parts.
 
 When event time has passed a window it is emitted and its slot is freed. To find what has ended, all starts
 are looked at, but only when the watermark has reached the earliest end that there is.
@@ -14,18 +17,16 @@ A record is late for a window that has fired. One that is late for all of its wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import compress
-from math import gcd
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
+from penstock.runtime.operators.aggregation.windowed_combiner import PANE, reduced_by_pane
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -40,10 +41,9 @@ from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
 from penstock.runtime.operators.window_shape import WindowShape
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.columns.growing_column import Slots
-from penstock.runtime.time.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 #: Name of the state table that holds the accumulators.
 WINDOW_AGGREGATE_STATE: Final = "window_aggregate"
@@ -52,11 +52,9 @@ WINDOW_AGGREGATE_STATE: Final = "window_aggregate"
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 
-#: Windows that this operator knows.
-ColumnWindows = TumblingEventTimeWindows | SlidingEventTimeWindows
+#: A part of the key beside the columns that users name.
+START: Final = ":start"
 
-_START: Final = ":start"
-_PANE: Final = ":pane"
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _FAR: Final = np.iinfo(np.int64).max
 
@@ -71,7 +69,6 @@ class WindowedAggregateOperator(Operator):
     function. Their timestamps are the last microseconds of the windows.
 
     Args:
-        key: The key's columns.
         aggregation: The functions.
         windows: Tumbling or sliding windows.
     """
@@ -82,10 +79,11 @@ class WindowedAggregateOperator(Operator):
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
-        self._size, self._slide, self._offset = windows.size, windows.slide, windows.offset
-        self._pane = gcd(self._size, self._slide)
+        self._panes, self._size = Panes(windows), windows.size
         self._shape = WindowShape.of(windows, "aggregates in columns")
         self._table: ColumnTable | None = None
+        #: The values of each window of each result that counts different ones.
+        self._pairs: dict[str, ColumnTable] = {}
         self._reached: ReachedWatermark | None = None
         self._earliest_end: int = _FAR
         self._records_in = self._records_out = self._late = 0
@@ -96,8 +94,12 @@ class WindowedAggregateOperator(Operator):
         Raises:
             StateMismatchError: The restored state is of another kind of operator or of other windows.
         """
-        tables = only_column_tables(context, (WINDOW_AGGREGATE_STATE,), "windows over columns")
+        names = {name: f"{WINDOW_AGGREGATE_STATE}{OF}{name}" for name in self._aggregation.pair_columns}
+        tables = only_column_tables(
+            context, (WINDOW_AGGREGATE_STATE, *names.values()), "windows over columns"
+        )
         self._table = tables[WINDOW_AGGREGATE_STATE]
+        self._pairs = {name: tables[table] for name, table in names.items()}
         self._reached = ReachedWatermark(context, REACHED)
         if len(self._table):
             self._shape.check(context.restored.get(SHAPE, ()))
@@ -113,12 +115,15 @@ class WindowedAggregateOperator(Operator):
         self._records_in += len(batch)
         if not len(batch):
             return
-        stamps = _timestamps(batch)
-        late = self._is_over(self._last_start(stamps))
+        if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
+            self._merge(batch.batch)
+            return
+        stamps, reached = moments_of(batch), self._event_time
+        late = self._panes.are_late(stamps, reached)
         if late.any():
             self._late += int(late.sum())
-            yield Tagged(LATE_RECORDS, _chosen(batch, late))
-            batch, stamps = _chosen(batch, ~late), stamps[~late]
+            yield Tagged(LATE_RECORDS, chosen_rows(batch, late))
+            batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if len(batch):
             self._add(batch, stamps)
 
@@ -130,13 +135,15 @@ class WindowedAggregateOperator(Operator):
         if not len(self._table) or self._earliest_end - 1 > reached:
             return
         slots = self._table.all_slots
-        ends = self._table.key_numbers(_START, slots) + self._size
+        ends = self._table.key_numbers(START, slots) + self._size
         over = np.flatnonzero(ends - 1 <= reached)
         over = over[np.argsort(ends[over], kind="stable")]
         for first in range(0, len(over), _SLICE):
             some = over[first : first + _SLICE]
             yield self._emitted(slots[some], ends[some])
         self._table.delete(slots[over])
+        for pairs in self._pairs.values():
+            self._forget(pairs, reached)
         self._look_for_earliest_end()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
@@ -148,33 +155,64 @@ class WindowedAggregateOperator(Operator):
         """Records taken and emitted, and how many were late."""
         return OperatorStatistics(self._records_in, self._records_out, extra={LATE_RECORDS: self._late})
 
-    def _add(self, batch: Batch, stamps: NDArray[np.int64]) -> None:
+    @property
+    def _event_time(self) -> int | None:
+        assert self._reached is not None, "open() comes first"
+        return self._reached.timestamp
+
+    def _add(self, batch: Batch, stamps: Moments) -> None:
         assert self._table is not None, "open() comes first"
         keys, inputs = self._columns.of(batch)
-        panes = stamps - (stamps - self._offset) % self._pane
-        reduced = self._aggregation.reduced({**keys, _PANE: pa.array(panes)}, inputs)
-        panes = reduced.column(_PANE).to_numpy(zero_copy_only=False)
-        last = self._last_start(panes)
-        for number in range(-(-self._size // self._slide)):
-            starts = last - number * self._slide
-            holds = (starts + self._size > panes) & ~self._is_over(starts)
-            if not holds.any():
-                continue
-            some = reduced if holds.all() else reduced.filter(pa.array(holds))
-            starts = starts[holds]
-            self._aggregation.merge(self._table, some, {_START: pa.array(starts)})
-            self._earliest_end = min(self._earliest_end, int(starts.min()) + self._size)
+        needs_rows = not self._aggregation.combines
+        by_window = self._panes.overlap and self._aggregation.is_ordered
+        if not by_window:
+            self._merge(reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps))
+        if not by_window and not needs_rows:
+            return
+        rows, starts = self._rows_of_windows(self._panes.of(stamps))
+        some_keys = {name: column.take(rows) for name, column in keys.items()}
+        some_inputs = {name: column.take(rows) for name, column in inputs.items()}
+        if by_window:
+            reduced = self._aggregation.reduced({**some_keys, START: starts}, some_inputs)
+            self._merge_windows(reduced, reduced.column(START).to_numpy(zero_copy_only=False))
+        if needs_rows:
+            self._aggregation.add_rows(self._table, self._pairs, some_keys, some_inputs, {START: starts})
 
-    def _last_start(self, stamps: NDArray[np.int64]) -> NDArray[np.int64]:
-        return stamps - (stamps - self._offset) % self._slide
+    def _rows_of_windows(self, panes: Moments) -> tuple[pa.Array, pa.Array]:
+        """Each row once for each of its open windows, in the order of the rows, and the windows' starts."""
+        found = [(np.flatnonzero(some), starts[some]) for starts, some in self._open_windows(panes)]
+        rows, starts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(rows, kind="stable")
+        return pa.array(rows[order]), pa.array(starts[order])
 
-    def _is_over(self, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which windows have fired."""
-        assert self._reached is not None, "open() comes first"
-        if self._reached.timestamp is None:
-            return np.zeros(len(starts), np.bool_)
-        is_over: NDArray[np.bool_] = starts + (self._size - 1) <= self._reached.timestamp
-        return is_over
+    def _merge(self, reduced: pa.RecordBatch) -> None:
+        """Merge rows of keys and panes into their windows."""
+        assert self._table is not None, "open() comes first"
+        panes = reduced.column(PANE).to_numpy(zero_copy_only=False)
+        late = self._panes.are_late(panes, self._event_time)
+        assert not late.any(), "a combiner sends what is late as it is"
+        for starts, is_open in self._open_windows(panes):
+            some = reduced if is_open.all() else reduced.filter(pa.array(is_open))
+            self._merge_windows(some, starts[is_open])
+
+    def _merge_windows(self, reduced: pa.RecordBatch, starts: Moments) -> None:
+        """Merge rows into windows that begin at these moments."""
+        assert self._table is not None, "open() comes first"
+        self._aggregation.merge(self._table, reduced, {START: pa.array(starts)})
+        self._earliest_end = min(self._earliest_end, int(starts.min()) + self._size)
+
+    def _open_windows(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
+        """Starts of windows, and which of them hold the pane and have not fired."""
+        for starts, holds in self._panes.windows_of(panes):
+            is_open = holds & ~self._panes.are_over(starts, self._event_time)
+            if is_open.any():
+                yield starts, is_open
+
+    def _forget(self, pairs: ColumnTable, reached: int) -> None:
+        """Delete the pairs of windows that have fired."""
+        slots = pairs.all_slots
+        if len(slots):
+            pairs.delete(slots[self._panes.are_over(pairs.key_numbers(START, slots), reached)])
 
     def _emitted(self, slots: Slots, ends: NDArray[np.int64]) -> ArrowBatch:
         assert self._table is not None, "open() comes first"
@@ -191,24 +229,5 @@ class WindowedAggregateOperator(Operator):
     def _look_for_earliest_end(self) -> None:
         assert self._table is not None, "open() comes first"
         slots = self._table.all_slots
-        starts = self._table.key_numbers(_START, slots) if len(slots) else np.empty(0, np.int64)
+        starts = self._table.key_numbers(START, slots) if len(slots) else np.empty(0, np.int64)
         self._earliest_end = int(starts.min()) + self._size if len(starts) else _FAR
-
-
-def _chosen(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
-    """Some rows of a batch that has timestamps."""
-    if isinstance(batch, ArrowBatch):
-        mask = pa.array(rows)
-        return ArrowBatch(batch.batch.filter(mask), pc.filter(batch.timestamps, mask))
-    return RowBatch(list(compress(batch.rows, rows)), list(compress(batch.timestamps or (), rows)))
-
-
-def _timestamps(batch: Batch) -> NDArray[np.int64]:
-    if batch.timestamps is None:
-        msg = (
-            "the records have no timestamps, so they are in no window; call "
-            "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
-            "not return one batch as long as its input: only such a one keeps them"
-        )
-        raise PenstockError(msg)
-    return np.asarray(batch.timestamps, np.int64)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any, cast
 
-from penstock.actors.shared.cycle_collector import collect_ended_role
+from penstock.actors.shared.cycle_collector import collect_what_has_ended
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
@@ -255,7 +255,19 @@ def test_nothing_holds_what_an_ended_role_had_in_memory() -> None:
         await running
         del running
         await asyncio.to_thread(_join_task_threads)
-        collect_ended_role()
+        collect_what_has_ended()
+        assert attempt() is None
+
+    run(scenario)
+
+
+def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
+        attempt = weakref.ref(cast("Any", actor._attempt))
+        await actor.stop(ROLE.at(1))
+        assert await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER) is None
         assert attempt() is None
 
     run(scenario)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import pytest
 import ray
 from ray.util import list_named_actors
 
@@ -97,6 +96,8 @@ def finish(job: RayJobHandle) -> JobResult:
 
 def failure_of(job: RayJobHandle) -> str:
     """Wait for the job to fail; what it says. Nothing of it may be left."""
+    import pytest  # the modules of jobs that import this one are loaded by subtasks, too
+
     with pytest.raises(JobFailedError) as caught:
         job.wait(PATIENCE)
     report = job.report()

@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from jobs.backpressure import Throttled, fail_if_armed
 from jobs.lasting import Lasting
+from jobs.throttled import Throttled, fail_if_armed
 
 from penstock.runtime import (
     DataStream,

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
@@ -115,6 +115,7 @@ def full() -> CompletedCheckpoint:
 
 
 @example(full(), "j/chk-1-1/metadata")
+@settings(max_examples=40)
 @given(CHECKPOINTS, st.sampled_from(["", "metadata", "j/chk-1-1/metadata"]))
 def test_a_checkpoint_comes_back_as_it_was(checkpoint: CompletedCheckpoint, path: str) -> None:
     decoded = decode_metadata(encode_metadata(checkpoint, path), path)

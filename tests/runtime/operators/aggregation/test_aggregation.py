@@ -16,17 +16,9 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.functions import (
-    ColumnAggregate,
-    Count,
-    First,
-    Last,
-    Max,
-    Mean,
-    Min,
-    StdDev,
-    Sum,
-)
+from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
+from penstock.runtime.operators.aggregation.functions import Count, First, Last, Max, Mean, Min, StdDev
+from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.state.columns.column_table import ColumnTable
 
 ALL: dict[str, ColumnAggregate] = {
@@ -164,6 +156,32 @@ def test_a_decimal_sum_is_exact_to_the_last_digit() -> None:
     assert of(Sum("v"), *batches) == Decimal("12345678901234567890123456789.00")
     with pytest.raises(PenstockError, match="more than the 38 digits"):
         of(Sum("v"), *[pa.array([Decimal(9) * 10**35], pa.decimal128(38, 2))] * 2)
+
+
+def test_decimals_that_do_not_fit_38_digits_within_a_batch_fail_and_name_the_key() -> None:
+    kind = pa.decimal128(38, 0)
+    half = Decimal(5 * 10**37)
+    one_batch = Aggregated({"s": Sum("v")})
+    with pytest.raises(
+        PenstockError, match=r"'too much': Sum\('v'\) is 1\D*0+\D*, which has more than the 38"
+    ):
+        one_batch.add(["a", "too much", "too much"], pa.array([Decimal(1), half, half], kind))
+    most = [half, Decimal(5 * 10**37 - 1), Decimal(-7), Decimal(7)]
+    assert of(Sum("v"), pa.array(most, kind)) == Decimal(10**38 - 1)
+    assert of(Sum("v"), pa.array([half, half, -half], kind)) == half
+
+
+def test_a_function_that_an_older_state_does_not_have_begins_with_nothing() -> None:
+    table = ColumnTable("t", 128)
+    before = Aggregation(["k"], {"n": Count()})
+    after = Aggregation(["k"], {"n": Count(), "there": Count("v"), "total": Sum("v")})
+    keys = {"k": pa.array(["a"])}
+    slots = before.merge(table, before.reduced(keys, {}))
+    found = {name: column.to_pylist() for name, column in after.results(table, slots).items()}
+    assert found == {"n": [1], "there": [0], "total": [None]}
+    after.merge(table, after.reduced(keys, {"v": pa.array([5])}))
+    found = {name: column.to_pylist() for name, column in after.results(table, slots).items()}
+    assert found == {"n": [2], "there": [1], "total": [5]}
 
 
 def test_variance_of_far_away_numbers_keeps_its_digits() -> None:

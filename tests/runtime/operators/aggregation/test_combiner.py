@@ -10,7 +10,8 @@ import pytest
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, CombineOperator
-from penstock.runtime.operators.aggregation.functions import Count, Sum
+from penstock.runtime.operators.aggregation.functions import Count
+from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, RowBatch

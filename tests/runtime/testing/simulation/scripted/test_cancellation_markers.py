@@ -27,7 +27,7 @@ from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckEr
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=3, credits=2)
 UNALIGNED = replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True))
 SEEDS = range(12)
-COUNT = 150
+COUNT = 60
 
 
 def passed(letter: str, record: tuple[int, str]) -> tuple[int, str]:

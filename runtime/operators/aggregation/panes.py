@@ -1,0 +1,107 @@
+"""`Panes`: tumbling and sliding windows over arrays of moments.
+
+A *pane* is the longest span of time that no window begins or ends in. All moments of a pane are in the same
+windows. So rows are reduced by pane, and each pane's row goes into all windows that hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.time.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+
+#: Windows that aggregates of columns know.
+ColumnWindows = TumblingEventTimeWindows | SlidingEventTimeWindows
+
+#: Moments in microseconds.
+Moments = NDArray[np.int64]
+
+
+class Panes:
+    """The panes of some windows.
+
+    Attributes:
+        size: Microseconds from a window's start to its end.
+
+    Example:
+        >>> panes = Panes(SlidingEventTimeWindows(size=10e-6, slide=4e-6))
+        >>> panes.of(np.array([9, 10, 11])).tolist()
+        [8, 10, 10]
+        >>> [(starts.tolist(), holds.tolist()) for starts, holds in panes.windows_of(np.array([8, 10]))]
+        [([8, 8], [True, True]), ([4, 4], [True, True]), ([0, 0], [True, False])]
+    """
+
+    def __init__(self, windows: ColumnWindows) -> None:
+        self.size, self._slide, self._offset = windows.size, windows.slide, windows.offset
+        self._length = gcd(self.size, self._slide)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a moment may be in several windows."""
+        return self.size > self._slide
+
+    def of(self, stamps: Moments) -> Moments:
+        """The beginning of the pane of each moment."""
+        return stamps - (stamps - self._offset) % self._length
+
+    def only_one(self, stamps: Moments) -> int | None:
+        """The beginning of the pane that holds all moments; `None` where they are in several, or none.
+
+        Example:
+            >>> panes = Panes(TumblingEventTimeWindows(10e-6))
+            >>> panes.only_one(np.array([12, 19, 11])), panes.only_one(np.array([19, 20]))
+            (10, None)
+        """
+        if not len(stamps):
+            return None
+        first, last = self.of(np.array([stamps.min(), stamps.max()]))
+        return int(first) if first == last else None
+
+    def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
+        """The windows of some panes: starts, the last of each pane first, and whether it holds the pane."""
+        last = self._last_start(panes)
+        for number in range(-(-self.size // self._slide)):
+            starts = last - number * self._slide
+            holds: NDArray[np.bool_] = starts + self.size > panes
+            yield starts, holds
+
+    def are_over(self, starts: Moments, reached: int | None) -> NDArray[np.bool_]:
+        """Which windows have fired at a watermark; `None` is before the first one."""
+        if reached is None:
+            return np.zeros(len(starts), np.bool_)
+        are_over: NDArray[np.bool_] = starts + (self.size - 1) <= reached
+        return are_over
+
+    def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
+        """Which moments are in no window that is still open at a watermark.
+
+        Mostly not even the earliest one is late, and then the others need no look.
+        """
+        if len(stamps) and not self.are_over(self._last_start(stamps.min(keepdims=True)), reached).any():
+            return np.zeros(len(stamps), np.bool_)
+        return self.are_over(self._last_start(stamps), reached)
+
+    def _last_start(self, stamps: Moments) -> Moments:
+        return stamps - (stamps - self._offset) % self._slide
+
+
+def moments_of(batch: Batch) -> Moments:
+    """The timestamps of a batch.
+
+    Raises:
+        PenstockError: It has none.
+    """
+    if batch.timestamps is None:
+        msg = (
+            "the records have no timestamps, so they are in no window; call "
+            "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
+            "not return one batch as long as its input: only such a one keeps them"
+        )
+        raise PenstockError(msg)
+    return np.asarray(batch.timestamps, np.int64)

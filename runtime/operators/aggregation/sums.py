@@ -1,0 +1,156 @@
+"""`Sum`: exact for whole numbers and decimals, and an error where the result does not fit.
+
+pyarrow's sums wrap around without a word: those of int64 at 64 bits, those of `decimal128` near 38 digits. So
+a batch is looked at first. If its largest value times its length might not fit, it is summed in wider
+numbers: whole numbers in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from numpy.typing import NDArray
+
+from penstock.runtime.operators.aggregation.column_aggregate import (
+    PartialAggregate,
+    Parts,
+    Reduction,
+    State,
+    SumOverflowError,
+)
+from penstock.runtime.operators.aggregation.numeric_columns import widened
+from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+
+#: Adds decimals exactly; 76 digits are what Arrow can hold at most.
+_EXACT: Final = Context(prec=76)
+_INT64: Final = np.iinfo(np.int64)
+_SOME: Final = pc.ScalarAggregateOptions(min_count=1)
+
+#: Digits of a decimal sum.
+_DIGITS: Final = 38
+
+
+@dataclass(frozen=True)
+class Sum(PartialAggregate):
+    """The sum of a column: int64 of whole numbers and booleans, double of floats, exact of decimals.
+
+    A sum that does not fit fails the job, and the error names the key. Whole numbers have 64 bits, decimals
+    have 38 digits.
+    """
+
+    column: str
+
+    def prepared(self, column: pa.Array) -> pa.Array:
+        """Numbers in their widest type."""
+        return widened(column, self)
+
+    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        """The sum."""
+        return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal(kind) else kind}
+
+    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+        """The sum; in wider numbers where it might not fit."""
+        if kinds.is_decimal(column.type):
+            if _may_have(column, 10 ** (_DIGITS - column.type.scale)):
+                wide = column.cast(pa.decimal256(76, column.type.scale))
+                return [Reduction(wide, "sum", _SOME)]
+        elif kinds.is_integer(column.type) and _may_have(column, _INT64.max + 1):
+            low = pc.bit_wise_and(column, 0xFFFFFFFF)
+            return [
+                Reduction(pc.shift_right(column, 32), "sum", _SOME),
+                Reduction(low, "sum", _SOME),
+            ]
+        return [Reduction(column, "sum", _SOME)]
+
+    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+        """The halves put together."""
+        if len(results) == 1:
+            return {"sum": self._narrowed(column.type, results[0])}
+        sums = [
+            None if high is None else (high << 32) + low
+            for high, low in zip(*(half.to_pylist() for half in results), strict=True)
+        ]
+        for position, total in enumerate(sums):
+            if total is not None and not _INT64.min <= total <= _INT64.max:
+                raise _too_large(self.column, total, position)
+        return {"sum": pa.array(sums, pa.int64())}
+
+    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
+        """Add."""
+        total = state["sum"]
+        if kinds.is_null(parts["sum"].type):
+            return
+        total.adopt(parts["sum"].type)
+        more, valid = total.arrays_of(parts["sum"])
+        had = total.valid[slots]
+        add = self._decimals if total.is_object else self._numbers
+        new = add(total, slots, more, valid)
+        total.values[slots], total.valid[slots] = new, had | valid
+
+    def _decimals(
+        self, total: GrowingColumn, slots: Slots, more: NDArray[Any], valid: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        pairs = zip(total.values[slots], more, total.valid[slots], valid, strict=True)
+        new = np.array(
+            [b if not had else a if not some else _EXACT.add(a, b) for a, b, had, some in pairs], np.object_
+        )
+        _check_digits(self.column, new, total.kind)
+        return new
+
+    def _numbers(
+        self, total: GrowingColumn, slots: Slots, more: NDArray[Any], valid: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        zero = total.values.dtype.type(0)
+        old, more = np.where(total.valid[slots], total.values[slots], zero), np.where(valid, more, zero)
+        with np.errstate(over="ignore", invalid="ignore"):
+            new: NDArray[Any] = old + more
+        if new.dtype.kind == "i":
+            wrong = np.flatnonzero(((old ^ new) & (more ^ new)) < 0)
+            if wrong.size:
+                at = int(wrong[0])
+                raise _too_large(self.column, int(old[at]) + int(more[at]), at)
+        return new
+
+    def _narrowed(self, kind: pa.DataType, sums: pa.Array) -> pa.Array:
+        """Sums of decimals that were computed in wider ones, in the type of the part."""
+        if not kinds.is_decimal256(sums.type):
+            return sums
+        target = pa.decimal128(_DIGITS, kind.scale)
+        totals = np.empty(len(sums), np.object_)
+        totals[:] = sums.to_pylist()
+        _check_digits(self.column, totals, target)
+        return pa.array(totals, target)
+
+
+def _may_have(column: pa.Array, limit: int) -> bool:
+    """Whether a sum of some values might reach a limit; most batches are far from that."""
+    extremes = pc.min_max(column).as_py()
+    largest = max(abs(Fraction(extremes[end] or 0)) for end in ("min", "max"))
+    return largest * len(column) >= limit
+
+
+def _too_large(column: str, total: Any, position: int) -> SumOverflowError:
+    msg = (
+        f"Sum({column!r}) is {total}, which does not fit 64 bits; cast the column to double or to a decimal, "
+        "or sum over windows"
+    )
+    return SumOverflowError(msg, position)
+
+
+def _check_digits(column: str, sums: NDArray[np.object_], kind: pa.DataType) -> None:
+    limit = Decimal(10) ** (_DIGITS - kind.scale)
+    for position, total in enumerate(sums):
+        if total is not None and total.copy_abs() >= limit:
+            msg = (
+                f"Sum({column!r}) is {total}, which has more than the {_DIGITS} digits of {kind}; cast the "
+                "column to double or to a decimal of a smaller scale, or sum over windows"
+            )
+            raise SumOverflowError(msg, position)

@@ -1,0 +1,184 @@
+"""`WindowCombineOperator`: a part of an aggregation by key and window, in front of the exchange.
+
+It is `CombineOperator` for windows. It reduces what passes one sender to one row a key and pane, and sends
+these rows instead of the records. What makes windows harder is event time. A reduced row can't go to the side
+output of late records, so no record that the receiver would call late may be in one.
+
+Why it is right.
+
+1. The receiver's watermark is the lowest of its senders', so it is never ahead of this one's. A record that
+   is not late here is not late there either, unless a watermark that ends one of its windows overtakes it. So
+   what is kept leaves before such a watermark passes.
+2. A record that is late here may or may not be late there. It is sent as it is, with all of its columns, and
+   may overtake what is kept. In tumbling windows nothing that is kept is of its window. Where windows
+   overlap, functions that go by the order of records do not combine.
+3. A receiver that was restored knows the watermark that it had reached. So this operator keeps its own in
+   snapshots: the restored ones are not behind those of the receivers either, since both were taken at one
+   barrier. Where the aggregation did not combine, the snapshot has none. A job that goes on from it knows
+   nothing about the receivers, and hands all records on.
+
+Nothing else of it is in a snapshot: it is empty when the barrier leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.runtime.operators.aggregation.aggregation import REDUCED, Aggregation
+from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, Gain
+from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
+from penstock.runtime.operators.operator import BatchFormats, ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.window import REACHED
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
+from penstock.runtime.state.columns.column_table import ColumnTable
+
+#: The column with the pane of a reduced row, in microseconds.
+PANE: Final = ":pane"
+
+_FAR: Final = np.iinfo(np.int64).max
+
+
+class WindowCombineOperator(Operator):
+    """Reduces records by key and pane before they are sent.
+
+    Args:
+        aggregation: All of its functions must combine.
+        windows: Those of the receiver.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
+        self._aggregation = aggregation
+        self._columns = BatchColumns(key, aggregation.inputs)
+        self._panes = Panes(windows)
+        self._table = ColumnTable("combined", 1, tracks_changes=False)
+        self._gain = Gain()
+        self._reached: ReachedWatermark | None = None
+        self._knows_receivers = True
+        self._earliest_end: int = _FAR
+        self._flush_at: float | None = None
+        self._monotonic: Callable[[], float] = lambda: 0.0
+        self._records_in = self._records_out = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the clock, and the event time that was reached."""
+        self._monotonic = context.connector.clock.monotonic
+        self._reached = ReachedWatermark(context, REACHED)
+        self._knows_receivers = not context.is_restored or REACHED in context.restored
+
+    @property
+    def doing(self) -> str:
+        """What it is part of."""
+        return "combining rows by key and window"
+
+    @property
+    def flush_at(self) -> float | None:
+        """When reduced rows have waited long enough."""
+        return self._flush_at
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Take a batch in, or hand it on."""
+        assert self._reached is not None, "open() comes first"
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        if not self._knows_receivers or not self._gain.should_try():
+            yield from self._handed_on(batch)
+            return
+        stamps = moments_of(batch)
+        late = self._panes.are_late(stamps, self._reached.timestamp)
+        if late.any():
+            some = chosen_rows(batch, late)
+            self._records_out += len(some)
+            yield some
+            batch, stamps = chosen_rows(batch, ~late), stamps[~late]
+        if len(batch):
+            self._take_in(batch, stamps)
+        if len(self._table) >= MOST_KEYS:
+            yield from self.flush()
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Send what is kept if a window of it ends."""
+        assert self._reached is not None, "open() comes first"
+        if self._earliest_end - 1 <= self._reached.advance(watermark.timestamp):
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Output]:
+        """Send what is kept."""
+        self._flush_at, self._earliest_end = None, _FAR
+        if not len(self._table):
+            return
+        parts = self._aggregation.parts(self._table, self._table.all_slots)
+        self._table.clear()
+        self._records_out += parts.num_rows
+        yield ArrowBatch(parts.replace_schema_metadata(REDUCED))
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Nothing stays behind a barrier."""
+        return self.flush()
+
+    def end_of_data(self) -> Iterator[Output]:
+        """Nothing stays at the end."""
+        return self.flush()
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+        """How far event time has come, where that is known of the receivers, too."""
+        assert self._reached is not None, "open() comes first"
+        return {REACHED: self._reached.state()} if self._knows_receivers else {}
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out)
+
+    def _handed_on(self, batch: Batch) -> Iterator[Output]:
+        yield from self.flush()
+        self._records_out += len(batch)
+        yield batch
+
+    def _take_in(self, batch: Batch, stamps: Moments) -> None:
+        keys, inputs = self._columns.of(batch)
+        reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
+        self._gain.learn(len(batch), reduced.num_rows)
+        column = reduced.column(PANE)
+        self._aggregation.merge(self._table, reduced, {PANE: column})
+        self._look_for_ends(column.to_numpy(zero_copy_only=False))
+        if self._flush_at is None:
+            self._flush_at = self._monotonic() + PATIENCE
+
+    def _look_for_ends(self, panes: Moments) -> None:
+        """The first end of a window that is open and holds one of these panes."""
+        assert self._reached is not None, "open() comes first"
+        for starts, holds in self._panes.windows_of(panes):
+            is_open = holds & ~self._panes.are_over(starts, self._reached.timestamp)
+            if is_open.any():
+                self._earliest_end = min(self._earliest_end, int(starts[is_open].min()) + self._panes.size)
+
+
+def reduced_by_pane(
+    aggregation: Aggregation,
+    panes: Panes,
+    keys: Mapping[str, pa.Array],
+    inputs: Mapping[str, pa.Array],
+    stamps: Moments,
+) -> pa.RecordBatch:
+    """One row for each key and pane, in which `PANE` is a column beside those of `Aggregation.reduced`.
+
+    Most batches lie within one pane. They are grouped by the key alone, which takes half of the time.
+    """
+    only = panes.only_one(stamps)
+    if only is None:
+        return aggregation.reduced({**keys, PANE: pa.array(panes.of(stamps))}, inputs)
+    reduced = aggregation.reduced(keys, inputs)
+    columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
+    named = {name: columns.pop(name) for name in keys}
+    named |= {PANE: pa.array(np.full(reduced.num_rows, only)), **columns}
+    return pa.RecordBatch.from_arrays(list(named.values()), names=list(named))

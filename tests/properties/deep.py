@@ -1,0 +1,8 @@
+"""How many examples laws take: PENSTOCK_DEEP=N takes N times as many. `make test-long` sets it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+DEEP: Final = int(os.environ.get("PENSTOCK_DEEP", "1"))
