@@ -1,8 +1,8 @@
 """Faults that a user asks for by name, and when they strike in a run.
 
 Every run with failures has the usual ones (`draw_faults`). A user may ask for more, which not every job is
-made for: files that are damaged or gone, a storage that hangs, nodes that are cut off. A run has each of them
-once or twice, or not at all.
+made for. Files are damaged or gone, a storage hangs, nodes are cut off. A run has each of them once or twice,
+or not at all.
 
 A job may end because a file of its checkpoints was damaged: it has to name that file. If it may start from an
 older checkpoint (`Checkpointing(allow_older=True)`), it may repeat what its sinks had committed since.
