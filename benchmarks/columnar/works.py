@@ -116,7 +116,7 @@ class ManyKeys(_AgainstSpark):
         ("many_keys_vs_spark_streaming", ONE, SPARK, "at least 2"),
         ("many_keys_2x2_vs_spark_streaming", TWO, SPARK, ""),
     )
-    query, operator, files_per_trigger = "many_keys", "sums", 1
+    query, operator, files_per_trigger = "many_keys", "sums-combine", 1
 
     def files(self, name: str, rows: int) -> Files:
         """Each key occurs once in the first files; those behind them are small, as are Spark's batches."""
@@ -144,7 +144,7 @@ class Windows(_AgainstSpark):
         ("windows_vs_spark_streaming", ONE, SPARK, "at least 3"),
         ("windows_2x2_vs_spark_streaming", TWO, SPARK, ""),
     )
-    query, operator, files_per_trigger = "windows", "minutes", 2
+    query, operator, files_per_trigger = "windows", "minutes-combine", 2
     key = ("k", "window_start")
 
     def files(self, name: str, rows: int) -> Files:
