@@ -28,7 +28,7 @@ import pytest
 BIN = Path(sys.executable).parent
 
 #: Seconds for a node to start, and for one submitted job.
-_START = 90
+_START = 240
 _JOB = 280
 #: Ports of every node that would otherwise be the same for all of a machine.
 _PORTS = (
@@ -130,7 +130,8 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
-            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py for these three
+            "RAY_raylet_start_wait_time_s": "120",  # see tests/conftest.py for these four
+            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",
             "RAY_worker_niceness": "0",
             "RAY_REPORTER_UPDATE_INTERVAL_MS": "60000",
             # A node that is to end waits half a minute for work that it could finish: here there is none.
