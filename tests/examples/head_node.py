@@ -45,6 +45,7 @@ import json
 import signal
 import sys
 
+from penstock.actors.client.cluster import _patient_with_new_nodes
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
@@ -52,7 +53,9 @@ address, resources, ports = sys.argv[1:]
 options = dict(num_cpus=1, resources=json.loads(resources), object_store_memory=150 * 1024 * 1024)
 free = dict(node_manager_port=0, min_worker_port=0, max_worker_port=0, **json.loads(ports))
 where = dict(gcs_address=address, redis_address=address, node_ip_address="127.0.0.1")
-Node(RayParams(include_log_monitor=False, **where, **options, **free), head=False, shutdown_at_exit=True)
+params = RayParams(include_log_monitor=False, **where, **options, **free)
+with _patient_with_new_nodes():
+    node = Node(params, head=False, shutdown_at_exit=True)
 print("{_IS_UP}", flush=True)
 signal.pause()
 """
