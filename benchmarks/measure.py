@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -112,18 +113,43 @@ def options(description: str | None, **defaults: float) -> argparse.ArgumentPars
     return parser
 
 
+def compare(
+    figures: Figures, ratios: Iterable[tuple[str, str, str, str]], rates: Mapping[str, Sequence[float]]
+) -> list[list[str]]:
+    """Compare the rates of contenders round by round; keeps the medians and gives lines for a table.
+
+    Args:
+        figures: Gets ratios and rates.
+        ratios: Name of each ratio, the contender above, the one below, and what it has to be. A ratio whose
+            contenders did not run is left out.
+        rates: The rates of each contender, one a round.
+    """
+    figures.rates |= {name: middle(each) for name, each in rates.items()}
+    figures.details.setdefault("rates", {}).update({name: list(each) for name, each in rates.items()})
+    lines = []
+    for name, above, below, target in ratios:
+        if above in rates and below in rates:
+            rounds = [a / b for a, b in zip(rates[above], rates[below], strict=True)]
+            figures.ratios[name] = middle(rounds)
+            lines.append([name, f"{middle(rounds):.2f}", target, spread(rounds)])
+    return lines
+
+
 @contextmanager
-def cluster() -> Iterator[None]:
+def cluster(cpus: int | None = None) -> Iterator[None]:
     """A local cluster of its own, unless this process is in one already.
 
     Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs
     on the machine disturbs all contenders alike.
+
+    Args:
+        cpus: What Ray may give away; all that there are by default. Subtasks need none of it.
     """
     if ray.is_initialized():
         yield
         return
     os.environ.setdefault("RAY_worker_niceness", "0")
-    start_local(num_cpus=os.cpu_count())
+    start_local(num_cpus=cpus or os.cpu_count())
     try:
         yield
     finally:
@@ -157,21 +183,55 @@ def running(env: StreamEnvironment, operator: str) -> Iterator[RayJobHandle]:
             time.sleep(0.05)
 
 
-def watch(job: RayJobHandle, operator: str, warm_up: float, seconds: float) -> Steady:
-    """Look at a running job for some seconds, after others that do not count."""
+def watch(
+    job: RayJobHandle,
+    operator: str,
+    warm_up: float,
+    seconds: float,
+    rows: float = math.inf,
+    warm_rows: int = 0,
+) -> Steady:
+    """Look at a running job for some seconds, after others that do not count.
+
+    Args:
+        operator: The one whose records count.
+        warm_up: Seconds that do not count.
+        seconds: Length of the steady part.
+        rows: All that there is; the steady part ends before they do.
+        warm_rows: Records that do not count either.
+
+    Raises:
+        RuntimeError: The job has ended before its steady part was half as long as wanted.
+    """
     time.sleep(warm_up)
     samples = [sample(job, operator)]
-    before = job.statistics().completed_checkpoints
+    while samples[0].records < min(warm_rows, rows):
+        time.sleep(_POLL)
+        samples = [sample(job, operator)]
+    before = completed = job.statistics().completed_checkpoints
     while samples[-1].at - samples[0].at < seconds:
         time.sleep(_POLL)
-        samples.append(sample(job, operator))
-    return Steady(tuple(samples), job.statistics().completed_checkpoints - before)
+        seen = sample(job, operator)
+        if seen.records >= rows or seen.records < samples[-1].records:
+            break
+        samples.append(seen)
+        completed = job.statistics().completed_checkpoints
+    if samples[-1].at - samples[0].at < seconds / 2:
+        raise RuntimeError(f"{rows:,} rows are too few to watch {operator} for {seconds:g} s: give it more")
+    return Steady(tuple(samples), completed - before)
 
 
-def steady(env: StreamEnvironment, operator: str, warm_up: float, seconds: float) -> Steady:
-    """Run a job and return its steady part."""
+def steady(
+    env: StreamEnvironment,
+    operator: str,
+    warm_up: float,
+    seconds: float,
+    rows: float = math.inf,
+    warm_rows: int = 0,
+) -> Steady:
+    """Run a job and return its steady part; see `watch`."""
     with running(env, operator) as job:
-        return watch(job, operator, warm_up, seconds)
+        return watch(job, operator, warm_up, seconds, rows, warm_rows)
 
 
 def sample(job: RayJobHandle, operator: str) -> Sample:

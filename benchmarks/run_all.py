@@ -25,6 +25,10 @@ RESULTS: Final = _HERE / "RESULTS.md"
 #: The benchmarks, and what makes them short enough to see only that they work.
 BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "row_path": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1", "--records", "20000"],
+    "columns": [
+        *("--rows", "40000000", "--seconds", "0.3", "--warm-up", "0.1", "--rounds", "1"),
+        *("--memory-rows", "2000000", "--no-spark"),
+    ],
     "latency": ["--seconds", "2"],
     "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],
     "checkpoint_under_backpressure": [

@@ -57,6 +57,7 @@ from .io.connectors.filesystems.filesystem import FileSystem as FileSystem
 from .io.connectors.generator_source import GeneratorSource as GeneratorSource
 from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state
+from .operators.aggregation.approx_count_distinct import ApproxCountDistinct as ApproxCountDistinct
 from .operators.aggregation.column_aggregate import ColumnAggregate as ColumnAggregate
 from .operators.aggregation.count_distinct import CountDistinct as CountDistinct
 from .operators.aggregation.functions import Count as Count

@@ -29,6 +29,7 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
 from penstock.runtime.operators.aggregation.combiner import CombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
+from penstock.runtime.operators.aggregation.windowed_combiner import WindowCombineOperator
 from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.needed_columns import NeededColumns, ReadsInPart
 from penstock.runtime.operators.select_columns import SelectOperator
@@ -121,6 +122,9 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
                 return False
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False
+        case _, (key, aggregation, *_) if operator is WindowCombineOperator:
+            # It hands late records on as they are; the windows behind it say whether somebody reads them.
+            walk.reads([*key.names, *aggregation.inputs])
         case _, (key, aggregation, *_) if operator in _AGGREGATIONS:
             walk.reads([*key.names, *aggregation.inputs])
             walk.is_closed = True

@@ -32,7 +32,7 @@ class ExpressionOperator(Operator):
     @property
     def doing(self) -> str:
         """The method of the stream and its expressions."""
-        return f"{self.kind} {shown(self._expressions)}"
+        return f"{self.kind} {shown(self._expressions)}".rstrip()
 
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted."""

@@ -27,6 +27,7 @@ OURS: Final = "penstock"
 HOMES: Final[dict[str, str]] = {
     "AggregateFunction": "penstock.runtime.operators.window_contents.AggregateFunction",
     "Alignment": "penstock.runtime.config.checkpointing.Alignment",
+    "ApproxCountDistinct": "penstock.runtime.operators.aggregation.approx_count_distinct.ApproxCountDistinct",
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
     "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",

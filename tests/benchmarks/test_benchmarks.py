@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 import os
@@ -21,12 +22,24 @@ if str(BENCHMARKS) not in sys.path:
 run_all = importlib.import_module("run_all")
 
 
-def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def loaded(name: str) -> Any:
+    """A benchmark as a module; an example may have its name."""
+    place = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    assert place is not None
+    assert place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str], *extra: str) -> dict[str, Any]:
     """Run a benchmark and give the figures that it wrote."""
     written = folder / "figures.json"
-    extra = ["--without-bytewax"] if name == "row_path" else []
+    if name == "row_path":
+        extra = ("--without-bytewax",)
     arguments = ["--json", str(written), *run_all.BENCHMARKS[name], *extra]
-    assert importlib.import_module(name).main(arguments) == 0
+    module = loaded(name) if name == "columns" else importlib.import_module(name)
+    assert module.main(arguments) == 0
     assert "| :---" in said.readouterr().out, f"{name} printed no table"
     figures: dict[str, Any] = json.loads(written.read_text())
     numbers = [*figures["ratios"].values(), *figures["rates"].values(), *figures["seconds"].values()]
@@ -53,6 +66,27 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
     }
     early, late = figures["details"]["memory"]
     assert late["records"] > early["records"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("ray_cluster")
+def test_columns_are_measured_beside_pyarrow_and_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("columns", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {
+        "keyed_sum_vs_bare_pyarrow",
+        "keyed_sum_2x2_vs_bare_pyarrow",
+        "columns_vs_rows",
+        "columns_vs_reduce_of_rows",
+        "checkpointing_cost",
+        "memory_growth",
+    }
+    (first, *_), (last, *_) = figures["details"]["memory"][0], figures["details"]["memory"][-1]
+    assert last >= first > 0
 
 
 @pytest.mark.long
@@ -222,6 +256,29 @@ def test_figures_without_a_place_are_an_error_that_names_the_marks() -> None:
 
 def headings(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_columns_are_measured_beside_spark_and_its_way_through_pandas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("raydp")
+    works = "--only", "keyed_sum", "many_keys", "windows", "round_trip"
+    small = "--round-trip-rows", "500000", "--spark-warm-up", "0.1"
+    figures = run_tiny("columns", tmp_path, capsys, *works, *small, "--spark")
+
+    assert figures["ratios"].keys() == {
+        f"{work}{shape}_vs_spark_streaming"
+        for work in ("keyed_sum", "many_keys", "windows")
+        for shape in ("", "_2x2")
+    } | {
+        "keyed_sum_vs_bare_pyarrow",
+        "keyed_sum_2x2_vs_bare_pyarrow",
+        "spark_round_trip_vs_pandas",
+        "spark_round_trip_with_start_vs_pandas",
+    }
 
 
 @pytest.mark.spark

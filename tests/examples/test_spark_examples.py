@@ -38,6 +38,14 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(run_example_alone: RunExam
     assert "every reading was counted once" in run.stdout
 
 
+@pytest.mark.long
+def test_columns_go_from_spark_into_a_job_and_back(run_example_alone: RunExample) -> None:
+    run = run_example_alone("spark_columns.py", "--sales", 100_000)
+
+    assert run.returncode == 0, run.stdout
+    assert "every minute is the one that Spark finds" in run.stdout
+
+
 @pytest.mark.long  # as part of `ray job submit` it runs every time
 def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path, ray_folder: str) -> None:
     """`make notebook` renews what is committed."""

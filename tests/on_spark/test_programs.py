@@ -70,6 +70,11 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(run: Run) -> None:
     assert "every reading was counted once" in said
 
 
+def test_columns_go_from_spark_into_a_job_and_back(run: Run) -> None:
+    said = run(EXAMPLES / "spark_columns.py", "--sales", 50_000)
+    assert "every minute is the one that Spark finds" in said
+
+
 @pytest.mark.parametrize("snippet", [each for each in ON_RAY if needs_spark(each)], ids=str)
 def test_a_block_of_the_documents_prints_what_they_say(run: Run, tmp_path: Path, snippet: Snippet) -> None:
     program = tmp_path / "snippet.py"

@@ -50,6 +50,19 @@ class Panes:
         """The beginning of the pane of each moment."""
         return stamps - (stamps - self._offset) % self._length
 
+    def only_one(self, stamps: Moments) -> int | None:
+        """The beginning of the pane that holds all moments; `None` where they are in several, or none.
+
+        Example:
+            >>> panes = Panes(TumblingEventTimeWindows(10e-6))
+            >>> panes.only_one(np.array([12, 19, 11])), panes.only_one(np.array([19, 20]))
+            (10, None)
+        """
+        if not len(stamps):
+            return None
+        first, last = self.of(np.array([stamps.min(), stamps.max()]))
+        return int(first) if first == last else None
+
     def windows_of(self, panes: Moments) -> Iterator[tuple[Moments, NDArray[np.bool_]]]:
         """The windows of some panes: starts, the last of each pane first, and whether it holds the pane."""
         last = self._last_start(panes)
@@ -66,7 +79,12 @@ class Panes:
         return are_over
 
     def are_late(self, stamps: Moments, reached: int | None) -> NDArray[np.bool_]:
-        """Which moments are in no window that is still open at a watermark."""
+        """Which moments are in no window that is still open at a watermark.
+
+        Mostly not even the earliest one is late, and then the others need no look.
+        """
+        if len(stamps) and not self.are_over(self._last_start(stamps.min(keepdims=True)), reached).any():
+            return np.zeros(len(stamps), np.bool_)
         return self.are_over(self._last_start(stamps), reached)
 
     def _last_start(self, stamps: Moments) -> Moments:

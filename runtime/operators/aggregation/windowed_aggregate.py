@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.aggregation.windowed_combiner import PANE
+from penstock.runtime.operators.aggregation.windowed_combiner import PANE, reduced_by_pane
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -163,14 +163,13 @@ class WindowedAggregateOperator(Operator):
     def _add(self, batch: Batch, stamps: Moments) -> None:
         assert self._table is not None, "open() comes first"
         keys, inputs = self._columns.of(batch)
-        panes = self._panes.of(stamps)
         needs_rows = not self._aggregation.combines
         by_window = self._panes.overlap and self._aggregation.is_ordered
         if not by_window:
-            self._merge(self._aggregation.reduced({**keys, PANE: pa.array(panes)}, inputs))
+            self._merge(reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps))
         if not by_window and not needs_rows:
             return
-        rows, starts = self._rows_of_windows(panes)
+        rows, starts = self._rows_of_windows(self._panes.of(stamps))
         some_keys = {name: column.take(rows) for name, column in keys.items()}
         some_inputs = {name: column.take(rows) for name, column in inputs.items()}
         if by_window:

@@ -146,7 +146,7 @@ class WindowCombineOperator(Operator):
 
     def _take_in(self, batch: Batch, stamps: Moments) -> None:
         keys, inputs = self._columns.of(batch)
-        reduced = self._aggregation.reduced({**keys, PANE: pa.array(self._panes.of(stamps))}, inputs)
+        reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
         self._gain.learn(len(batch), reduced.num_rows)
         column = reduced.column(PANE)
         self._aggregation.merge(self._table, reduced, {PANE: column})
@@ -161,3 +161,24 @@ class WindowCombineOperator(Operator):
             is_open = holds & ~self._panes.are_over(starts, self._reached.timestamp)
             if is_open.any():
                 self._earliest_end = min(self._earliest_end, int(starts[is_open].min()) + self._panes.size)
+
+
+def reduced_by_pane(
+    aggregation: Aggregation,
+    panes: Panes,
+    keys: Mapping[str, pa.Array],
+    inputs: Mapping[str, pa.Array],
+    stamps: Moments,
+) -> pa.RecordBatch:
+    """One row for each key and pane, in which `PANE` is a column beside those of `Aggregation.reduced`.
+
+    Most batches lie within one pane. They are grouped by the key alone, which takes half of the time.
+    """
+    only = panes.only_one(stamps)
+    if only is None:
+        return aggregation.reduced({**keys, PANE: pa.array(panes.of(stamps))}, inputs)
+    reduced = aggregation.reduced(keys, inputs)
+    columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
+    named = {name: columns.pop(name) for name in keys}
+    named |= {PANE: pa.array(np.full(reduced.num_rows, only)), **columns}
+    return pa.RecordBatch.from_arrays(list(named.values()), names=list(named))

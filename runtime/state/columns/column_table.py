@@ -130,14 +130,11 @@ class ColumnTable:
         parts = {**keys, **(extra or {})}
         columns = self._key_columns(parts)
         self._extra = len(extra or {})
-        groups = key_groups
-        if groups is None:
-            groups = (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
 
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)
             self._reserve(self._slots.end)
-            self._groups[slots] = groups[rows]
+            self._groups[slots] = self._groups_of(hashes[rows]) if key_groups is None else key_groups[rows]
             for column, part in zip(columns, parts.values(), strict=True):
                 column.put(slots, part.take(pa.array(rows)))
             for value in self._columns.values():
@@ -229,6 +226,9 @@ class ColumnTable:
         for name, part in parts.items():
             self._keys[name].adopt(part.type)
         return list(self._keys.values())
+
+    def _groups_of(self, hashes: HashArray) -> NDArray[np.uint16]:
+        return (hashes % np.uint64(self._max_parallelism)).astype(np.uint16)
 
     def _reserve(self, slots: int) -> None:
         if slots <= len(self._changed):

@@ -103,6 +103,10 @@ class GrowingColumn:
         if kinds.is_null(column.type):
             return ~self.valid[slots]
         values, valid = self.arrays_of(column)
+        if not column.null_count and self.values.dtype.kind in "biu":
+            plain: NDArray[np.bool_] = self.values.take(slots) == values
+            plain &= self.valid.take(slots)
+            return plain
         mine = self.valid[slots]
         same: NDArray[np.bool_] = self.values[slots] == values
         if self.values.dtype.kind == "f":

@@ -24,6 +24,7 @@ from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, File
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
 from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
+from penstock.runtime.io.connectors.formats.read_ahead import ReadAhead
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
 from penstock.runtime.operators.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import Polled
@@ -115,10 +116,13 @@ class ParquetReader:
         self._wanted = form.wanted
         self._schema = _schema_of(file, split.path, form)
         columns = None if form.columns is None else list(form.columns)
+        rows = _decoded_rows(file, split.row_group, form)
         groups = [split.row_group] if has_rows else []
-        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            _decoded_rows(file, split.row_group, form), row_groups=groups, columns=columns
-        )
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(rows, row_groups=groups, columns=columns)
+        self._ahead: ReadAhead | None = None
+        whole = file.metadata.row_group(split.row_group).num_rows if has_rows else 0
+        if form.record_format == "arrow" and whole > rows:
+            self._batches = self._ahead = ReadAhead(self._batches)
         self._batch: pa.RecordBatch | None = None
         self._used = 0
         self._position = split.position
@@ -147,6 +151,8 @@ class ParquetReader:
 
     def close(self) -> None:
         """Close the file."""
+        if self._ahead is not None:
+            self._ahead.close()
         self._handle.close()
 
     def _decoded(self) -> pa.RecordBatch | None:

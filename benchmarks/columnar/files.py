@@ -1,0 +1,141 @@
+"""The Parquet files that all contenders of `columns.py` read, and what their sums must be.
+
+Files behind the first few are hard links to them, so billions of rows take no space. Files with event time
+are all different, because time goes on in them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+#: Rows of a row group at most.
+_GROUP: Final = 1 << 20
+#: Event time that a file of `moments` covers for each of its rows, in microseconds: 100,000 rows a second.
+_STEP: Final = 10
+#: Records are at most so far out of order, in microseconds.
+_JITTER: Final = 2_000_000
+#: The moment of the first row: 1 January 2026.
+_BEGIN: Final = 1_767_225_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A folder of Parquet files of equal size.
+
+    Attributes:
+        folder: Where they are.
+        each: Rows of a file.
+        count: Number of files.
+    """
+
+    folder: Path
+    each: int
+    count: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return self.each * self.count
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files in the order of their names."""
+        return sorted(self.folder.iterdir())
+
+
+def numbers(
+    folder: Path, *, keys: int, rows: int, each: int, different: int = 1, all_keys_first: bool = False
+) -> Files:
+    """Files of `k` and `v`, both 64-bit integers.
+
+    Args:
+        folder: Does not exist yet.
+        keys: Number of different keys.
+        rows: Rows of all files, rounded up to whole files.
+        each: Rows of a file.
+        different: Files of a content of their own; the others are links to these, in turn.
+        all_keys_first: In the first files each key occurs once.
+    """
+    order = np.random.default_rng(8).permutation(keys) if all_keys_first else np.empty(0, np.int64)
+
+    def columns(draws: np.random.Generator, number: int) -> dict[str, object]:
+        drawn = _keys_and_values(draws, keys, each)
+        some = order[number * each : (number + 1) * each]
+        return {**drawn, "k": some} if len(some) == each else drawn
+
+    return _written(folder, rows, each, different, columns)
+
+
+def moments(folder: Path, *, keys: int, rows: int, each: int) -> Files:
+    """Files of `k`, `v` and `ts`, whose time goes on from file to file; see `numbers`."""
+
+    def columns(draws: np.random.Generator, number: int) -> dict[str, object]:
+        at = _BEGIN + _STEP * np.arange(number * each, (number + 1) * each)
+        at += draws.integers(0, _JITTER // 1000, each) * 1000
+        return {
+            **_keys_and_values(draws, keys, each),
+            "ts": pa.array(at - at % 1000).view(pa.timestamp("us", "UTC")),
+        }
+
+    return _written(folder, rows, each, -(-rows // each), columns)
+
+
+def sums(data: Path, keys: Sequence[str], function: str = "sum", column: str = "v") -> pa.Table:
+    """The sum, or the largest value, of each key in the files below a folder; sorted by key."""
+    found = [str(path) for path in sorted(data.rglob("*.parquet"))]
+    grouped = ds.dataset(found, format="parquet").to_table(columns=[*keys, column]).group_by(list(keys))
+    table = grouped.aggregate([(column, function)])
+    table = table.select([*keys, f"{column}_{function}"]).rename_columns([*keys, "total"])
+    return table.sort_by([(name, "ascending") for name in keys])
+
+
+def minute_sums(data: Path) -> pa.Table:
+    """The sum of each key and minute of files of `moments`; sorted."""
+    table = ds.dataset(str(data), format="parquet").to_table()
+    minute = table.column("ts").cast(pa.int64()).to_numpy() // 60_000_000 * 60_000_000
+    table = table.append_column("window_start", pa.array(minute).view(pa.timestamp("us", "UTC")))
+    grouped = table.group_by(["k", "window_start"]).aggregate([("v", "sum")])
+    ordered = grouped.rename_columns(["k", "window_start", "total"])
+    return ordered.sort_by([("k", "ascending"), ("window_start", "ascending")])
+
+
+def require_equal(found: pa.Table, right: pa.Table, who: str) -> None:
+    """Compare results exactly.
+
+    Raises:
+        RuntimeError: They differ.
+    """
+    if not found.cast(right.schema).equals(right):
+        raise RuntimeError(f"{who} ends with {found.num_rows} other sums than pyarrow with {right.num_rows}")
+
+
+def _keys_and_values(draws: np.random.Generator, keys: int, rows: int) -> dict[str, object]:
+    return {"k": draws.integers(0, keys, rows), "v": draws.integers(0, 1000, rows)}
+
+
+def _written(
+    folder: Path,
+    rows: int,
+    each: int,
+    different: int,
+    columns: Callable[[np.random.Generator, int], dict[str, object]],
+) -> Files:
+    folder.mkdir()
+    draws = np.random.default_rng(7)
+    files = Files(folder, each, -(-rows // each))
+    for number in range(files.count):
+        path = folder / f"part-{number:05}.parquet"
+        if number < different:
+            pq.write_table(pa.table(columns(draws, number)), path, row_group_size=_GROUP)
+        else:
+            os.link(folder / f"part-{number % different:05}.parquet", path)
+    return files

@@ -1,0 +1,70 @@
+"""The jobs of Penstock that `columns.py` measures, in columns and in rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from columnar.files import Files
+
+from penstock.runtime import (
+    Checkpointing,
+    DataStream,
+    FileSink,
+    FileSource,
+    StreamEnvironment,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+)
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+
+#: Seconds that records may be out of order.
+LATENESS = 5.0
+
+
+def environment(storage: Path, parallelism: int = 1, *, checkpoints: bool = True) -> StreamEnvironment:
+    """A job, with a checkpoint every second unless told otherwise."""
+    checkpointing = Checkpointing(every=1.0, storage=str(storage)) if checkpoints else None
+    return StreamEnvironment("columns", parallelism=parallelism, checkpointing=checkpointing)
+
+
+def keyed_sum(env: StreamEnvironment, files: Files, results: Path | None = None) -> StreamEnvironment:
+    """Sums by key, in columns; watch `sums-combine`."""
+    return _into(_columns(env, files).key_by("k").aggregate("sums", total=Sum("v")), results)
+
+
+def rows_aggregated(env: StreamEnvironment, files: Files) -> StreamEnvironment:
+    """The same job on records that are dicts; watch `sums-combine`."""
+    return _into(_rows(env, files).key_by("k").aggregate("sums", total=Sum("v")), None)
+
+
+def rows_reduced(env: StreamEnvironment, files: Files) -> StreamEnvironment:
+    """The same sums by a `reduce` on dicts; watch `sums`."""
+    return _into(_rows(env, files).key_by("k").reduce("sums", added), None)
+
+
+def minute_sums(env: StreamEnvironment, files: Files, results: Path | None = None) -> StreamEnvironment:
+    """Sums by key and minute of event time, in columns; watch `timed`."""
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(LATENESS).with_timestamp_column("ts")
+    timed = _columns(env, files).assign_timestamps_and_watermarks(strategy, id="timed")
+    minutes = timed.key_by("k").window(TumblingEventTimeWindows(60.0))
+    return _into(minutes.aggregate("minutes", total=Sum("v")), results)
+
+
+def added(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    """Two rows of a key as one."""
+    return {"k": a["k"], "v": a["v"] + b["v"]}
+
+
+def _columns(env: StreamEnvironment, files: Files) -> DataStream[Any]:
+    return env.from_source("files", FileSource.parquet(str(files.folder), format="arrow"))
+
+
+def _rows(env: StreamEnvironment, files: Files) -> DataStream[Any]:
+    return env.from_source("files", FileSource.parquet(str(files.folder)))
+
+
+def _into(stream: DataStream[Any], results: Path | None) -> StreamEnvironment:
+    stream.sink("out", DiscardSink() if results is None else FileSink.parquet(results))
+    return stream.environment

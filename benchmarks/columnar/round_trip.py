@@ -1,0 +1,97 @@
+"""Spark -> sums by key -> Spark: through a job in columns, and through pandas in the driver.
+
+The DataFrame is made by Spark on the way, which costs both the same. A few rows take the same way in each
+round. Their time is start-up (of the job, of Spark's tasks), and is taken off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from columnar import jobs
+from columnar.work import Work
+
+from penstock import bridge
+from penstock.runtime import Count, Sum
+
+#: Spark's settings, which hold for both ways.
+SETTINGS = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "3g",
+    "spark.driver.maxResultSize": "2g",
+    "spark.ray.raydp_spark_executor.actor.resource.cpu": "0.5",
+}
+
+_KEYS = 1000
+_PARTITIONS = 8
+
+Sums = list[tuple[int, int]]
+
+
+class RoundTrip(Work):
+    """Both ways, with all rows and with few."""
+
+    OURS, PANDAS = "from_spark, sums in a job, to_spark", "toPandas, groupby, createDataFrame"
+    ratios = (
+        ("spark_round_trip_vs_pandas", OURS, PANDAS, "at least 3"),
+        ("spark_round_trip_with_start_vs_pandas", f"{OURS}, with start", f"{PANDAS}, with start", ""),
+    )
+
+    def prepare(self) -> None:
+        """Start Spark, and let both ways warm up; they must give the same sums."""
+        self.spark = bridge.spark_session(
+            "round-trip", executors=1, cores=2, memory="2g", configs={**SETTINGS}
+        )
+        self.closing.callback(self.spark.stop)
+        self.notes["Spark"] = f"Settings: {', '.join(f'`{k}={v}`' for k, v in SETTINGS.items())}."
+        self.many, self.few = (
+            self._frame(self.scale.round_trip_rows),
+            self._frame(self.scale.round_trip_rows // 50),
+        )
+        for frame in (self.few, self.many):
+            if self.through_columns(frame) != self.through_pandas(frame):
+                raise RuntimeError("the sums of both ways differ")
+
+    def run_round(self, number: int) -> None:
+        """Both ways, the first one in turn."""
+        ways = [(self.OURS, self.through_columns), (self.PANDAS, self.through_pandas)]
+        for name, way in ways if number % 2 else reversed(ways):
+            start, whole = _seconds(way, self.few), _seconds(way, self.many)
+            less = self.scale.round_trip_rows - self.scale.round_trip_rows // 50
+            self.add(name, less / max(whole - start, 1e-3))
+            self.add(f"{name}, with start", self.scale.round_trip_rows / whole)
+
+    def through_columns(self, frame: Any) -> Sums:
+        """From Spark's executors into a job, from its sink back."""
+        from pyspark.sql import functions as F
+
+        rows = bridge.from_spark(jobs.environment(self.storage, 2), frame, id="rows")
+        sums = rows.key_by("k").aggregate("sums", total=Sum("v"), rows=Count(), emit_every=60.0)
+        results = bridge.to_spark(sums, self.spark)
+        newest = results.groupBy("k").agg(F.max_by("total", "rows").alias("total"))
+        found = sorted((row.k, row.total) for row in newest.collect())
+        results.unpersist()
+        return found
+
+    def through_pandas(self, frame: Any) -> Sums:
+        """Into the driver's memory and back."""
+        summed = frame.toPandas().groupby("k", as_index=False)["v"].sum()
+        back = self.spark.createDataFrame(summed)
+        return sorted((row.k, row.v) for row in back.collect())
+
+    def _frame(self, rows: int) -> Any:
+        from pyspark.sql import functions as F
+
+        return self.spark.range(0, rows, 1, _PARTITIONS).select(
+            (F.col("id") * 7919 % _KEYS).alias("k"), (F.col("id") % 1013).alias("v")
+        )
+
+
+def _seconds(way: Callable[[Any], Sums], frame: Any) -> float:
+    begun = time.monotonic()
+    way(frame)
+    return time.monotonic() - begun

@@ -1,0 +1,199 @@
+"""What `columns.py` measures on Parquet files: sums by key, by many keys, by minute; rows; checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from columnar import bare_pyarrow, files, jobs, spark_streaming
+from columnar.files import Files
+from columnar.spark_query import Query
+from columnar.work import Work
+from measure import call
+
+from penstock.runtime import StreamEnvironment
+
+SPARK = "Spark Structured Streaming, local[2]"
+ONE, TWO = "penstock, columns 1x1", "penstock, columns 2x2"
+
+#: Rows of the files on which results are compared, at most.
+_COMPARED = 4_000_000
+
+#: Makes a job of an environment, files, and where the results go.
+Job = Callable[[StreamEnvironment, Files, Path | None], StreamEnvironment]
+
+
+class _AgainstSpark(Work):
+    """A job beside a query of Spark that does the same."""
+
+    query: str
+    key: Sequence[str] = ("k",)
+    operator: str
+    files_per_trigger: int
+    warm_rows: int = 0
+
+    def files(self, name: str, rows: int) -> Files:
+        raise NotImplementedError
+
+    def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
+        raise NotImplementedError
+
+    def right(self, of: Files) -> pa.Table:
+        return files.sums(of.folder, self.key)
+
+    def prepare(self) -> None:
+        """Compare the results on few rows, then write all of them."""
+        few = self.files("few", min(_COMPARED, self.scale.rows // 10))
+        right = self.right(few)
+        for parallelism in (1, 2):
+            results = self.folder / f"results-{parallelism}"
+            self.job(jobs.environment(self.storage, parallelism), few, results).run(progress=False)
+            files.require_equal(files.sums(results, self.key, "max", "total"), right, f"{parallelism}x")
+        if self.scale.with_spark:
+            results = self.folder / "results-spark"
+            spark_streaming.write_results(self.query, few, self.folder, results, self.files_per_trigger)
+            files.require_equal(files.sums(results, self.key, "max", "total"), right, "Spark")
+        shutil.rmtree(few.folder)
+        self.all = self.files("files", self.scale.rows)
+
+    def run_round(self, number: int) -> None:
+        """Penstock's two shapes, then Spark."""
+        for name, parallelism in ((ONE, 1), (TWO, 2)):
+            env = self.job(jobs.environment(self.storage, parallelism), self.all)
+            self.run_job(name, env, self.operator, self.all.rows, self.warm_rows)
+        if self.scale.with_spark:
+            scale = self.scale
+            query = Query(
+                self.query,
+                "",
+                str(self.folder),
+                self.files_per_trigger,
+                scale.spark_warm_up,
+                self.warm_rows,
+                scale.seconds,
+            )
+            seen = spark_streaming.run(query, self.all)
+            if not seen.rate:
+                raise RuntimeError(f"{self.all.rows:,} rows are too few for Spark to warm up: give it more")
+            self.add(SPARK, seen.rate)
+            self.notes[SPARK] = seen.in_words
+
+
+class KeyedSum(_AgainstSpark):
+    """Sums of 1,000 keys, beside Spark and beside one thread of pyarrow."""
+
+    ARROW = "bare pyarrow, one thread"
+    ratios = (
+        ("keyed_sum_vs_spark_streaming", ONE, SPARK, "at least 3"),
+        ("keyed_sum_2x2_vs_spark_streaming", TWO, SPARK, ""),
+        ("keyed_sum_vs_bare_pyarrow", ONE, ARROW, "at least 0.7"),
+        ("keyed_sum_2x2_vs_bare_pyarrow", TWO, ARROW, ""),
+    )
+    query, operator, files_per_trigger = "keyed_sum", "sums-combine", 2
+
+    def files(self, name: str, rows: int) -> Files:
+        """Links to one file."""
+        each = min(4_000_000, rows // 2)
+        return files.numbers(self.folder / name, keys=1000, rows=rows, each=each)
+
+    def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
+        """Sums by key."""
+        return jobs.keyed_sum(env, of, results)
+
+    def run_round(self, number: int) -> None:
+        """The loop comes first."""
+        rows = int(min(self.all.rows, 1e7 * self.scale.seconds))
+        self.add(self.ARROW, call(rows, lambda count: bare_pyarrow.keyed_sum(self.all, count)).rate)
+        super().run_round(number)
+
+
+class ManyKeys(_AgainstSpark):
+    """Sums of 5 M keys, beside Spark with its state in RocksDB; all keys are there before it counts."""
+
+    ratios = (
+        ("many_keys_vs_spark_streaming", ONE, SPARK, "at least 2"),
+        ("many_keys_2x2_vs_spark_streaming", TWO, SPARK, ""),
+    )
+    query, operator, files_per_trigger = "many_keys", "sums-combine", 1
+
+    def files(self, name: str, rows: int) -> Files:
+        """Each key occurs once in the first files; those behind them are small, as are Spark's batches."""
+        most = min(rows // 2, 100_000_000)
+        keys = min(5_000_000, most // 4)
+        self.warm_rows = keys
+        return files.numbers(
+            self.folder / name,
+            keys=keys,
+            rows=most,
+            each=min(250_000, keys),
+            different=40,
+            all_keys_first=True,
+        )
+
+    def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
+        """Sums by key."""
+        return jobs.keyed_sum(env, of, results)
+
+
+class Windows(_AgainstSpark):
+    """Sums of 1,000 keys by minutes of event time, beside Spark with a watermark."""
+
+    ratios = (
+        ("windows_vs_spark_streaming", ONE, SPARK, "at least 3"),
+        ("windows_2x2_vs_spark_streaming", TWO, SPARK, ""),
+    )
+    query, operator, files_per_trigger = "windows", "minutes-combine", 2
+    key = ("k", "window_start")
+
+    def files(self, name: str, rows: int) -> Files:
+        """Files of their own, because time goes on."""
+        most = min(rows // 4, 200_000_000)
+        return files.moments(self.folder / name, keys=1000, rows=most, each=min(2_000_000, most // 2))
+
+    def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
+        """Sums by key and minute."""
+        return jobs.minute_sums(env, of, results)
+
+    def right(self, of: Files) -> pa.Table:
+        """Also by minute."""
+        return files.minute_sums(of.folder)
+
+
+class AgainstRows(Work):
+    """Columns beside rows, in the same job and in one with a `reduce`."""
+
+    ROWS, REDUCE = "penstock, the same job on rows", "penstock, reduce on rows"
+    ratios = (
+        ("columns_vs_rows", ONE, ROWS, "at least 10"),
+        ("columns_vs_reduce_of_rows", ONE, REDUCE, ""),
+    )
+
+    def prepare(self) -> None:
+        """Write the files; the results of columns are compared where they are beside Spark."""
+        rows = self.scale.rows
+        self.all = files.numbers(self.folder / "files", keys=1000, rows=rows, each=min(4_000_000, rows // 2))
+
+    def run_round(self, number: int) -> None:
+        """All three."""
+        for name, job, operator in (
+            (ONE, jobs.keyed_sum, "sums-combine"),
+            (self.ROWS, jobs.rows_aggregated, "sums-combine"),
+            (self.REDUCE, jobs.rows_reduced, "sums"),
+        ):
+            self.run_job(name, job(jobs.environment(self.storage), self.all), operator, self.all.rows)
+
+
+class CheckpointingCost(AgainstRows):
+    """The keyed sum with a checkpoint every second and without any; the order changes with each round."""
+
+    WITHOUT = "penstock, columns 1x1, no checkpoints"
+    ratios = (("checkpointing_cost", ONE, WITHOUT, "at least 0.95"),)
+
+    def run_round(self, number: int) -> None:
+        """Both."""
+        turns = [(ONE, True), (self.WITHOUT, False)]
+        for name, checkpoints in turns if number % 2 else reversed(turns):
+            env = jobs.environment(self.storage, checkpoints=checkpoints)
+            self.run_job(name, jobs.keyed_sum(env, self.all), "sums-combine", self.all.rows)
