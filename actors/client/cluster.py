@@ -18,7 +18,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
@@ -196,7 +196,7 @@ def _patient_with_new_nodes() -> Iterator[None]:
 
     Ray gives up after 30 s, which a busy machine may need. It has no setting for that.
     """
-    look = services.get_node
+    look: Callable[..., Any] = services.get_node
 
     def look_patiently(*args: Any) -> Any:
         deadline = time.monotonic() + _START_PATIENCE
