@@ -27,7 +27,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "row_path": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1", "--records", "20000"],
     "columns": [
         *("--rows", "40000000", "--seconds", "0.3", "--warm-up", "0.1", "--rounds", "1"),
-        *("--memory-rows", "2000000", "--no-spark"),
+        *("--memory-rows", "20000000", "--no-spark"),
     ],
     "latency": ["--seconds", "2"],
     "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 #: Neither the start of a Ray node nor a generated test fails because the machine is busy with something else.
+#: Ray waits for half a minute by default. Programs that get none of these settings need this one.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 #: Ray looks for new log files ten times a second, and in the logs of hundreds of processes that takes time.
 os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")

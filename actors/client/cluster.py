@@ -17,7 +17,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
@@ -36,6 +37,9 @@ _GCS: Final = "--gcs-address="
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
 #: Seconds to wait for a connection; a busy machine may need many.
 _PROBE_TIMEOUT: Final = 20.0
+#: Seconds for a new node to register, and between two looks.
+_START_PATIENCE: Final = 180.0
+_LOOK_AGAIN: Final = 0.5
 
 
 def connect() -> None:
@@ -70,7 +74,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
         **options: For `ray.init`, such as `num_cpus`.
     """
     template = workers_from_template() if fork_workers else nullcontext()
-    with _as_single_machine(), _without_authentication_notice(), template:
+    with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template:
         ray.init(
             address="local",
             _node_ip_address=_LOOPBACK,
@@ -184,6 +188,31 @@ def _as_single_machine() -> Iterator[None]:
             del os.environ[_CLUSTER_SWITCH]
         else:
             os.environ[_CLUSTER_SWITCH] = in_environment
+
+
+@contextmanager
+def _patient_with_new_nodes() -> Iterator[None]:
+    """Wait longer for a node that is started inside.
+
+    Ray gives up after 30 s, which a busy machine may need. It has no setting for that.
+    """
+    look: Callable[..., Any] = services.get_node
+
+    def look_patiently(*args: Any) -> Any:
+        deadline = time.monotonic() + _START_PATIENCE
+        while True:
+            try:
+                return look(*args)
+            except RuntimeError:  # it has not registered, or the cluster's store does not answer yet
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_AGAIN)
+
+    services.get_node = look_patiently
+    try:
+        yield
+    finally:
+        services.get_node = look
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from columnar import files, jobs
 from columnar.work import Work
-from measure import Figures, Sample, middle, running, sample, table
+from measure import Figures, Sample, running, sample, table
 
 #: Seconds between two looks.
 _EVERY = 0.5
@@ -27,11 +27,8 @@ class MemoryCurve:
 
     @property
     def growth(self) -> float:
-        """The last tenth beside the second: by then all keys are there and all buffers in use."""
-        tenth = self.samples[-1].records / 10
-        early = [each.memory for each in self.samples if tenth <= each.records <= 2 * tenth]
-        late = [each.memory for each in self.samples if each.records >= 9 * tenth]
-        return middle(late) / middle(early)
+        """The end beside a sixth of the way: by then all keys are there and all buffers in use."""
+        return self.at(1.0).memory / self.at(0.15).memory
 
     def lines(self) -> list[list[str]]:
         """A table of some moments."""
@@ -75,7 +72,9 @@ class Memory(Work):
         curve = self.curve
         rows = curve.samples[-1].records
         print(table(["rows", "memory of all subtasks"], curve.lines()), end="\n\n")
-        print(f"In the last tenth of {rows:,} rows it is {curve.growth:.2f} times that of the second tenth.")
+        print(
+            f"At the end of {rows:,} rows it is {curve.growth:.2f} times what it was after a sixth of them."
+        )
         print()
         figures.ratios["memory_growth"] = curve.growth
         figures.details[name] = [[seen.records, seen.memory] for seen in curve.samples]

@@ -28,8 +28,8 @@ from penstock.runtime.state_processor.state_writing import (
     with_state,
 )
 
-#: Keyed state, or how a list state is redistributed when a job starts.
-StateKind: TypeAlias = Literal["keyed", "split_distribute", "union", "broadcast"]
+#: Keyed state, in rows or in columns, or how a list state is redistributed when a job starts.
+StateKind: TypeAlias = Literal["keyed", "columns", "split_distribute", "union", "broadcast"]
 
 
 class SavepointDraft:
@@ -39,7 +39,7 @@ class SavepointDraft:
         target: Folder of the new savepoint.
         operator: Id of the operator that is to have the state.
         state: The state's name.
-        kind: `"keyed"`, or how a list state is redistributed.
+        kind: `"keyed"` or `"columns"`, or how a list state is redistributed.
         base: A snapshot that the new one is made from.
         parallelism: Subtasks of the operator; 1, or that of the base.
         max_parallelism: Number of key groups; that of the base, or the default.
@@ -60,7 +60,7 @@ class SavepointDraft:
         max_parallelism: int | None,
     ) -> None:
         self.folder = absolute_location(target)
-        self.mode = None if kind == "keyed" else _mode(kind)
+        self.mode = None if kind in ("keyed", "columns") else _mode(kind)
         self._base: OpenedSnapshot | None = None
         self._began = time.time()
         self.token = secrets.token_hex(4)
@@ -140,7 +140,7 @@ def _mode(kind: str) -> RedistributionMode:
     try:
         return RedistributionMode(kind)
     except ValueError:
-        known = ", ".join(["'keyed'", *(repr(mode.value) for mode in RedistributionMode)])
+        known = ", ".join(["'keyed'", "'columns'", *(repr(mode.value) for mode in RedistributionMode)])
         msg = f"kind={kind!r} is not allowed; kinds are {known}"
         raise ConfigurationError(msg) from None
 

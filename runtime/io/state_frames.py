@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
+from penstock.runtime.io.state_columns import parts_of_columns, table_of_blocks
 from penstock.runtime.io.state_parts import (
     Conversion,
     Convert,
@@ -62,6 +63,7 @@ def read_state(
     key: Convert | None = None,
     value: Convert | None = None,
     encoded: bool = False,
+    columns: bool = False,
     classes: Sequence[type] = (),
     allow_pickle: bool = False,
 ) -> pa.Table:
@@ -76,6 +78,8 @@ def read_state(
         key: Makes of each key what the table is to hold.
         value: Makes of each value what the table is to hold, for example `dataclasses.asdict`.
         encoded: Leave values in the bytes of the value codec: for those that no Arrow type carries.
+        columns: The state of an aggregation over columns as it is: a column for each part of the key and of
+            the value, beside `key_group`. `write_state(kind="columns")` takes it back.
         classes: Classes of values that can't be found through a module that is imported here.
         allow_pickle: Unpickle values and import modules that the snapshot names: only for one you trust.
 
@@ -87,11 +91,17 @@ def read_state(
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
     opened = StateQuery(absolute_location(snapshot), operator, state, conversion).open()
-    columns = opened.columns(opened.whole())
-    if columns is None:
+    if columns:
+        _refuse_conversion("columns=True", conversion)
+        blocks = opened.blocks()
+        if blocks is None:
+            opened.check()
+        return table_of_blocks(blocks or ())
+    found = opened.columns(opened.whole())
+    if found is None:
         opened.check()
-        columns = {"key_group": [], "key": [], "value": []}
-    return table_of(columns)
+        found = {"key_group": [], "key": [], "value": []}
+    return table_of(found)
 
 
 @checked_keywords
@@ -108,6 +118,7 @@ def write_state(
     key: Convert | None = None,
     value: Convert | None = None,
     encoded: bool = False,
+    keys: Sequence[str] | None = None,
     classes: Sequence[type] = (),
     allow_pickle: bool = False,
 ) -> str:
@@ -121,7 +132,8 @@ def write_state(
         target: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
-        kind: `"keyed"`, or how a list state is redistributed.
+        kind: `"keyed"`, or how a list state is redistributed. `"columns"` is for the state of an aggregation
+            over columns: the table has a column for each part of key and value.
         base: A snapshot that the new one is made from; it stays as it is.
         parallelism: Over how many subtasks' files the state is split; 1, or that of the base. A job starts
             from it at any other.
@@ -130,6 +142,7 @@ def write_state(
         key: Makes of each key of the table the key of the stream.
         value: Makes of each value of the table the value of the state, for example `lambda v: Account(**v)`.
         encoded: The values are bytes of the value codec, as `read_state(encoded=True)` gives them.
+        keys: With `kind="columns"` the key's columns; not needed where `read_state` has made the table.
         classes: As in `read_state`.
         allow_pickle: Whether values that have no codec of their own may be pickled.
 
@@ -144,10 +157,18 @@ def write_state(
         StorageError: A file could not be written; nothing is left then.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
+    if kind == "columns":
+        _refuse_conversion('kind="columns"', conversion)
+    elif keys is not None:
+        msg = 'keys=... goes with kind="columns" alone'
+        raise ConfigurationError(msg)
     draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
     files = draft.files()
     try:
-        parts = parts_of_table(_as_table(table), draft, conversion, files)
+        if kind == "columns":
+            parts = parts_of_columns(_as_table(table), keys, draft, conversion.codec(), files)
+        else:
+            parts = parts_of_table(_as_table(table), draft, conversion, files)
         return draft.finish(parts, files)
     except BaseException:
         with suppress(StorageError):  # the first error is the one to tell
@@ -216,6 +237,12 @@ def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) 
     double = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
     msg = f"key {double!r:.100} comes in several rows, and a state has one value a key: aggregate them first"
     raise ConfigurationError(msg)
+
+
+def _refuse_conversion(what: str, conversion: Conversion) -> None:
+    if conversion.encoded or conversion.key is not None or conversion.value is not None:
+        msg = f"{what} takes columns as they are: leave key=, value= and encoded= out"
+        raise ConfigurationError(msg)
 
 
 def _as_table(table: Any) -> pa.Table:

@@ -24,12 +24,14 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.snapshot.paths import escape_name
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state_processor.state_reading import (
     known_states,
     list_mode,
     no_such_state,
     operator_state,
+    read_columns,
     read_keyed,
     read_listed,
 )
@@ -166,6 +168,16 @@ class OpenState:
             "key": query.conversion.keys(entries.keys),
             "value": query.conversion.encode(entries.values, codec),
         }
+
+    def blocks(self) -> list[ColumnBlock] | None:
+        """The whole of a state in columns; `None` when nothing knows the state.
+
+        Raises:
+            ConfigurationError: It is not in columns.
+            CorruptSnapshotError: A file is damaged.
+            StorageError: A file could not be read.
+        """
+        return read_columns(self._state, self._query.state, self._read, self._query.conversion.codec())
 
     def _read(self, handle: StateHandle) -> bytes:
         return read_bytes(self._storage, handle)

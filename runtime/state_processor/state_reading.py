@@ -24,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.state.columns.column_changes import ColumnChanges
 from penstock.runtime.state.keyed_blocks import DecodedBlock
 from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
 
@@ -126,6 +127,29 @@ def read_keyed(
         groups += [group for _, group, _ in mine]
         values += [value for _, _, value in mine]
     return KeyedEntries(groups, keys, values) if is_known else None
+
+
+def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec) -> list[ColumnBlock] | None:
+    """The live keys of a table in columns, with their values; `None` when no file holds the table.
+
+    Raises:
+        ConfigurationError: The table is one of rows.
+        CorruptSnapshotError: A file is damaged; names it.
+        StorageError: A file could not be read.
+    """
+    blocks: list[ColumnBlock] = []
+    is_known = False
+    for handle in _keyed_handles(state):
+        changes = ColumnChanges(table)
+        for file in handle.files:
+            for block in read_chunk(read(file), file, state.max_parallelism, codec, table):
+                is_known = True
+                if not isinstance(block, ColumnBlock):
+                    msg = f"state {table!r} of operator {state.operator_id!r} is not in columns"
+                    raise ConfigurationError(msg)
+                changes.apply(block)
+        blocks += changes.blocks(with_deleted=False)
+    return blocks if is_known else None
 
 
 def read_listed(

@@ -30,6 +30,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.key_groups import (
     check_parallelism,
     default_max_parallelism,
@@ -143,6 +144,22 @@ def write_keyed(
     return KeyedStateHandle(
         own, (files.write(write_chunk(blocks, place.max_parallelism, own, codec)),), len(keys)
     )
+
+
+def write_columns(
+    files: StateFiles, place: StatePlace, subtask: int, block: ColumnBlock, codec: ValueCodec
+) -> KeyedStateHandle:
+    """Write a block of columns of one subtask as one file; blocks.
+
+    Args:
+        subtask: Owns the keys.
+
+    Raises:
+        StorageError: The file could not be written.
+    """
+    own = key_group_range(subtask, place.parallelism, place.max_parallelism)
+    data = write_chunk([block], place.max_parallelism, own, codec)
+    return KeyedStateHandle(own, (files.write(data),), len(block))
 
 
 def write_listed(

@@ -28,7 +28,7 @@ import pytest
 BIN = Path(sys.executable).parent
 
 #: Seconds for a node to start, and for one submitted job.
-_START = 90
+_START = 240
 _JOB = 280
 #: Ports of every node that would otherwise be the same for all of a machine.
 _PORTS = (
@@ -45,6 +45,7 @@ import json
 import signal
 import sys
 
+from penstock.actors.client.cluster import _patient_with_new_nodes
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
@@ -52,7 +53,9 @@ address, resources, ports = sys.argv[1:]
 options = dict(num_cpus=1, resources=json.loads(resources), object_store_memory=150 * 1024 * 1024)
 free = dict(node_manager_port=0, min_worker_port=0, max_worker_port=0, **json.loads(ports))
 where = dict(gcs_address=address, redis_address=address, node_ip_address="127.0.0.1")
-Node(RayParams(include_log_monitor=False, **where, **options, **free), head=False, shutdown_at_exit=True)
+params = RayParams(include_log_monitor=False, **where, **options, **free)
+with _patient_with_new_nodes():
+    node = Node(params, head=False, shutdown_at_exit=True)
 print("{_IS_UP}", flush=True)
 signal.pause()
 """
@@ -130,7 +133,8 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
-            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py for these three
+            "RAY_raylet_start_wait_time_s": "120",  # see tests/conftest.py for these four
+            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",
             "RAY_worker_niceness": "0",
             "RAY_REPORTER_UPDATE_INTERVAL_MS": "60000",
             # A node that is to end waits half a minute for work that it could finish: here there is none.

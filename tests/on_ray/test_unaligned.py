@@ -103,7 +103,8 @@ def test_with_a_timeout_a_checkpoint_that_is_not_held_up_stays_aligned(tmp_path:
 @pytest.mark.parametrize(
     ("how", "victims"),
     [
-        pytest.param(ALIGNED, ["count"], id="aligned"),
+        # A kill in `test_order.py` meets aligned barriers behind data without credit each time.
+        pytest.param(ALIGNED, ["count"], id="aligned", marks=pytest.mark.long),
         pytest.param(UNALIGNED, ["lines", "count", "updates"], id="unaligned"),
         # Five failures of `test_unaligned_stress.py` meet checkpoints with a timeout each time.
         pytest.param(WITH_TIMEOUT, ["count"], id="aligned with timeout", marks=pytest.mark.long),

@@ -41,6 +41,26 @@ def test_a_machine_without_a_cluster_is_an_error_with_advice(monkeypatch: pytest
         cluster.join_existing()
 
 
+def test_a_new_node_that_takes_long_to_register_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [RuntimeError("no such node"), RuntimeError("deadline exceeded"), {"node": "there"}]
+
+    def look(address: str, node: str) -> dict[str, str]:
+        answer = answers.pop(0)
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(cluster, "_LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(cluster.services, "get_node", look)
+    with cluster._patient_with_new_nodes():
+        assert cluster.services.get_node("h:1", "n") == {"node": "there"}
+        monkeypatch.setattr(cluster, "_START_PATIENCE", 0.0)
+        answers.append(RuntimeError("no such node"))
+        with pytest.raises(RuntimeError, match="no such node"):
+            cluster.services.get_node("h:1", "n")
+    assert cluster.services.get_node is look
+
+
 @contextmanager
 def raylet_of(address: str, user: str | int | None = None) -> Iterator[None]:
     """A process whose command line looks like that of a node of a cluster."""

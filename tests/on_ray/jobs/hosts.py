@@ -256,6 +256,7 @@ def network(count: int = 3, **environment: str) -> Iterator[Network]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_raylet_start_wait_time_s": "120",
         "RAY_worker_niceness": "0",
         "RAY_REPORTER_UPDATE_INTERVAL_MS": "60000",
         "PYTHONPATH": str(_HERE),
