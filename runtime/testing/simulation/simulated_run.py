@@ -148,7 +148,7 @@ class SimulatedRun:
         statuses = self.control.masters.statuses()
         ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
-        # One that was asked to cancel while it came up may call it so, whatever the one in charge has decided.
+        # One that is asked to cancel while it comes up calls it so, whatever the one in charge has decided.
         ends = [s for s in ends if s.state is ended] or ends
         # One that takes over an ended job repeats its end, and does not know why.
         ends = [s for s in ends if s.transitions[-1].cause != _ENDED_BEFORE] or ends

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.combiner import CombineOperator
-from penstock.runtime.operators.aggregation.functions import Count, Sum
+from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.aggregation.windowed_aggregate import WINDOW_START, WindowedAggregateOperator
 from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator
@@ -188,8 +189,9 @@ def column_problems(
 
 def _committed(shape: ColumnShape, system: ExternalSystem) -> Mapping[_Group, Counter[tuple[int, int]]]:
     found: defaultdict[_Group, Counter[tuple[int, int]]] = defaultdict(Counter)
-    for row in system.rows(SINK):
-        key, start, number, total = row[0]
+    row: Any  # one of this sink, whose rows have other parts than the records of the others
+    for row, _ in system.rows(SINK):
+        key, start, number, total = row
         found[key, start][number, total] += 1
     return found
 
