@@ -177,6 +177,11 @@ class HeapKeyedStateBackend:
         """The job gave a checkpoint up: nothing is built on its snapshot, its changes are written again."""
         self._increments.forget(checkpoint_id)
 
+    def start_anew(self) -> None:
+        """A file that was to be merged is damaged: the next snapshot builds on none, and holds all state."""
+        self._increments.clear()
+        self._mark_all_changed()
+
     def restore(
         self,
         handles: Sequence[KeyedStateHandle],

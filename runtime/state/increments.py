@@ -20,7 +20,8 @@ which keys were deleted since. All live state counts as changed, which is slower
 
 **What it must never do.** It must not name a file of a checkpoint above `confirmed_id`. It must not name an
 older chain when `confirmed_id` is unknown or -1, not even the one of the restore. That chain may have been
-subsumed and deleted. It must not build on a savepoint, whose files are the user's.
+subsumed and deleted. It must not build on a savepoint, whose files are the user's. And it must not build on a
+file that was found damaged: then everything is forgotten, as with an unknown id.
 
 The coordinator's part of the bargain: while a checkpoint is pending, the files of its `confirmed_id` are
 kept, also when a younger checkpoint completes meanwhile.

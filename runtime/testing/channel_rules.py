@@ -29,6 +29,7 @@ class ChannelRules:
     Example:
         >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
         >>> from penstock.runtime.record.element_codec import encode_element
+        >>> from penstock.runtime.record.elements import Watermark
         >>> channel = OutputChannelSpec(SubtaskId("map", 0), 0)
         >>> rules = ChannelRules(credits=1)
         >>> rules.sent("read[0]", channel, 0, [encode_element(Watermark(5))])

@@ -16,7 +16,9 @@ import pytest
 from penstock.runtime.barrier import overtaken_input
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.barrier.storing_input_gate import StoringInputGate
+from penstock.runtime.checkpoint.channel_state import channel_state_file
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.coordinator import carried_state
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome, PendingCheckpoint
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
@@ -25,12 +27,15 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import LogCompacted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
+from penstock.runtime.checkpoint.store import recovery
 from penstock.runtime.checkpoint.store.completed_store import SharedFiles
+from penstock.runtime.errors import ObjectNotFoundError
 from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
 from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
+from penstock.runtime.job import job_ledger
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -38,11 +43,14 @@ from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
+from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import Buffer
 from penstock.runtime.restore import state_assignment
+from penstock.runtime.snapshot import metadata, state_files
+from penstock.runtime.snapshot.handles import InlineHandle, StateHandle
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task import channel_restore
+from penstock.runtime.task import channel_restore, describe_tasks
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.testing.simulation.world.model_disk import KeptFolder, ModelDisk
 from penstock.runtime.time.watermark_valve import WatermarkValve
@@ -394,6 +402,44 @@ def forget_checkpoints_that_are_compacted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogView, "compacted", forget)
 
 
+# -- damaged and lost files -------------------------------------------------------------------------------
+
+
+def pass_over_damage_that_nobody_allows(patch: pytest.MonkeyPatch) -> None:
+    make = DecisionLog.__init__
+
+    def lenient(self: DecisionLog, *arguments: Any, **more: Any) -> None:
+        make(self, *arguments, **{**more, "allow_damaged": True})
+
+    patch.setattr(DecisionLog, "__init__", lenient)
+
+
+def take_no_older_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    load = recovery.load_latest
+
+    def newest_only(*arguments: Any, **more: Any) -> Any:
+        return load(*arguments, **{**more, "allow_older": False})
+
+    patch.setattr(job_ledger, "load_latest", newest_only)
+
+
+def believe_state_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
+    def unchecked(storage: SnapshotStorage, handle: StateHandle) -> bytes:
+        if isinstance(handle, InlineHandle):
+            return handle.data
+        try:
+            return storage.get(handle.path)
+        except ObjectNotFoundError as error:
+            raise metadata.missing(storage, handle.path) from error
+
+    for reader in (state_files, describe_tasks, carried_state, channel_state_file):
+        patch.setattr(reader, "read_state", unchecked)
+
+
+def miss_files_that_a_listing_does_not_show(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_can_be_read", lambda storage, path: False)
+
+
 #: All of them, by the part of the system that is wrong.
 PLANTED: Final[tuple[Plant, ...]] = (
     count_a_barrier_twice,
@@ -434,4 +480,8 @@ PLANTED: Final[tuple[Plant, ...]] = (
     name_files_before_their_content_is_synced,
     delete_before_the_compaction_is_written,
     forget_checkpoints_that_are_compacted,
+    pass_over_damage_that_nobody_allows,
+    take_no_older_checkpoint,
+    believe_state_without_its_checksum,
+    miss_files_that_a_listing_does_not_show,
 )

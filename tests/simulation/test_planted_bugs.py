@@ -12,6 +12,7 @@ from planted_bugs import (
     PLANTED,
     Plant,
     answer_before_names_are_synced,
+    believe_state_without_its_checksum,
     capture_no_input,
     capture_no_output,
     capture_what_is_behind_the_barrier,
@@ -40,7 +41,9 @@ from planted_bugs import (
     leave_with_any_checkpoint,
     let_new_input_pass_what_is_stored,
     let_no_lease_end,
+    miss_files_that_a_listing_does_not_show,
     name_files_before_their_content_is_synced,
+    pass_over_damage_that_nobody_allows,
     remove_leftovers_before_all_are_open,
     restore_hooks_as_if_there_were_no_state,
     reuse_checkpoint_ids,
@@ -49,6 +52,7 @@ from planted_bugs import (
     take_events_twice,
     take_frames_as_they_come,
     take_frames_of_other_attempts,
+    take_no_older_checkpoint,
 )
 
 from penstock.runtime.testing.simulation.runs import run_seed
@@ -102,6 +106,10 @@ FOUND_BY: Final[dict[Plant, int]] = {
     name_files_before_their_content_is_synced: 8,
     delete_before_the_compaction_is_written: 308,
     forget_checkpoints_that_are_compacted: 6,
+    pass_over_damage_that_nobody_allows: 53,
+    take_no_older_checkpoint: 135,
+    believe_state_without_its_checksum: 571,
+    miss_files_that_a_listing_does_not_show: 18,
 }
 
 #: With these a job stands still, which takes tens of thousands of moves to see.

@@ -68,13 +68,21 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
         if _CHECKPOINT.fullmatch(name):
             root, _, job = parent.rpartition("/")
             return _read(root, f"{job}/{name}/{METADATA}", open_location)
-        storage = open_location(place)
-        if METADATA in storage.list(""):
+        if _has_metadata(open_location(place)):
             return _read(place, METADATA, open_location)
         return _newest_of_job(parent, name, open_location)
     except CorruptSnapshotError as error:
         msg = f"the job can't start from {url}: {error}"
         raise RestoreError(msg) from error
+
+
+def _has_metadata(place: SnapshotStorage) -> bool:
+    """Whether this is the folder of a snapshot; it is read, because a listing may leave out a new name."""
+    try:
+        place.get(METADATA)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:

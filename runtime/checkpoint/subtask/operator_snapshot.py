@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.runtime.errors import KeyTypeError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
@@ -144,6 +144,16 @@ class SubtaskSnapshotTask:
         for operator, backend in self._backends.items():
             for handle in snapshot.operators[operator].keyed:
                 backend.snapshot_finished(self.checkpoint_id, handle)
+
+    def failed(self, error: BaseException) -> None:
+        """`run` has failed; in the task.
+
+        A merge has read a file that is damaged or gone. The state is whole in memory, so the next snapshot
+        writes all of it. Otherwise no checkpoint would ever complete again.
+        """
+        if isinstance(error, CorruptSnapshotError):
+            for backend in self._backends.values():
+                backend.start_anew()
 
     @property
     def written_bytes(self) -> int:

@@ -257,6 +257,7 @@ class SubtaskCheckpointCoordinator:
                 self._acknowledge(running, channels)
 
         def failed(error: BaseException) -> None:
+            running.task.failed(error)
             if self._give_up_running(checkpoint_id):
                 reason = CheckpointFailureReason.CHECKPOINT_DECLINED
                 self._decline(checkpoint_id, reason, f"{type(error).__name__}: {error}")

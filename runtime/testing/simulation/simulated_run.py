@@ -107,11 +107,13 @@ class SimulatedRun:
         if not self.world.is_calm:
             self.world.calm_down()
         longest = 3 * max(control.job.config.lease_timeout for control in self._controls)
-        until = self.world.clock.monotonic() + longest
+        since, last_move = self.world.clock.monotonic(), self.world.trace.moves + self._most_moves
         while left := [process for control in self._controls for process in control.alive]:
-            if self.world.clock.monotonic() > until or not self.move():
+            lasts = self.world.clock.monotonic() - since
+            if lasts > longest or self.world.trace.moves > last_move or not self.move():
                 names = ", ".join(map(str, left))
-                msg = f"processes live {longest:g} s after the end of their job: {names}"
+                moves = self.world.trace.moves - last_move + self._most_moves
+                msg = f"processes live {lasts:g} s, {moves} moves after the end of their job: {names}"
                 raise StandstillError(msg)
 
     def step(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from heap_setup import ALL, Files, new_backend, put, restored, take
+from heap_setup import ALL, Files, delete, new_backend, put, restored, take
 from xxhash import xxh3_64_digest
 
 from penstock.runtime.errors import (
@@ -17,9 +17,11 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
+    FileHandle,
     InlineHandle,
     KeyGroupRange,
 )
+from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 
@@ -93,3 +95,26 @@ def test_another_max_parallelism_is_refused() -> None:
     other = HeapKeyedStateBackend(256, KeyGroupRange(0, 255), ValueCodec())
     with pytest.raises(ConfigurationError, match="max_parallelism=128 and can't be read with 256"):
         other.restore([handle], files)
+
+
+def test_a_backend_that_starts_anew_needs_no_damaged_file() -> None:
+    backend, files = new_backend(CompactionPolicy(max_files=1)), Files()
+    put(backend, {"a": 1, "b": 2, "c": 3})
+    first = take(backend, files, 1, -1)
+    (damaged,) = first.files
+    assert isinstance(damaged, FileHandle)
+    files.content[damaged.path] = b"nonsense"
+    put(backend, {"a": 10})
+    delete(backend, ["b"])
+    failed = backend.snapshot(2, 1)
+    with pytest.raises(CorruptSnapshotError, match=damaged.path):
+        failed.finish(files)
+
+    backend.start_anew()
+
+    put(backend, {"d": 4})
+    whole = take(backend, files, 3, 1)
+    assert damaged not in whole.files
+    assert restored(whole, files) == {"a": 10, "c": 3, "d": 4}
+    put(backend, {"e": 5})
+    assert restored(take(backend, files, 4, 3), files) == {"a": 10, "c": 3, "d": 4, "e": 5}

@@ -196,7 +196,7 @@ class SimulatedExecution:
     ) -> None:
         """Tell subtasks that they may commit."""
         self._ended(checkpoint_id)
-        self._world.fallbacks.completed(self._master.job.id, checkpoint_id)
+        self._world.fallbacks.completed(self._master.job.id, attempt, checkpoint_id)
         self._execution.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
         self._world.on_moment(Moment.COMPLETED)
 

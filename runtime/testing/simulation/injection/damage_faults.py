@@ -249,7 +249,8 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
         if allow_older and len(completed) < 2 and looks < _LOOKS_FOR_OLDER:
             return None
         if completed:
-            target.world.fallbacks.completed(job.id, completed[-1].checkpoint_id)
+            newest = completed[-1]
+            target.world.fallbacks.completed(job.id, newest.attempt, newest.checkpoint_id)
         found = files.found
     except (CorruptSnapshotError, ObjectNotFoundError):
         return None  # another strike was there before

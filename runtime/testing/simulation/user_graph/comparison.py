@@ -28,6 +28,11 @@ class Difference:
     unexpected: tuple[Any, ...] = ()
     detail: str = ""
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether something is missing, and not only there too often."""
+        return bool(self.missing or self.detail)
+
     def lines(self) -> list[str]:
         """In words, a line for each kind of difference."""
         lines = [self.detail] if self.detail else []

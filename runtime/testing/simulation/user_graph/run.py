@@ -14,6 +14,7 @@ from penstock.runtime.testing.simulation.injection.draw_faults import draw_fault
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
+from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault, draw_chosen, need_files
 from penstock.runtime.testing.simulation.user_graph.paced_source import Pace
 from penstock.runtime.testing.simulation.user_graph.user_job import UserJob, short_run_config
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -31,8 +32,9 @@ class UserRun:
 
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
-        problem: Why the job did not finish; empty when it did.
+        problem: Why the job did not finish; empty when it did, or was right to end.
         happened: Failures that were injected. planned: Failures that were planned.
+        damage: The damaged file that has ended the job, as the job names it; empty for none.
         moves: Moves made.
         attempts: Attempts of the job.
         completed: Checkpoints completed.
@@ -45,6 +47,12 @@ class UserRun:
     moves: int = 0
     attempts: int = 0
     completed: int = 0
+    damage: str = ""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the job has started from an older checkpoint, so that its sinks repeat what they wrote."""
+        return FaultKind.FELL_BACK in self.happened
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,7 @@ class Course:
         rescale: Whether parallelism changes on the way.
         most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
+        faults: What may go wrong besides the usual.
     """
 
     seed: int
@@ -64,6 +73,7 @@ class Course:
     rescale: bool = True
     most_moves: int = 60_000
     usual_moves: int = 1_000
+    faults: tuple[Fault, ...] = ()
 
 
 def run_user_job(
@@ -94,7 +104,12 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     paces = draws.stream(8)
     code = job.code(world, Pace(paces.pick((1, 1, 2, 5)), paces.pick((0.001, 0.003, 0.01))))
     config = short_run_config(job.config, draws.stream(2))
-    simulated = SimulatedJob(FIRST_JOB, build_execution_graph(job.graph), config, code)
+    inline_limit = 0 if need_files(course.faults) else None
+    graph = build_execution_graph(job.graph)
+    simulated = SimulatedJob(FIRST_JOB, graph, config, code, inline_limit=inline_limit)
+    checkpointing = job.config.checkpointing
+    allow_older = checkpointing is not None and checkpointing.allow_older
+    world.fallbacks.watch(lambda job_id, attempt, checkpoint_id: None, allow_older=allow_older)
     run = SimulatedRun(world, simulated, plan, HookLedger(world), most_moves=course.most_moves)
     if world.trace.is_on:
         for fault in plan.faults:
@@ -106,6 +121,9 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
         return _result(run, plan, None, problem)
     except Exception as error:  # users' code failed though nothing was injected there
         return _result(run, plan, None, _describe(error))
+    if state is JobState.FAILED and world.damage.explains(cause + run.reason_of_the_end):
+        world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
+        return replace(_result(run, plan, None, ""), damage=cause)
     if state is not JobState.FINISHED:
         return _result(run, plan, None, f"the job has {state.value}: {cause}")
     return _result(run, plan, job.output(), "")
@@ -125,6 +143,7 @@ def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
     wishes = draws.stream(6)
     if course.rescale and job.rescalable and wishes.chance(0.5):
         faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
+    faults += draw_chosen(draws.stream(9), course.faults, weather.lasts)
     return Plan(faults, job.uploading, job.rescalable if course.rescale else ())
 
 

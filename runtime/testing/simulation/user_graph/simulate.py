@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, overload
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.misspelt_names import checked_keywords
+from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault, checked_faults
 from penstock.runtime.testing.simulation.user_graph.comparison import Difference, difference
 from penstock.runtime.testing.simulation.user_graph.report import FailedRun, Finding, SimulationReport
 from penstock.runtime.testing.simulation.user_graph.run import Course, UserRun, run_user_job
@@ -36,6 +37,7 @@ def simulate(
     equal: Callable[[R, R], bool] | None = ...,
     interleavings: int = ...,
     rescale: bool = ...,
+    faults: Iterable[Fault] = ...,
     most_moves: int = ...,
     check: bool = ...,
 ) -> SimulationReport: ...
@@ -50,6 +52,7 @@ def simulate(
     equal: Callable[[R, R], bool] | None = ...,
     interleavings: int = ...,
     rescale: bool = ...,
+    faults: Iterable[Fault] = ...,
     most_moves: int = ...,
     check: bool = ...,
 ) -> SimulationReport: ...
@@ -64,6 +67,7 @@ def simulate(
     equal: Callable[[Any, Any], bool] | None = None,
     interleavings: int = 10,
     rescale: bool = True,
+    faults: Iterable[Fault] = (),
     most_moves: int = 60_000,
     check: bool = True,
 ) -> SimulationReport:
@@ -78,13 +82,16 @@ def simulate(
         equal: Whether two outputs are equal; by default they are compared as multisets of rows.
         interleavings: Runs without failures, which come first.
         rescale: Whether operators are brought to another parallelism on the way.
+        faults: What may go wrong besides the usual, by name, such as `"zombies"`. `docs/testing.md` lists
+            them. With `"damaged_files"` and `"lost_files"` a job may also fail, if it names the file. With
+            `allow_older` its sinks may then repeat rows; no row may be missing.
         most_moves: How long a job may take after its last failure, in steps and messages.
         check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
 
     Raises:
         SimulationFailedError: A run went wrong; an `AssertionError` that says how to see it again.
         GraphError: The graph can't be built, or not be sent to other processes.
-        ConfigurationError: The job takes no checkpoints, or starts from a snapshot.
+        ConfigurationError: The job takes no checkpoints, starts from a snapshot, or there is no such fault.
 
     Example:
         >>> from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
@@ -97,9 +104,10 @@ def simulate(
         >>> simulate(build, output=lambda results: results.rows(), seeds=range(5)).passed
         True
     """
-    simulation = _Simulation(
-        build, output, equal, Course(0, with_failures=False, rescale=rescale, most_moves=most_moves)
+    course = Course(
+        0, with_failures=False, rescale=rescale, most_moves=most_moves, faults=checked_faults(faults)
     )
+    simulation = _Simulation(build, output, equal, course)
     report = simulation.report(interleavings, seeds)
     if check:
         report.raise_if_failed()
@@ -161,7 +169,9 @@ class _Simulation:
             self._expected = run.output
             self._course = replace(self._course, usual_moves=run.moves)
             return None
-        found = None if run.problem else self._differs(run.output)
+        if run.damage:
+            return None
+        found = None if run.problem else self._differs(run)
         if found is None and not run.problem:
             return None
         return self._replayed(course, run, found)
@@ -178,11 +188,11 @@ class _Simulation:
         is_repeatable = same and again.moves == run.moves
         return FailedRun(course.seed, finding, found, run.problem, _named(run), tuple(trace), is_repeatable)
 
-    def _differs(self, output: Any) -> Difference | None:
-        found = difference(self._expected, output)
+    def _differs(self, run: UserRun) -> Difference | None:
+        found = difference(self._expected, run.output)
         if self._equal is None:
-            return found
-        if self._equal(self._expected, output):
+            return None if run.may_repeat and found is not None and not found.is_loss else found
+        if self._equal(self._expected, run.output):
             return None
         return found or Difference(detail="equal(expected, actual) is false, although the rows are the same")
 

@@ -3,6 +3,10 @@
 A job goes on from its newest completed checkpoint. It may start from an older one only where its user allows
 that and a file was damaged. Then sinks may repeat what was committed since. The simulation does what such a
 user would do: it takes the world outside back, and lets no earlier attempt commit any more.
+
+A JobMaster that was slow may deploy an attempt when a later one has completed checkpoints. It is fenced and
+does not know it, and nothing that it deploys can commit. So attempts before the newest one that has completed
+a checkpoint are not checked.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ class Fallbacks:
         self._damage = damage
         self._counts = counts
         self._newest: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._allow_older = False
         self._on_deployment: Callable[[str, int, int | None], None] | None = None
 
@@ -38,9 +43,10 @@ class Fallbacks:
         """
         self._on_deployment, self._allow_older = on_deployment, allow_older
 
-    def completed(self, job_id: str, checkpoint_id: int) -> None:
-        """A checkpoint of a job is complete: its sinks may commit."""
+    def completed(self, job_id: str, attempt: int, checkpoint_id: int) -> None:
+        """An attempt of a job has completed a checkpoint: its sinks may commit."""
         self._newest[job_id] = max(checkpoint_id, self._newest.get(job_id, -1))
+        self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
 
     def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """A whole job is deployed.
@@ -48,7 +54,7 @@ class Fallbacks:
         Raises:
             AssertionError: It starts from an older checkpoint, and it may not.
         """
-        if self._on_deployment is None:
+        if self._on_deployment is None or attempt < self._attempts.get(job_id, -1):
             return
         newest, checkpoint_id = self._newest.get(job_id, -1), -1 if restore is None else restore.checkpoint_id
         is_older = checkpoint_id < newest

@@ -106,6 +106,17 @@ def test_a_savepoint_inside_of_the_named_storage_is_found() -> None:
     assert open_snapshot("/data/job", places).checkpoint.location == f"/data/saved/{OWN}"
 
 
+def test_a_savepoint_is_found_where_a_listing_leaves_out_its_metadata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    places = Opened()
+    job_with_savepoint_in(places, f"/saved/{OWN}")
+    storage = places(f"/saved/{OWN}")
+    assert storage.list("") == ["metadata"]
+    monkeypatch.setattr(storage, "list", lambda prefix: [])
+    assert open_snapshot(f"/saved/{OWN}", places).checkpoint.checkpoint_id == 7
+
+
 @pytest.mark.parametrize("location", ["/etc", f"/data/../etc/{OWN}", "s3://theirs/secrets"])
 def test_a_changed_note_in_a_named_storage_is_refused(location: str) -> None:
     places = Opened()

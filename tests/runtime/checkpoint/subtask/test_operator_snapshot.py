@@ -104,6 +104,26 @@ def test_keyed_state_is_written_and_the_backend_builds_on_it_once_it_is_told() -
     assert second.base == handle
 
 
+@pytest.mark.parametrize(
+    ("error", "is_anew"), [(CorruptSnapshotError("x"), True), (StorageError("x"), False)]
+)
+def test_after_a_merge_that_met_damage_the_next_snapshot_builds_on_no_file(
+    error: StorageError, is_anew: bool
+) -> None:
+    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend.table("t").entries.update({"k": LARGE})
+    backend.table("t").changed.add("k")
+    task = snapshot_of(MemoryStorage(), backend=backend)
+    task.apply(task.run())
+    backend.snapshot(2, 1)
+
+    SubtaskSnapshotTask(2, {}, {"b": backend}, lambda operator: pytest.fail(operator)).failed(error)
+
+    third = backend.snapshot(3, 1)
+    assert (third.base is None) == is_anew
+    assert len(third.deltas) == int(is_anew)
+
+
 def test_state_of_something_that_can_not_be_a_key_names_the_operator() -> None:
     backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
     backend.table("t").entries[float("nan")] = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -13,7 +15,7 @@ from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.weather import Weather
 from penstock.runtime.testing.simulation.world.world import World
@@ -36,13 +38,31 @@ STRAGGLERS = Weather(
 MOST_MOVES = 500
 
 
-def test_a_job_that_waits_for_what_was_held_up_has_not_come_to_a_standstill() -> None:
+def a_run(world: World) -> SimulatedRun:
     env = StreamEnvironment("numbers")
     env.from_source("numbers", OnRequest(GeneratorSource(lambda n: n, count=5))).sink("out", DiscardSink())
     config = JobConfig(checkpointing=Checkpointing(every=0.001))
-    world = World(2, STRAGGLERS, None)
     job = SimulatedJob("held-up", build_execution_graph(env.build()), config)
-    run = SimulatedRun(world, job, Plan(), HookLedger(world), most_moves=MOST_MOVES)
-    state, cause = run.run_to_end()
+    return SimulatedRun(world, job, Plan(), HookLedger(world), most_moves=MOST_MOVES)
+
+
+def test_a_job_that_waits_for_what_was_held_up_has_not_come_to_a_standstill() -> None:
+    world = World(2, STRAGGLERS, None)
+    state, cause = a_run(world).run_to_end()
     assert state is JobState.FINISHED, cause
     assert world.trace.moves > STRAGGLERS.lasts + MOST_MOVES, "it took longer, and that was right"
+
+
+def test_processes_that_never_leave_are_named_although_time_hardly_passes() -> None:
+    world = World(2, STRAGGLERS, None)
+    run = a_run(world)
+    run.run_to_end()
+    for process in run.control.alive:
+        process.freeze(1000.0)
+
+    def spin() -> None:
+        world.agenda.add(Happening.STEP, spin, "something steps for ever")
+
+    spin()
+    with pytest.raises(StandstillError, match=r"50\d moves after the end of their job: process 1"):
+        run.let_processes_end()

@@ -8,6 +8,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from penstock.runtime.testing import (
     SimulationReport,
     simulate,
 )
+from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault
 
 COUNT = 40
 
@@ -154,6 +156,47 @@ def test_a_job_from_files_to_files_runs_with_its_real_files() -> None:
     assert report.passed
     assert len(read_files_of_one_run()) == COUNT
     assert report.failures["crash inside a step"] > 0
+
+
+# -- faults that are asked for ------------------------------------------------------------------------------
+
+#: What the report calls the faults that a user asks for.
+STRUCK: dict[Fault, str] = {
+    "slow_storage": "storage slow",
+    "hanging_storage": "storage call given up, done later or never",
+    "partial_listings": "listing without the newest names",
+    "power_cuts": "power cut of the storage during a write",
+    "full_disk": "checkpoint storage full",
+    "network_cuts": "network cut in two",
+    "zombies": "subtask that counts as dead runs on",
+    "clock_jumps": "wall clock set",
+    "frozen_processes": "subtask frozen",
+    "frozen_job_master": "JobMaster frozen",
+}
+
+
+def test_a_correct_job_passes_whatever_faults_are_asked_for() -> None:
+    report = simulate(counting, output=rows, faults=STRUCK, seeds=range(16), interleavings=1)
+    assert report.passed
+    assert [fault for fault, happened in STRUCK.items() if not report.failures.get(happened)] == []
+
+
+@pytest.mark.parametrize("fault", ["damaged_files", "lost_files"])
+def test_a_job_may_end_that_names_its_damaged_file(fault: Fault) -> None:
+    build = partial(counting, retain=2, unaligned=True)
+    report = simulate(build, output=rows, faults=[fault], seeds=range(25), interleavings=1)
+    assert report.failures["job failed by a damaged file"] > 0
+
+
+def test_a_job_that_may_start_from_an_older_checkpoint_loses_nothing_by_damage() -> None:
+    build = partial(counting, retain=3, allow_older=True)
+    report = simulate(build, output=rows, faults=["damaged_files"], seeds=range(25), interleavings=1)
+    assert report.failures["older checkpoint taken because of damage"] > 0
+
+
+def test_a_fault_that_is_not_known_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"no fault 'zombis'; did you mean 'zombies'\?"):
+        simulate(counting, output=rows, faults=["zombis"])  # type: ignore[list-item]
 
 
 # -- mistakes -----------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ def watched(*, allow_older: bool, is_damaged: bool) -> tuple[Fallbacks, list[int
         damage.strike(DAMAGED, FaultKind.METADATA_GONE)
     fallbacks = Fallbacks(damage, FaultCounts())
     fallbacks.watch(lambda job, attempt, older: taken_back.append(older), allow_older=allow_older)
-    fallbacks.completed("j", 6)
-    fallbacks.completed("j", 7)
+    fallbacks.completed("j", 1, 6)
+    fallbacks.completed("j", 2, 7)
     return fallbacks, taken_back
 
 
@@ -43,3 +43,8 @@ def test_the_world_is_taken_back_to_an_older_checkpoint_that_damage_makes_necess
     fallbacks.deployed("j", 2, checkpoint(6))
     fallbacks.deployed("j", 3, checkpoint(7))
     assert taken_back == [6, None]
+
+
+def test_an_attempt_that_a_later_one_has_fenced_may_start_from_anything() -> None:
+    fallbacks, _ = watched(allow_older=False, is_damaged=False)
+    fallbacks.deployed("j", 1, checkpoint(6))
