@@ -62,10 +62,13 @@ def left_behind(
     return tuple(
         handle.path
         for handle in before.files()
-        if handle.path not in named
-        and paths.writer_of(handle.path) is None
-        and paths.checkpoint_of(handle.path) == after.checkpoint_id
+        if handle.path not in named and _is_of_savepoint(handle.path, after.checkpoint_id, paths)
     )
+
+
+def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> bool:
+    """Whether a subtask wrote this file for the savepoint of this id, in whatever attempt."""
+    return paths.writer_of(path) is None and paths.checkpoint_of(path) == checkpoint_id
 
 
 def _gathered(
@@ -79,6 +82,8 @@ def _gathered(
 
     def copied(handle: StateHandle) -> StateHandle:
         if not isinstance(handle, FileHandle) or handle.path.startswith(folder):
+            return handle
+        if not _is_of_savepoint(handle.path, checkpoint.checkpoint_id, paths):
             return handle
         if handle.path not in copies:
             # Its name tells operator, subtask and number, and a subtask writes in one attempt only.
