@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from columnar.files import Files
 
 #: Rows of a batch; Penstock's source reads as many.
-_BATCH = 65_536
+_BATCH = 262_144
 
 
 def keyed_sum(files: Files, rows: int) -> dict[int, int]:

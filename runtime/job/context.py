@@ -14,7 +14,7 @@ from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause, FailureHistory
-from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
+from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
 from penstock.runtime.job.regions import Region
 from penstock.runtime.job.rescale_history import RescaleHistory
@@ -298,10 +298,24 @@ class JobContext:
         else:
             self.coordinator.when_idle(callback)
 
-    def record_end(self, state: JobState, cause: str, then: Callable[[str], None]) -> None:
-        """Write the job's end into the log, then go on; `then` gets a note if that was impossible."""
+    def record_end(
+        self,
+        state: JobState,
+        cause: str,
+        then: Callable[[str], None],
+        ended_before: Callable[[EndedBefore], None] | None = None,
+    ) -> None:
+        """Write the job's end into the log, then go on.
+
+        Args:
+            state: The job's last state.
+            cause: Why it ended.
+            then: Gets a note if that was impossible.
+            ended_before: Called instead if the log has another end. It is needed where no attempt may have
+                begun; behind an attempt, another end means that this JobMaster is fenced.
+        """
         if not self.is_fenced:
-            self._end.record(state, cause, then)
+            self._end.record(state, cause, then, ended_before or (lambda _: self.fence()))
 
     def fence(self) -> None:
         """Another JobMaster owns the job: change nothing any more, and tell the gateway once."""

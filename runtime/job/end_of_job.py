@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import CorruptSnapshotError, StorageTimeoutError
-from penstock.runtime.job.job_ledger import LostToOther
+from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import Cancellable
 
@@ -33,13 +33,20 @@ class EndOfJob:
     def __init__(self, job: JobContext) -> None:
         self._job = job
 
-    def record(self, state: JobState, cause: str, then: Callable[[str], None]) -> None:
+    def record(
+        self,
+        state: JobState,
+        cause: str,
+        then: Callable[[str], None],
+        ended_before: Callable[[EndedBefore], None],
+    ) -> None:
         """Write the end; `storage_timeout` bounds the wait for it, with all tries.
 
         Args:
             state: The job's last state.
             cause: Why the job ended.
             then: Called once, with an empty note, or with one that says what went wrong.
+            ended_before: Called instead if the log has another end.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout
         pending: list[Cancellable | None] = [None]
@@ -58,33 +65,37 @@ class EndOfJob:
 
         if timeout is not None:
             pending[0] = job.timers.call_later(timeout, give_up)
-        self._try(state, cause, then, settle, 0)
+
+        def written(outcome: EndedBefore | LostToOther | None) -> None:
+            match outcome:
+                case LostToOther():
+                    settle(job.fence)
+                case EndedBefore() as before:
+                    settle(lambda: self._clear_away(_nothing_to_delete, lambda _: ended_before(before)))
+                case None:
+                    settle(lambda: self._clear_away(lambda end: self._remove_uncovered(state, end), then))
+
+        self._try(state, cause, written, lambda error: settle(lambda: self._give_up(error, then)), 0)
 
     def _try(
         self,
         state: JobState,
         cause: str,
-        then: Callable[[str], None],
-        settle: Callable[[Callable[[], None]], None],
+        written: Callable[[EndedBefore | LostToOther | None], None],
+        give_up: Callable[[BaseException], None],
         tried: int,
     ) -> None:
         job = self._job
         now = job.clock.now()
 
-        def written(outcome: LostToOther | None) -> None:
-            if outcome is not None:
-                settle(job.fence)
-            else:
-                settle(lambda: self._clear_away(lambda ended: self._remove_uncovered(state, ended), then))
-
         def failed(error: BaseException) -> None:
             # Waiting mends no damage, and a storage that hung was waited for.
             is_final = isinstance(error, CorruptSnapshotError | StorageTimeoutError)
             if tried < len(RETRIES) and not is_final:
-                again = partial(self._try, state, cause, then, settle, tried + 1)
+                again = partial(self._try, state, cause, written, give_up, tried + 1)
                 job.timers.call_later(RETRIES[tried], again)
             else:
-                settle(lambda: self._give_up(error, then))
+                give_up(error)
 
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
 
@@ -143,3 +154,8 @@ class EndOfJob:
 
         # A place that is being prepared would come into being behind the deletions.
         coordinator.when_no_place_is_awaited(delete)
+
+
+def _nothing_to_delete(ended: Callable[[str], None]) -> None:
+    """Whoever recorded the job's end deletes its files."""
+    ended("")

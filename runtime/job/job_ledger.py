@@ -214,8 +214,11 @@ class JobLedger:
             open_location=self._open_location,
         )
 
-    def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
+    def end(self, state: JobState, cause: str, now: float) -> EndedBefore | LostToOther | None:
         """Write the end of the job, unless its end is in the log already.
+
+        Returns:
+            `EndedBefore` if it ended in another way before this JobMaster has begun an attempt.
 
         Raises:
             StorageError: It could not be written.
@@ -223,7 +226,8 @@ class JobLedger:
         if self._log.statistics().attempt == 0:
             begun = self._log.begin_attempt(now, self._known_attempt)
             if isinstance(begun, JobEnded):
-                return None
+                found = EndedBefore(JobState(begun.state), begun.cause or "")
+                return None if found.state is state else found
         outcome = self._log.end(state.value, cause or None, now)
         return LostToOther() if isinstance(outcome, Fenced) else None
 

@@ -51,7 +51,7 @@ class SliceSizer:
         10
     """
 
-    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 65_536) -> None:
+    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 262_144) -> None:
         self._target = target
         self._maximum = maximum
         self._overruns = 0

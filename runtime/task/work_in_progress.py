@@ -20,7 +20,7 @@ from typing import Final
 
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import Batch
+from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer, SlicingStatistics
 
@@ -63,6 +63,7 @@ class WorkInProgress:
         self._following: Work | None = None
         self._settled = 0
         self._is_awaited = False
+        self._is_columnar = False
 
     @property
     def is_idle(self) -> bool:
@@ -76,12 +77,13 @@ class WorkInProgress:
 
     @property
     def slice_rows(self) -> int:
-        """Rows that a source is asked for: those of one slice."""
-        return min(self._sizer.rows, MOST_ROWS)
+        """Rows that a source is asked for: those of one slice of what it gives, lists or Arrow batches."""
+        return self._sizer.rows if self._is_columnar else min(self._sizer.rows, MOST_ROWS)
 
     def begin_batch(self, batch: Batch) -> None:
         """Take a batch on; nothing else may be in progress."""
         self._settled = 0
+        self._is_columnar = isinstance(batch, ArrowBatch)
         if len(batch):
             self._remainder = BatchRemainder(batch)
 

@@ -51,7 +51,7 @@ def each_case_in_one_way() -> Iterator[object]:
             yield pytest.param(case, way, id=f"{case}-{way}", marks=[] if is_its_turn else [pytest.mark.long])
 
 
-@pytest.mark.parametrize(("case", "way"), each_case_in_one_way())
+@pytest.mark.parametrize(("case", "way"), list(each_case_in_one_way()))
 def test_a_job_goes_on_exactly_once_at_another_parallelism(
     case: Case, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

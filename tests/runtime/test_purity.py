@@ -35,7 +35,8 @@ ALSO_ALLOWED = {
     # copies users' objects for each process, as the cluster does
     "runtime/testing/simulation/user_graph/packing.py": {"io", "pickle"},
     # the simulation as a program: prints, spreads seeds over processes, says how long they took
-    "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "os", "sys", "time"},
+    "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "gc", "os", "sys", "time"},
+    "runtime/operators/aggregation/approx_count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 
 #: Calls that reach the outside through a module that may be imported, and built-ins that do.

@@ -6,6 +6,10 @@ three cases the files must be copied, because they have another owner or belong 
 * The snapshot before is the one that the job was started from: another job's, or a savepoint.
 * The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.
 * A savepoint is taken: all its files are in its own folder.
+
+A savepoint in the job's own storage may need a copy of other state, too. The restart of a region begins an
+attempt, and the subtasks of other regions stay in theirs. They write into the savepoint's folder of their own
+attempt. So such files are copied into the folder of the savepoint's metadata, which people move as a whole.
 """
 
 from __future__ import annotations
@@ -40,14 +44,60 @@ def bring_along(
     """
     carried = checkpoint.carried
     if carried is None:
-        return checkpoint
+        return _gathered(checkpoint, storage, paths)
     copier = _Copier(checkpoint, carried, storage, paths, open_location)
     operators = dict(checkpoint.operators)
     for operator_id, indices in carried.subtasks.items():
         state = operators[operator_id]
         copied = {i: _with_files(state.subtasks[i], copier.of(operator_id, i)) for i in indices}
         operators[operator_id] = replace(state, subtasks={**state.subtasks, **copied})
-    return replace(checkpoint, operators=operators, carried=None)
+    return _gathered(replace(checkpoint, operators=operators, carried=None), storage, paths)
+
+
+def left_behind(
+    before: CompletedCheckpoint, after: CompletedCheckpoint, paths: SnapshotPaths
+) -> tuple[str, ...]:
+    """Files of a savepoint whose copies it has instead; nobody needs them once it exists."""
+    named = {handle.path for handle in after.files()}
+    return tuple(
+        handle.path
+        for handle in before.files()
+        if handle.path not in named and _is_of_savepoint(handle.path, after.checkpoint_id, paths)
+    )
+
+
+def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> bool:
+    """Whether a subtask wrote this file for the savepoint of this id, in whatever attempt."""
+    return paths.writer_of(path) is None and paths.checkpoint_of(path) == checkpoint_id
+
+
+def _gathered(
+    checkpoint: CompletedCheckpoint, storage: SnapshotStorage, paths: SnapshotPaths
+) -> CompletedCheckpoint:
+    """A savepoint in the job's own storage with all files in the folder of its metadata."""
+    if not checkpoint.is_savepoint or checkpoint.location is not None:
+        return checkpoint
+    folder = paths.snapshot_folder(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
+    copies: dict[str, FileHandle] = {}
+
+    def copied(handle: StateHandle) -> StateHandle:
+        if not isinstance(handle, FileHandle) or handle.path.startswith(folder):
+            return handle
+        if not _is_of_savepoint(handle.path, checkpoint.checkpoint_id, paths):
+            return handle
+        if handle.path not in copies:
+            # Its name tells operator, subtask and number, and a subtask writes in one attempt only.
+            name = folder + handle.path.rpartition("/")[2]
+            copies[handle.path] = write_state_file(storage, name, read_state(storage, handle))
+        return copies[handle.path]
+
+    operators = {
+        operator_id: replace(
+            state, subtasks={index: _with_files(each, copied) for index, each in state.subtasks.items()}
+        )
+        for operator_id, state in checkpoint.operators.items()
+    }
+    return replace(checkpoint, operators=operators) if copies else checkpoint
 
 
 class _Copier:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.carried_state import bring_along
+from penstock.runtime.checkpoint.coordinator.carried_state import bring_along, left_behind
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
@@ -160,7 +160,8 @@ def finalize(
         OutcomeUnknownError: It may exist, so none of its files may be deleted.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
-    checkpoint = bring_along(checkpoint, storage, paths, open_location)
+    given = checkpoint
+    checkpoint = bring_along(given, storage, paths, open_location)
     size = state_size(checkpoint.operators, checkpoint.master_states)
     sized = replace(checkpoint, size=size, metadata=None)
     if sized.location is not None:
@@ -183,6 +184,8 @@ def finalize(
             if sized.location is not None and open_location is not None:
                 open_location(sized.location).delete([METADATA])
         return outcome
+    with suppress(StorageError):  # they cost space only
+        storage.delete(left_behind(given, sized, paths))
     return Finalized(replace(sized, metadata=metadata))
 
 

@@ -7,6 +7,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelled import Cancelled
+from penstock.runtime.job.states.ended import enter_earlier_end
 
 
 class Cancelling(State):
@@ -57,4 +58,9 @@ class Cancelling(State):
         if job.state is not self or self._recording or not (self._stopped and self._log_known):
             return
         self._recording = True
-        job.record_end(JobState.CANCELLED, "cancelled", lambda note: job.enter(Cancelled(job, note), note))
+        job.record_end(
+            JobState.CANCELLED,
+            "cancelled",
+            lambda note: job.enter(Cancelled(job, note), note),
+            lambda found: enter_earlier_end(job, found),
+        )

@@ -17,7 +17,7 @@ from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOth
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.ended import terminal_state
+from penstock.runtime.job.states.ended import enter_earlier_end
 from penstock.runtime.job.states.failed import Failed
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.initialising import Initialising
@@ -78,7 +78,7 @@ class Deploying(State):
             case LostToOther():
                 job.fence()
             case EndedBefore():
-                job.enter(terminal_state(job, outcome.state, outcome.cause), "it had ended before")
+                enter_earlier_end(job, outcome)
             case AttemptStart():
                 decision = job.begin_attempt(outcome)
                 if self._cancelled:

@@ -1,8 +1,9 @@
-"""The terminal state that a log's last record names."""
+"""The end that a job had before this JobMaster came, as its log has it."""
 
 from __future__ import annotations
 
 from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.cancelled import Cancelled
 from penstock.runtime.job.states.failed import Failed
@@ -10,11 +11,7 @@ from penstock.runtime.job.states.finished import Finished
 from penstock.runtime.job.states.terminal import Terminal
 
 
-def terminal_state(job: JobContext, state: JobState, cause: str) -> Terminal:
-    """The terminal state called `state`.
-
-    Raises:
-        KeyError: `state` is not terminal.
-    """
+def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
+    """Enter the state that the log names."""
     kinds: dict[JobState, type[Terminal]] = {kind.name: kind for kind in (Finished, Failed, Cancelled)}
-    return kinds[state](job, cause)
+    job.enter(kinds[found.state](job, found.cause), "it had ended before")

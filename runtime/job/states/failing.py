@@ -12,6 +12,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.ended import enter_earlier_end
 from penstock.runtime.job.states.failed import Failed
 from penstock.runtime.job.states.restarting import Restarting
 
@@ -88,5 +89,8 @@ class Failing(State):
                 self._decided = True
                 cause = str(self._cause)
                 job.record_end(
-                    JobState.FAILED, cause, lambda note: job.enter(Failed(job, cause), f"{reason}{note}")
+                    JobState.FAILED,
+                    cause,
+                    lambda note: job.enter(Failed(job, cause), f"{reason}{note}"),
+                    lambda found: enter_earlier_end(job, found),
                 )

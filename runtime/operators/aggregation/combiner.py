@@ -34,7 +34,7 @@ MOST_KEYS: Final = 1 << 16
 #: Share of the rows that must go for reducing to pay.
 _LEAST_GAIN: Final = 0.4
 
-#: Batches that are handed on as they are before it is tried again.
+#: How many times the rows of a batch are handed on as they are before it is tried again.
 _UNTRIED: Final = 32
 
 #: A batch of fewer rows tells nothing about the others.
@@ -44,27 +44,30 @@ _TELLING: Final = 256
 class Gain:
     """Whether reducing makes records fewer; where it does not, it is tried again from time to time.
 
+    What is handed on meanwhile is counted in rows: a small batch, in which few keys repeat, says little about
+    large ones.
+
     Example:
         >>> gain = Gain()
         >>> gain.learn(1000, 999)
-        >>> [gain.should_try() for _ in range(34)].count(True)
+        >>> [gain.should_try(1000) for _ in range(34)].count(True)
         2
     """
 
     def __init__(self) -> None:
         self._untried = 0
 
-    def should_try(self) -> bool:
-        """Whether the next batch is to be reduced; asked once a batch."""
-        if not self._untried:
+    def should_try(self, rows: int) -> bool:
+        """Whether the next batch, of so many rows, is to be reduced; asked once a batch."""
+        if self._untried <= 0:
             return True
-        self._untried -= 1
+        self._untried -= rows
         return False
 
     def learn(self, rows: int, reduced: int) -> None:
         """A batch of so many rows has become so many."""
         if rows >= _TELLING and reduced > (1 - _LEAST_GAIN) * rows:
-            self._untried = _UNTRIED
+            self._untried = _UNTRIED * rows
 
 
 class CombineOperator(Operator):
@@ -102,7 +105,7 @@ class CombineOperator(Operator):
     def process(self, batch: Batch) -> Iterator[Output]:
         """Take a batch in, or hand it on."""
         self._records_in += len(batch)
-        if isinstance(batch, ArrowBatch) and not self._gain.should_try():
+        if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
             yield from self.flush()
             self._records_out += len(batch)
             yield self._columns.projected(batch)

@@ -91,7 +91,7 @@ class WindowCombineOperator(Operator):
         self._records_in += len(batch)
         if not len(batch):
             return
-        if not self._knows_receivers or not self._gain.should_try():
+        if not self._knows_receivers or not self._gain.should_try(len(batch)):
             yield from self._handed_on(batch)
             return
         stamps = moments_of(batch)

@@ -77,6 +77,29 @@ def test_a_job_that_has_ended_does_not_begin_again(end):
     assert second.view().last_attempt == 1
 
 
+@pytest.mark.parametrize("wanted", ["cancelled", "failed"])
+def test_a_job_that_has_ended_keeps_its_end_although_it_is_cancelled_or_fails_before_that_is_read(wanted):
+    first = Run().start()
+    for subtask in ALL:
+        first.scheduler.on_subtask_finished(1, subtask)
+    first.runner.run_all()
+    restart = FixedDelay(attempts=3, delay=1) if wanted == "cancelled" else NoRestart()
+    second = Run(storage=first.storage, restart=restart)
+    second.storage.down = True
+    second.scheduler.start()
+    second.runner.run_all()
+    if wanted == "cancelled":
+        assert second.state is JobState.RESTARTING
+        second.scheduler.cancel()
+    second.storage.down = False
+    second.runner.run_all()
+    while second.timers.fire_next():
+        second.runner.run_all()
+    assert second.state is JobState.FINISHED
+    assert second.cluster.take() == [("ended", JobState.FINISHED, "")]
+    assert second.view().ended.state == "finished"
+
+
 def test_the_deaths_of_job_masters_count_as_restarts():
     storage = FlakyStorage()
     for _ in range(3):

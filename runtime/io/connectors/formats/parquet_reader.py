@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.arrow_rows import ARROW_ROWS, arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.arrow_rows import MOST_ARROW_ROWS, arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
@@ -249,7 +249,7 @@ def _decoded_rows(file: pq.ParquetFile, row_group: int, form: ParquetFormat) -> 
         return DECODED_ROWS
     group = file.metadata.row_group(row_group)
     row_bytes: int = max(1, group.total_byte_size // max(1, group.num_rows))
-    return max(1, min(ARROW_ROWS, DECODED_BYTES // row_bytes))
+    return max(1, min(MOST_ARROW_ROWS, DECODED_BYTES // row_bytes))
 
 
 def _parquet_file(handle: InputFile, path: str) -> pq.ParquetFile:

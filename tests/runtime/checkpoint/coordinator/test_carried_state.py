@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.carried_state import bring_along
+from penstock.runtime.checkpoint.coordinator.carried_state import bring_along, left_behind
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
@@ -107,7 +107,7 @@ def test_a_checkpoint_names_files_of_its_own_job_and_a_savepoint_those_in_its_ow
 
 
 def test_a_checkpoint_that_carries_nothing_stays_as_it_is() -> None:
-    checkpoint = replace(World().carried(OWN, None, SnapshotKind.SAVEPOINT, None), carried=None)
+    checkpoint = replace(World().carried(OWN, None, SnapshotKind.CHECKPOINT, None), carried=None)
     assert bring_along(checkpoint, MemoryStorage(), PATHS, None) is checkpoint
 
 
@@ -122,3 +122,30 @@ def test_a_file_that_is_gone_or_that_nobody_can_open_is_told() -> None:
     world.places(ELSEWHERE).delete(["read-0-0"])
     with pytest.raises(CorruptSnapshotError, match="/saved/read-0-0 is part of a snapshot but is not there"):
         world.brought(checkpoint)
+
+
+def test_a_savepoint_gathers_what_subtasks_of_an_earlier_attempt_wrote_into_another_folder() -> None:
+    world = World()
+    names = [
+        PATHS.savepoint_file(checkpoint_id=7, attempt=attempt, operator_id="count", subtask=index, number=0)
+        for index, attempt in enumerate((1, 2))
+    ]
+    files = [write_state_file(world.storage, name, name.encode()) for name in names]
+    subtasks = {i: OperatorSubtaskState((keyed_state(file),)) for i, file in enumerate(files)}
+    operators = {"count": OperatorState("count", 2, 128, subtasks)}
+    taken = CompletedCheckpoint(7, 2, SnapshotKind.SAVEPOINT, operators, 1.0, 2.0)
+
+    brought = world.brought(taken)
+
+    assert [file.path for file in brought.files()] == [
+        "job/savepoint-7-2/count-0-0",
+        "job/savepoint-7-2/count-1-0",
+    ]
+    assert [read_state(world.storage, file) for file in brought.files()] == [name.encode() for name in names]
+    assert left_behind(taken, brought, PATHS) == ("job/savepoint-7-1/count-0-0",)
+
+
+def test_files_of_checkpoints_that_a_savepoint_copies_stay() -> None:
+    world = World()
+    taken = world.carried(OWN, None, SnapshotKind.SAVEPOINT, None)
+    assert left_behind(taken, world.brought(taken), PATHS) == ()
