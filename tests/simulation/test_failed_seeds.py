@@ -32,6 +32,10 @@ ASKED_FOR_TWICE = (144,)
 #: A JobMaster that was believed to be dead handed a split out (a bug of the simulation).
 BELIEVED_TO_BE_DEAD = (1417,)
 
+#: A region alone started from an older checkpoint because the newest one was damaged
+#: (`test_the_whole_job_starts_from_the_older_checkpoint`).
+REGION_WENT_BACK_FURTHER = (1099,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -42,6 +46,7 @@ BELIEVED_TO_BE_DEAD = (1417,)
         *TOLD_BEFORE_THE_HOOKS,
         *ASKED_FOR_TWICE,
         *BELIEVED_TO_BE_DEAD,
+        *REGION_WENT_BACK_FURTHER,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:
