@@ -221,10 +221,14 @@ class JobLedger:
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
         """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
 
+        A snapshot of another job that the user has named is not given up: there is no older one to take.
+
         Args:
             what: Describes the damage.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:
+            return False
+        if all(record.checkpoint_id != checkpoint_id for record in self._log.view.completed):
             return False
         self._damaged[checkpoint_id] = what
         return True
