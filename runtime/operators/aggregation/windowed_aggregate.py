@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.combine_panes import PANE, reduced_by_pane
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.aggregation.windowed_combiner import PANE, reduced_by_pane
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
