@@ -16,6 +16,9 @@ Why it is right.
    snapshots: the restored ones are not behind those of the receivers either, since both were taken at one
    barrier. Where the aggregation did not combine, the snapshot has none. A job that goes on from it knows
    nothing about the receivers, and hands all records on.
+
+Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
+records may be late there and not here. The receiver drops and counts such reduced rows, as Flink does.
 """
 
 from __future__ import annotations
