@@ -13,8 +13,8 @@ The steps, in this order:
    against the attempt of its subtask.
 
 A damaged checkpoint is a special case. Where the user allows an older one, the whole job starts from it. A
-region alone would not fit: subtasks elsewhere have finished with the damaged checkpoint, and the coordinators
-of its sources have forgotten which splits that checkpoint covers. This counts as one restart.
+region alone would not fit. Subtasks elsewhere have finished with the damaged checkpoint. And the coordinators
+of the region's sources have forgotten which splits that checkpoint covers. This counts as one restart.
 
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another.

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.combiner import CombineOperator
+from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
+from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.sums import Sum
@@ -126,8 +127,18 @@ class ColumnShape:
             kept = pc.field("v") >= self.least
             chain.append(_spec("least", partial(FilterExpressionOperator, kept)))
         if self.combines:
-            chain.append(_spec("combine", lambda: CombineOperator(_KEY, _aggregation())))
+            chain.append(self._combiner())
         return chain
+
+    def _combiner(self) -> OperatorSpec:
+        if not self.length:
+            return _spec("combine", lambda: CombineOperator(_KEY, _aggregation()))
+        combiner = _spec("combine", lambda: WindowCombineOperator(_KEY, _aggregation(), self._windows))
+        return replace(combiner, stateful=True)
+
+    @property
+    def _windows(self) -> TumblingEventTimeWindows:
+        return TumblingEventTimeWindows(timedelta(microseconds=self.length * UNIT))
 
     def _keyed(self, around: Around) -> list[OperatorSpec]:
         sink = partial(SinkOperator, ColumnSink(around.system, around.hooks))
@@ -138,8 +149,7 @@ class ColumnShape:
 
     def _aggregate(self) -> Operator:
         if self.length:
-            windows = TumblingEventTimeWindows(timedelta(microseconds=self.length * UNIT))
-            return WindowedAggregateOperator(_KEY, _aggregation(), windows)
+            return WindowedAggregateOperator(_KEY, _aggregation(), self._windows)
         return KeyedAggregateOperator(_KEY, _aggregation(), is_combined=self.combines)
 
 
@@ -157,7 +167,7 @@ def draw_columns(draws: Draws) -> ColumnShape | None:
         keys=draws.pick((1, 3, 7)),
         text_keys=draws.chance(0.5),
         least=draws.pick((0, 0, 2)),
-        combines=not length and draws.chance(0.4),
+        combines=draws.chance(0.4),
         length=length,
     )
 
