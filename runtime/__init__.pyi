@@ -105,6 +105,8 @@ from .record.elements import RowBatch as RowBatch
 from .record.elements import Watermark as Watermark
 from .snapshot.permit import CommitPermit as CommitPermit
 from .state.state_table import ValueState as ValueState
+from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
+from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
 from .time.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
 from .time.windows import TimeWindow as TimeWindow
