@@ -121,7 +121,7 @@ def test_windows_come_out_once_and_whole() -> None:
 
 
 def windowed_with_pauses(**settings: Any) -> Built:
-    """Sources pause for milliseconds, so streams become idle; the bound is so large that no record is late."""
+    """Sources pause for milliseconds, so streams become idle. The bound is so large that nothing is late."""
     results, env = InMemoryCollector(), environment(**settings)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(60).with_idleness(0.002)
     numbers = env.from_collection("numbers", range(COUNT)).assign_timestamps_and_watermarks(
