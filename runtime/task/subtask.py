@@ -372,6 +372,8 @@ class Subtask:
             checkpoints=self._checkpoints.statistics(),
             barriers=self.barriers,
             stored=None if network is None else network.gate.storage_statistics(),
+            current_watermark=self._outputs.watermark,
+            is_idle=self._outputs.is_idle,
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:
