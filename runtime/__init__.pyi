@@ -109,6 +109,8 @@ from .state.keyed_states import ListState as ListState
 from .state.keyed_states import MapState as MapState
 from .state.keyed_states import ReducingState as ReducingState
 from .state.keyed_states import ValueState as ValueState
+from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
+from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
 from .time.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
 from .time.windows import TimeWindow as TimeWindow

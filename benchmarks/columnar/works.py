@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,11 +35,13 @@ class _AgainstSpark(Work):
     files_per_trigger: int
     warm_rows: int = 0
 
+    @abstractmethod
     def files(self, name: str, rows: int) -> Files:
-        raise NotImplementedError
+        """A folder of this name, with about so many rows."""
 
+    @abstractmethod
     def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
-        raise NotImplementedError
+        """The job over these files; its results go nowhere by default."""
 
     def right(self, of: Files) -> pa.Table:
         return files.sums(of.folder, self.key)

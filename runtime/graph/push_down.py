@@ -26,10 +26,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
-from penstock.runtime.operators.aggregation.combiner import CombineOperator
+from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
+from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
-from penstock.runtime.operators.aggregation.windowed_combiner import WindowCombineOperator
 from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.needed_columns import NeededColumns, ReadsInPart
 from penstock.runtime.operators.select_columns import SelectOperator

@@ -25,7 +25,7 @@ from penstock.runtime.operators.operator_state import (
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
-from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
@@ -46,7 +46,7 @@ class Tagged:
     batch: Batch
 
 
-Output: TypeAlias = Batch | Tagged | Watermark
+Output: TypeAlias = Batch | Tagged | Watermark | StreamStatus
 
 #: Batches that an operator takes.
 BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
@@ -282,6 +282,13 @@ class Operator:
         """Event time has advanced; yield what that fires. The chain forwards the watermark afterwards."""
         return iter(())
 
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """The input has become idle or active. The chain forwards the status afterwards.
+
+        What was kept back leaves in front of `IDLE`: receivers do not wait for it behind that.
+        """
+        return self.flush() if status is StreamStatus.IDLE else iter(())
+
     def end_of_data(self) -> Iterator[Output]:
         """No more input will come; yield what is left."""
         return iter(())
@@ -301,6 +308,19 @@ class Operator:
 
     def flush(self) -> Iterator[Output]:
         """What was kept back has waited long enough: yield it."""
+        return iter(())
+
+    @property
+    def tick_at(self) -> float | None:
+        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        return None
+
+    def tick(self, now: float) -> Iterator[Output]:
+        """Time has passed: yield what that brings. Comes only after the input was asked for more.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+        """
         return iter(())
 
     def handle_event(self, event: Any) -> None:

@@ -3,6 +3,9 @@
 Between slices a subtask serves barriers and control. The size follows the measured time per row. Cheap
 operators take whole batches; a slow user function takes a few rows at a time, or one.
 
+A slice has a fixed cost, too (`slice_costs`). Where that is large, smaller slices would not be shorter, only
+more. So a slice may take longer than ten milliseconds: its fixed cost is at most a fifth of its time.
+
 A list slice has at most a few thousand rows. More rows gain nothing, because the cost of a slice is already
 spread thin. They leave the processor's cache and wake Python's cycle collector. An Arrow batch is a few
 objects whatever its size, so it may be larger.
@@ -15,9 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.task.slice_costs import SliceCosts
 
 #: Most records of a slice of a list of records.
 MOST_ROWS: Final = 4_096
+
+#: Least time for rows beside the fixed cost of a slice.
+_TIMES_FIXED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ class SliceSizer:
         self._target = target
         self._maximum = maximum
         self._overruns = 0
+        self._costs = SliceCosts()
         self.rows = initial
 
     def rows_of(self, batch: Batch) -> int:
@@ -72,8 +80,11 @@ class SliceSizer:
             return
         if seconds > 10 * self._target:
             self._overruns += 1
+        costs = self._costs
+        costs.observe(rows, seconds)
         fitting = self._maximum if seconds <= 0 else int(self._target * rows / seconds)
-        self.rows = max(1, min(self._maximum, fitting, self.rows * 4))
+        paying = int(_TIMES_FIXED * costs.fixed / costs.each) if costs.each > 0 else 1
+        self.rows = max(1, min(self._maximum, max(fitting, paying), self.rows * 4))
 
     def statistics(self) -> SlicingStatistics:
         """Counters."""

@@ -144,6 +144,8 @@ def test_a_hook_that_fails_or_hangs_costs_checkpoints_and_all_restore_what_they_
     failing = outside.order(FAIL, "left", DURING)
     job = hooked_job(tmp_path, tmp_path / "outside.db", timeout=1.0)
     eventually("a hook that fails", lambda: outside.done(failing) is not None)
+    # Hooks answer side by side: a later checkpoint is the one that hangs.
+    wait_until(job, "a checkpoint behind it", lambda r: r.statistics.completed_checkpoints >= 1)
     hanging = outside.order(HANG, "right", DURING)
     eventually("a hook that hangs", lambda: outside.done(hanging) is not None)
     failed, late = outside.done(failing), outside.done(hanging)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
 from jobs.faults import RaisesOnce
 from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, hidden_files
-from jobs.words import NEVER, counted, environment, line, lines, paced_lines
+from jobs.words import NEVER, counted, environment, line, lines, paced_lines, wide_line
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.runtime import FileSink, JobConfig, StreamEnvironment
@@ -19,11 +21,16 @@ COUNT, RATE = 4_500, 3_000.0
 
 
 def two_pipelines(
-    tmp_path: Path, config: JobConfig | None = None, *, raises: bool = False
+    tmp_path: Path,
+    config: JobConfig | None = None,
+    *,
+    raises: bool = False,
+    text: Callable[[int], str] = line,
 ) -> StreamEnvironment:
     """A word count of two processes, and lines that are copied by another two; both end when released."""
     env = environment(tmp_path, config=config)
-    words = env.from_source("lines", paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"))
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go", line=text)
+    words = env.from_source("lines", source)
     if raises:
         words = words.map(RaisesOnce(line(2_000), str(tmp_path / "raised")))
     counted(words, FileSink.json(tmp_path / "out"))
@@ -36,8 +43,8 @@ def pids(job: RayJobHandle) -> dict[str, int]:
     return {str(process.subtask): process.pid for process in job.processes()}
 
 
-def assert_both_are_exact(tmp_path: Path) -> None:
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
+def assert_both_are_exact(tmp_path: Path, text: Callable[[int], str] = line) -> None:
+    assert_exactly_once(tmp_path / "out", [text(i) for i in range(COUNT)])
     assert sorted(committed_rows(tmp_path / "copies")) == sorted(lines(COUNT))
     assert hidden_files(tmp_path / "out") == hidden_files(tmp_path / "copies") == []
 
@@ -99,6 +106,27 @@ def test_job_masters_killed_after_and_during_the_restart_of_a_region_take_everyt
 
     assert_both_are_exact(tmp_path)
     assert 3 <= result.statistics.restarts <= 4
+
+
+def test_a_savepoint_behind_the_restart_of_a_region_can_be_moved_and_started_from(tmp_path: Path) -> None:
+    """Subtasks of two attempts write its files, and all of them lie in its folder."""
+    job = submit(two_pipelines(tmp_path, text=wide_line))
+    after_checkpoints(job, 1)
+    kill_subtask(job, "copies")
+    again = wait_until(job, "the restart", lambda r: r.statistics.attempt == 2 and len(r.processes) == 4)
+    after_checkpoints(job, again.statistics.completed_checkpoints + 1)
+    assert restarted_regions(job.report()) == 1
+
+    folder = Path(job.stop())
+
+    assert list(folder.glob("count-*")), "the state stands in the metadata"
+    (tmp_path / "go").touch()
+    moved = folder.rename(tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "checkpoints" / job.job_id)
+    second = two_pipelines(tmp_path, text=wide_line).submit(restore_from=str(moved))
+    assert isinstance(second, RayJobHandle)
+    assert finish(second).statistics.restarts == 0
+    assert_both_are_exact(tmp_path, wide_line)
 
 
 def test_failures_in_both_pipelines_restart_both(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def left_behind(
     before: CompletedCheckpoint, after: CompletedCheckpoint, paths: SnapshotPaths
 ) -> tuple[str, ...]:
     """Files of a savepoint whose copies it has instead; nobody needs them once it exists."""
+    if not after.is_savepoint:
+        return ()
     named = {handle.path for handle in after.files()}
     return tuple(
         handle.path

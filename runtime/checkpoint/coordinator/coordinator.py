@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
@@ -99,6 +99,9 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 #: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
 #: the checkpoint gets. Blocks, and raises when the place can't be written.
 InitializeLocation: TypeAlias = Callable[[int, int], int]
+
+#: Number of those that a checkpoint has waited for in vain which its failure names.
+_NAMED: Final = 5
 
 
 class CheckpointCoordinator:
@@ -640,7 +643,8 @@ class CheckpointCoordinator:
 
     def _expire(self, pending: PendingCheckpoint) -> None:
         missing = (*pending.missing_names(), *self._coordinators.missing_events(pending.checkpoint_id))
-        awaited = ", ".join(missing[:5]) or "its turn to be written"
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        awaited = ", ".join(missing[:_NAMED]) + more or "its turn to be written"
         detail = f"not complete after {self._config.timeout_seconds:g} s; it waited for {awaited}"
         self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 

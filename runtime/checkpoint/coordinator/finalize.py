@@ -184,8 +184,9 @@ def finalize(
             if sized.location is not None and open_location is not None:
                 open_location(sized.location).delete([METADATA])
         return outcome
-    with suppress(StorageError):  # they cost space only
-        storage.delete(left_behind(given, sized, paths))
+    if left := left_behind(given, sized, paths):
+        with suppress(StorageError):  # they cost space only
+            storage.delete(left)
     return Finalized(replace(sized, metadata=metadata))
 
 

@@ -64,7 +64,7 @@ class PendingStatistics:
 
     Attributes:
         acknowledged: Number of subtasks that have acknowledged.
-        missing: Those that have not, in words; also operator coordinators and master hooks.
+        missing: Those that have not, in words: operator coordinators, master hooks, then subtasks.
         written_bytes: New bytes written by the subtasks that have acknowledged.
         in_flight_bytes: The part of them that was data between subtasks.
         metrics: What each of these subtasks measured.
@@ -272,11 +272,11 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """The subtasks whose acknowledgements are missing, in words."""
+        """Those whose acknowledgements are missing, in words; those that the others wait for come first."""
         return (
-            *map(str, sorted(self._missing, key=_VERTEX_AND_INDEX)),
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
+            *map(str, sorted(self._missing, key=_VERTEX_AND_INDEX)),
         )
 
     def statistics(self) -> PendingStatistics:

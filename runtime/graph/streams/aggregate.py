@@ -14,7 +14,8 @@ from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
-from penstock.runtime.operators.aggregation.combiner import CombineOperator
+from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
+from penstock.runtime.operators.aggregation.combine_panes import PANE, WindowCombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import ColumnWindows
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
@@ -24,7 +25,6 @@ from penstock.runtime.operators.aggregation.windowed_aggregate import (
     WINDOW_START,
     WindowedAggregateOperator,
 )
-from penstock.runtime.operators.aggregation.windowed_combiner import PANE, WindowCombineOperator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.time.windows import WindowAssigner, slide_of

@@ -24,11 +24,8 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     RowAggregate,
     SumOverflowError,
 )
-from penstock.runtime.operators.aggregation.vectorized_aggregate import (
-    AnyAggregate,
-    VectorizedAggregate,
-    adapted,
-)
+from penstock.runtime.operators.aggregation.vector_adapters import adapted
+from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.state.columns.column_blocks import key_list
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots

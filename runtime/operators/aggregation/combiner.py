@@ -1,4 +1,4 @@
-"""`CombineOperator`: a part of an aggregation in front of the exchange.
+"""`Combiner`: what keeps reduced rows in front of an exchange; base of `combine_keys` and `combine_panes`.
 
 It reduces what passes one sender to one row a key, and sends these rows instead of the records. They leave
 after a tenth of a second, before a barrier, at the end, and when they are many. With few keys that spares the
@@ -7,15 +7,15 @@ exchange and the receiver nearly everything (Flink: local aggregation with mini-
 Where keys hardly repeat it would only cost. So each batch that it has reduced tells how many rows were left.
 When that is most of them, it hands a number of batches on as they are, then it tries again.
 
-Nothing of it is in a snapshot: it is empty when the barrier leaves. Watermarks pass what it keeps. That is
-harmless: an aggregation without windows looks at no event time, and its results have no timestamps.
-`windowed_combiner` is the one for windows.
+Nothing that it keeps is in a snapshot: it is empty when the barrier leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Final
+
+import pyarrow as pa
 
 from penstock.runtime.operators.aggregation.aggregation import REDUCED, Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
@@ -70,8 +70,8 @@ class Gain:
             self._untried = _UNTRIED * rows
 
 
-class CombineOperator(Operator):
-    """Reduces records by key before they are sent.
+class Combiner(Operator):
+    """Keeps reduced rows for a while; subclasses say which batches are reduced, and how.
 
     Args:
         aggregation: All of its functions must combine.
@@ -82,10 +82,10 @@ class CombineOperator(Operator):
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
+        self._gain = Gain()
         self._table = ColumnTable("combined", 1, tracks_changes=False)
         self._flush_at: float | None = None
         self._monotonic: Callable[[], float] = lambda: 0.0
-        self._gain = Gain()
         self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
@@ -93,30 +93,9 @@ class CombineOperator(Operator):
         self._monotonic = context.connector.clock.monotonic
 
     @property
-    def doing(self) -> str:
-        """What it is part of."""
-        return "combining rows by key"
-
-    @property
     def flush_at(self) -> float | None:
         """When reduced rows have waited long enough."""
         return self._flush_at
-
-    def process(self, batch: Batch) -> Iterator[Output]:
-        """Take a batch in, or hand it on."""
-        self._records_in += len(batch)
-        if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
-            yield from self.flush()
-            self._records_out += len(batch)
-            yield self._columns.projected(batch)
-            return
-        reduced = self._aggregation.reduced(*self._columns.of(batch))
-        self._gain.learn(len(batch), reduced.num_rows)
-        self._aggregation.merge(self._table, reduced)
-        if self._flush_at is None:
-            self._flush_at = self._monotonic() + PATIENCE
-        if len(self._table) >= MOST_KEYS:
-            yield from self.flush()
 
     def flush(self) -> Iterator[Output]:
         """Send what is kept."""
@@ -125,8 +104,7 @@ class CombineOperator(Operator):
             return
         parts = self._aggregation.parts(self._table, self._table.all_slots)
         self._table.clear()
-        self._records_out += parts.num_rows
-        yield ArrowBatch(parts.replace_schema_metadata(REDUCED))
+        yield self._sent(ArrowBatch(parts.replace_schema_metadata(REDUCED)))
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
         """Nothing stays behind a barrier."""
@@ -139,3 +117,29 @@ class CombineOperator(Operator):
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
+
+    def _keep(self, rows: int, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None) -> None:
+        """Keep what a batch of so many rows was reduced to.
+
+        Args:
+            rows: Those of the batch.
+            reduced: As `Aggregation.reduced` gives it.
+            extra: Parts of the key that users do not name.
+        """
+        self._gain.learn(rows, reduced.num_rows)
+        self._aggregation.merge(self._table, reduced, extra)
+        if self._flush_at is None:
+            self._flush_at = self._monotonic() + PATIENCE
+
+    def _flush_if_many(self) -> Iterator[Output]:
+        if len(self._table) >= MOST_KEYS:
+            yield from self.flush()
+
+    def _handed_on(self, batch: Batch) -> Iterator[Output]:
+        """What is kept, then a batch as it is: rows of a key keep their order."""
+        yield from self.flush()
+        yield self._sent(batch)
+
+    def _sent(self, batch: Batch) -> Batch:
+        self._records_out += len(batch)
+        return batch

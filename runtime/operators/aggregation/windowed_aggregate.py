@@ -11,7 +11,8 @@ When event time has passed a window it is emitted and its slot is freed. To find
 are looked at, but only when the watermark has reached the earliest end that there is.
 
 A record is late for a window that has fired. One that is late for all of its windows goes to the side output
-`late_records`.
+`late_records`. A combiner's row may be late if its sender was idle: then this subtask's watermark has passed
+the sender's. The records behind it are no longer known, so it is dropped, and counts as one late record.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.combine_panes import PANE, reduced_by_pane
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.aggregation.windowed_combiner import PANE, reduced_by_pane
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -186,11 +187,10 @@ class WindowedAggregateOperator(Operator):
         return pa.array(rows[order]), pa.array(starts[order])
 
     def _merge(self, reduced: pa.RecordBatch) -> None:
-        """Merge rows of keys and panes into their windows."""
+        """Merge rows of keys and panes into those of their windows that have not fired."""
         assert self._table is not None, "open() comes first"
         panes = reduced.column(PANE).to_numpy(zero_copy_only=False)
-        late = self._panes.are_late(panes, self._event_time)
-        assert not late.any(), "a combiner sends what is late as it is"
+        self._late += int(self._panes.are_late(panes, self._event_time).sum())
         for starts, is_open in self._open_windows(panes):
             some = reduced if is_open.all() else reduced.filter(pa.array(is_open))
             self._merge_windows(some, starts[is_open])

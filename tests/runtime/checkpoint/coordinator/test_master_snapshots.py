@@ -108,7 +108,7 @@ def test_a_checkpoint_that_expires_in_its_start_never_reaches_a_subtask():
     world.coordinators["a"].is_slow = True
     world.ask()
     world.timers.advance(5)
-    assert "it waited for a[0], b[0], the coordinator of a" in world.answers[0].detail
+    assert "it waited for the coordinator of a, a[0], b[0]" in world.answers[0].detail
     assert world.open_valves()
     assert not world.coordinator.is_triggering
     world.take()
@@ -117,14 +117,15 @@ def test_a_checkpoint_that_expires_in_its_start_never_reaches_a_subtask():
     assert world.open_valves()
 
 
-def test_expired_checkpoint_names_five_of_those_that_it_waited_for():
+def test_expired_checkpoint_names_five_of_those_that_it_waited_for_and_first_who_kept_the_others_waiting():
     world = World(hooks={"north": {}, "south": {}}, timeout=5)
     for coordinator in world.coordinators.values():
         coordinator.is_slow = True
     world.ask()
     world.timers.advance(5)
     assert world.answers[0].detail.endswith(
-        "it waited for a[0], b[0], the coordinator of a, the coordinator of b, the master hook north"
+        "it waited for the coordinator of a, the coordinator of b, "
+        "the master hook north, the master hook south, a[0] and 1 more"
     )
 
 

@@ -21,13 +21,21 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
 )
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.combiner import PATIENCE
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
-from penstock.runtime.operators.aggregation.windowed_combiner import WindowCombineOperator
 from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.elements import (
+    END_OF_TIME,
+    ArrowBatch,
+    Batch,
+    RowBatch,
+    StreamStatus,
+    Watermark,
+)
 from penstock.runtime.testing import ManualClock, OperatorHarness
+from penstock.runtime.time.watermark_valve import WatermarkValve
 
 SECOND = 1_000_000
 KEY = ColumnKey(("k",))
@@ -223,6 +231,38 @@ def outcome(work: list[Any], windows: Any, functions: Any, *, combined: bool, dr
 
 def passed_on(sender: OperatorHarness, first: int, harness: OperatorHarness) -> Rows:
     return [row for batch in sender.batches[first:] for row in harness.push_batch(batch)]
+
+
+@pytest.mark.parametrize("windows", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
+def test_reduced_rows_of_a_sender_that_was_idle_are_dropped_where_they_are_late(windows: Any) -> None:
+    """The receiver's watermark passes that of an idle sender, to which the records are not late."""
+    valve = WatermarkValve(2)
+    functions = {"n": Count(), "total": Sum("v")}
+    with combiner(windows, functions) as sender, receiver(windows, functions) as harness:
+        sender.push_watermark(2 * SECOND)
+        assert valve.watermark(0, Watermark(2 * SECOND)) is None
+        assert valve.status(0, StreamStatus.IDLE) == (None, None)
+        passed = valve.watermark(1, Watermark(30 * SECOND))
+        assert passed is not None
+        harness.push_watermark(passed.timestamp)
+        assert valve.status(0, StreamStatus.ACTIVE) == (None, None)
+        sender.push_batch(columns(("a", 1, 3), ("a", 2, 4), ("a", 4, 29), ("b", 8, 35)))
+        sender.end_of_data()
+        (batch,) = sender.batches
+        assert isinstance(batch, ArrowBatch)
+        assert is_reduced(batch.batch)
+        harness.push_batch(batch)
+        found = harness.push_watermark(END_OF_TIME - 1)
+        late = harness.statistics().extra[LATE_RECORDS]
+        assert harness.side_output(LATE_RECORDS) == []
+    open_windows = {
+        (k, start / SECOND): v
+        for k, v, at in [("a", 4, 29), ("b", 8, 35)]
+        for start in windows.starts(at * SECOND)
+        if start + windows.size > 30 * SECOND
+    }
+    assert {(row["k"], row["window_start"].timestamp()): row["total"] for row in found} == open_windows
+    assert late == 2, "two keys and panes have three records"
 
 
 def test_what_can_not_combine_is_not_combined() -> None:

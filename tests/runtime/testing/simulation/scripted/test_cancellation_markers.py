@@ -59,13 +59,13 @@ def expected() -> list[tuple[int, str]]:
 
 def blocked(job: ScriptedJob) -> int:
     """Channels that alignments hold back."""
-    seen = [task.subtask.statistics().barriers for task in job.tasks.values()]
+    seen = [task.subtask.barriers for task in job.tasks.values()]
     return sum(each.blocked for each in seen if each is not None)
 
 
 def released(job: ScriptedJob) -> int:
     """Alignments that a marker has ended."""
-    seen = [task.subtask.statistics().barriers for task in job.tasks.values()]
+    seen = [task.subtask.barriers for task in job.tasks.values()]
     return sum(each.cancelled_alignments for each in seen if each is not None)
 
 

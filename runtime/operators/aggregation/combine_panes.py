@@ -17,28 +17,27 @@ Why it is right.
    barrier. Where the aggregation did not combine, the snapshot has none. A job that goes on from it knows
    nothing about the receivers, and hands all records on.
 
-Nothing else of it is in a snapshot: it is empty when the barrier leaves.
+Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
+records may be late there and not here. The receiver drops and counts such reduced rows, as Flink does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.runtime.operators.aggregation.aggregation import REDUCED, Aggregation
-from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
-from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, Gain
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
+from penstock.runtime.operators.aggregation.combiner import Combiner
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.operator import BatchFormats, ListState, Operator, OperatorContext, Output
-from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.operator import ListState, OperatorContext, Output
 from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.window import REACHED
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.record.elements import Batch, Watermark
 
 #: The column with the pane of a reduced row, in microseconds.
 PANE: Final = ":pane"
@@ -46,7 +45,7 @@ PANE: Final = ":pane"
 _FAR: Final = np.iinfo(np.int64).max
 
 
-class WindowCombineOperator(Operator):
+class WindowCombineOperator(Combiner):
     """Reduces records by key and pane before they are sent.
 
     Args:
@@ -54,24 +53,16 @@ class WindowCombineOperator(Operator):
         windows: Those of the receiver.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
-
     def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
-        self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation.inputs)
+        super().__init__(key, aggregation)
         self._panes = Panes(windows)
-        self._table = ColumnTable("combined", 1, tracks_changes=False)
-        self._gain = Gain()
         self._reached: ReachedWatermark | None = None
         self._knows_receivers = True
         self._earliest_end: int = _FAR
-        self._flush_at: float | None = None
-        self._monotonic: Callable[[], float] = lambda: 0.0
-        self._records_in = self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
         """Take the clock, and the event time that was reached."""
-        self._monotonic = context.connector.clock.monotonic
+        super().open(context)
         self._reached = ReachedWatermark(context, REACHED)
         self._knows_receivers = not context.is_restored or REACHED in context.restored
 
@@ -79,11 +70,6 @@ class WindowCombineOperator(Operator):
     def doing(self) -> str:
         """What it is part of."""
         return "combining rows by key and window"
-
-    @property
-    def flush_at(self) -> float | None:
-        """When reduced rows have waited long enough."""
-        return self._flush_at
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Take a batch in, or hand it on."""
@@ -97,14 +83,11 @@ class WindowCombineOperator(Operator):
         stamps = moments_of(batch)
         late = self._panes.are_late(stamps, self._reached.timestamp)
         if late.any():
-            some = chosen_rows(batch, late)
-            self._records_out += len(some)
-            yield some
+            yield self._sent(chosen_rows(batch, late))
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if len(batch):
             self._take_in(batch, stamps)
-        if len(self._table) >= MOST_KEYS:
-            yield from self.flush()
+        yield from self._flush_if_many()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Send what is kept if a window of it ends."""
@@ -114,45 +97,20 @@ class WindowCombineOperator(Operator):
 
     def flush(self) -> Iterator[Output]:
         """Send what is kept."""
-        self._flush_at, self._earliest_end = None, _FAR
-        if not len(self._table):
-            return
-        parts = self._aggregation.parts(self._table, self._table.all_slots)
-        self._table.clear()
-        self._records_out += parts.num_rows
-        yield ArrowBatch(parts.replace_schema_metadata(REDUCED))
-
-    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Nothing stays behind a barrier."""
-        return self.flush()
-
-    def end_of_data(self) -> Iterator[Output]:
-        """Nothing stays at the end."""
-        return self.flush()
+        self._earliest_end = _FAR
+        return super().flush()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """How far event time has come, where that is known of the receivers, too."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state()} if self._knows_receivers else {}
 
-    def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
-        return OperatorStatistics(self._records_in, self._records_out)
-
-    def _handed_on(self, batch: Batch) -> Iterator[Output]:
-        yield from self.flush()
-        self._records_out += len(batch)
-        yield batch
-
     def _take_in(self, batch: Batch, stamps: Moments) -> None:
         keys, inputs = self._columns.of(batch)
         reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
-        self._gain.learn(len(batch), reduced.num_rows)
         column = reduced.column(PANE)
-        self._aggregation.merge(self._table, reduced, {PANE: column})
+        self._keep(len(batch), reduced, {PANE: column})
         self._look_for_ends(column.to_numpy(zero_copy_only=False))
-        if self._flush_at is None:
-            self._flush_at = self._monotonic() + PATIENCE
 
     def _look_for_ends(self, panes: Moments) -> None:
         """The first end of a window that is open and holds one of these panes."""
