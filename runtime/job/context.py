@@ -20,6 +20,7 @@ from penstock.runtime.job.regions import Region
 from penstock.runtime.job.rescale_history import RescaleHistory
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.restore.state_assignment import unknown_operators
+from penstock.runtime.restore.state_changes import state_changes
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -211,7 +212,9 @@ class JobContext:
         self.attempt = start.attempt
         self.restarts = start.restarts
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
-        self.warning = start.warning or self._left_out(start.restore)
+        changed = None if start.restore is None else state_changes(self.graph, start.restore)
+        warnings = (start.warning or self._left_out(start.restore), changed)
+        self.warning = "; ".join(filter(None, warnings)) or None
         if not is_rescale:
             self.restart.attempt_begun(self.ledger.age())
 

@@ -16,7 +16,7 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 
 
@@ -66,6 +66,19 @@ class WatchedOperator(Operator):
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Pass it on."""
         return self._operator.process_watermark(watermark)
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.process_status(status)
+
+    @property
+    def tick_at(self) -> float | None:
+        """When it wants to be told of time."""
+        return self._operator.tick_at
+
+    def tick(self, now: float) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.tick(now)
 
     def end_of_data(self) -> Iterator[Output]:
         """Pass it on."""
