@@ -168,7 +168,7 @@ class SimulatedProcess:
         self.die(FaultKind.CRASH_AFTER_END)
 
     def die_when_its_end_is_known(self) -> None:
-        """Do so when the JobMaster has heard that the subtask has finished; its senders may not know it yet."""
+        """Do so when the JobMaster has heard of the end; the senders may not know it yet."""
         self._dies_when_its_end_is_known = True
         if self._known_end is self.task:
             self.end_is_known()
