@@ -15,6 +15,7 @@ from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
 DEAD_LETTERS: Final = "dead_letters"
@@ -62,6 +63,7 @@ class OperatorSpec:
         is_sink: Whether it writes records to an external system.
         coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
             enumerator.
+        watermarks: Where event time begins with the source, if it does.
     """
 
     id: str
@@ -73,6 +75,7 @@ class OperatorSpec:
     keyed: bool = False
     is_sink: bool = False
     coordinator: HasCoordinator | None = None
+    watermarks: WatermarkStrategy[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class GraphBuilder:
         is_sink: bool = False,
         makes_watermarks: bool = False,
         coordinator: HasCoordinator | None = None,
+        watermarks: WatermarkStrategy[Any] | None = None,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -62,6 +64,7 @@ class GraphBuilder:
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
+            watermarks: The strategy of a source.
 
         Raises:
             GraphError: The id is taken, or an option is wrong; names the user's line.
@@ -82,6 +85,7 @@ class GraphBuilder:
             is_sink=is_sink,
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
+            watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),
