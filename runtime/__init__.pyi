@@ -106,7 +106,11 @@ from .record.elements import Batch as Batch
 from .record.elements import RowBatch as RowBatch
 from .record.elements import Watermark as Watermark
 from .snapshot.permit import CommitPermit as CommitPermit
-from .state.state_table import ValueState as ValueState
+from .state.keyed_states import AggregatingState as AggregatingState
+from .state.keyed_states import ListState as ListState
+from .state.keyed_states import MapState as MapState
+from .state.keyed_states import ReducingState as ReducingState
+from .state.keyed_states import ValueState as ValueState
 from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
 from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy

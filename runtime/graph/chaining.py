@@ -89,6 +89,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
                 node.keyed,
                 node.is_sink,
                 node.coordinator,
+                node.states,
                 node.watermarks,
             )
         )

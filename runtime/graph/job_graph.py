@@ -15,6 +15,7 @@ from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.keyed_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
@@ -63,6 +64,7 @@ class OperatorSpec:
         is_sink: Whether it writes records to an external system.
         coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
             enumerator.
+        states: The keyed states that its function's class declares.
         watermarks: Where event time begins with the source, if it does.
     """
 
@@ -75,6 +77,7 @@ class OperatorSpec:
     keyed: bool = False
     is_sink: bool = False
     coordinator: HasCoordinator | None = None
+    states: tuple[StateInfo, ...] = ()
     watermarks: WatermarkStrategy[Any] | None = None
 
 

@@ -15,6 +15,7 @@ from penstock.runtime.graph.operator_ids import fill_in_ids
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.keyed_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 
@@ -50,6 +51,7 @@ class StreamNode:
         is_sink: Whether it ends a stream.
         makes_watermarks: Whether event time begins with it, whatever came before.
         coordinator: Makes its coordinator in the JobMaster; `None` for none.
+        states: The keyed states that its function's class declares.
         watermarks: Where event time begins with the source, if it does.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
@@ -70,6 +72,7 @@ class StreamNode:
     is_sink: bool = False
     makes_watermarks: bool = False
     coordinator: HasCoordinator | None = None
+    states: tuple[StateInfo, ...] = ()
     watermarks: WatermarkStrategy[Any] | None = None
     max_parallelism: int = 128
     num_cpus: float | None = None

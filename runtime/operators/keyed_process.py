@@ -13,7 +13,7 @@ from penstock.runtime.operators.process_function import KeyedProcessFunction as 
 from penstock.runtime.operators.process_function import RuntimeContext
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 
 #: How many keys are remembered as checked.
@@ -40,7 +40,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         super().__init__(key_selector, function.process)
         self._user = function
         self._opened = False
-        self._backend: HeapKeyedStateBackend | None = None
+        self._backend: KeyedStateBackend | None = None
         self._context: RuntimeContext | None = None
         self._collector: ResultCollector | None = None
         self._checked: set[Any] = set()
@@ -56,6 +56,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._context = RuntimeContext(context, self._backend)
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._opened = True
+        context.requested.bind_declared(self._user, self._backend)
         self._user.open(self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:

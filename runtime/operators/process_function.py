@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.operator_state import Counter, ValueStates
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.state_table import ValueState
+from penstock.runtime.operators.operator_state import Counter
+from penstock.runtime.state.keyed_states import ListState
+from penstock.runtime.state.state_backend import KeyedStateBackend
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class RuntimeContext:
+class RuntimeContext(AsksForKeyedState):
     """What a function may know and use while it runs; one object for the whole attempt.
 
     Args:
@@ -36,10 +37,10 @@ class RuntimeContext:
     current_key: Any
     timestamp: int | None
 
-    def __init__(self, context: OperatorContext, backend: HeapKeyedStateBackend) -> None:
+    def __init__(self, context: OperatorContext, backend: KeyedStateBackend) -> None:
         self._connector = context.connector
         self._backend = backend
-        self._states = ValueStates()
+        self._states = context.requested
         self._counters: dict[str, Counter] = {}
         self.timestamp = None
 
@@ -67,23 +68,24 @@ class RuntimeContext:
         """Number of subtasks of this operator."""
         return self._connector.parallelism
 
-    def value_state(self, name: str, default: Any = None, *, of_type: type | None = None) -> ValueState:
-        """State with one value a key; asked for in `open` (once) or in `process` (each time the same object).
-
-        What counts is what `update` was called with: a value that is changed in place and not updated is not
-        part of the next checkpoint.
+    def list_state(
+        self,
+        name: str,
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ListState[Any]:
+        """State with a list a key; see `ListState`.
 
         Args:
-            name: Unique in the operator; the value is found again under it.
-            default: Value of a key that has none; can't be changed in place, because all keys share it.
-            of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
-                and a job whose restored values are of another type does not start. By default anything goes.
+            of_type: The type of the elements; by default anything goes.
+            migrate: Makes an element of `of_type` of a restored one that is none.
 
         Raises:
-            ConfigurationError: The default is mutable, or default or type are not those given first.
-            StateMismatchError: The job starts from a snapshot that holds values of another type.
+            ConfigurationError: The type is not that given first.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
-        return self._states.ask(self._backend, name, default, of_type)
+        return self._keyed_list(name, of_type, migrate)
 
     def counter(self, name: str) -> Counter:
         """A counter of this subtask, from 0 in each attempt."""
@@ -93,21 +95,30 @@ class RuntimeContext:
         """What all counters stand at."""
         return {name: counter.value for name, counter in self._counters.items()}
 
+    @property
+    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
+        return self._states, self._backend
+
 
 class KeyedProcessFunction(ABC, Generic[K, T, R]):
     """A function with state for each key (Flink's `KeyedProcessFunction`).
 
-    One object serves all keys of a subtask. Keys share the attributes of `self`, and a restart loses them.
-    Put what belongs to a key into state.
+    Its class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
+    The runtime binds them to the current key before `open`. One object serves all keys of a subtask. Keys
+    share the other attributes of `self`, and a restart loses them. Put what belongs to a key into state.
 
     Example:
+        >>> from penstock.runtime import ValueState
+        >>> from penstock.runtime.testing import OperatorHarness
         >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
-        ...     def open(self, ctx):
-        ...         self.seen = ctx.value_state("seen", default=0)
+        ...     seen = ValueState(int, default=0)
         ...
         ...     def process(self, value, ctx):
         ...         self.seen.update(self.seen.value() + 1)
         ...         yield ctx.current_key, self.seen.value()
+        >>> with OperatorHarness.of(lambda words: words.key_by(str).process("count", Count())) as harness:
+        ...     harness.push(["a", "b", "a"])
+        [('a', 1), ('b', 1), ('a', 2)]
     """
 
     def open(self, ctx: RuntimeContext) -> None:

@@ -32,8 +32,8 @@ from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
+from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
@@ -74,6 +74,7 @@ class UserOperator(Operator):
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
         self._context = context
+        context.requested.bind_declared(self._user, context.keyed_state)
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -205,7 +206,7 @@ class UserOperator(Operator):
         return self._context
 
     @property
-    def _keyed_state(self) -> HeapKeyedStateBackend:
+    def _keyed_state(self) -> KeyedStateBackend:
         backend = self._opened.keyed_state
         assert backend is not None, "a keyed operator is given keyed state"
         return backend

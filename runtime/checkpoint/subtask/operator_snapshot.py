@@ -25,8 +25,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.list_state import RAW, encode_atoms
 from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
+from penstock.runtime.state.state_backend import KeyedStateBackend, UnfinishedSnapshot
 
 SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
 
@@ -55,7 +54,7 @@ class OperatorSnapshot:
     """
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
-    keyed: KeyedSnapshot | None = None
+    keyed: UnfinishedSnapshot | None = None
     raw: RawState = field(default_factory=RawState)
 
 
@@ -83,7 +82,7 @@ class SubtaskSnapshotTask:
         self,
         checkpoint_id: int,
         operators: Mapping[str, OperatorSnapshot],
-        backends: Mapping[str, HeapKeyedStateBackend],
+        backends: Mapping[str, KeyedStateBackend],
         files: Callable[[str], StateFiles],
         *,
         ended: bool = False,

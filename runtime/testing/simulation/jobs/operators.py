@@ -15,7 +15,7 @@ from penstock.runtime.operators.process_function import KeyedProcessFunction, Ru
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.state_table import ValueState
+from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem, TransactionKey
 from penstock.runtime.testing.simulation.jobs.records import Copies, Key, Record, digest_after
 
@@ -164,7 +164,7 @@ class NumberRecords(KeyedProcessFunction[Key, Record, Record]):
         self._number = number
         self._padding = PADDING if is_padded else b""
         self._hooks = hooks
-        self._seen: ValueState | None = None
+        self._seen: ValueState[tuple[int, int, bytes]] | None = None
 
     def open(self, ctx: RuntimeContext) -> None:
         """Bind the state."""
