@@ -10,7 +10,7 @@ It must never give two keys one slot, and never forget a deleted key before a sn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 from penstock.runtime.state.columns.key_table import KeyTable
 from penstock.runtime.state.mix64 import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+
+#: Scatters the hash in front of an extra part; any large odd number does.
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ColumnTable:
@@ -147,7 +150,7 @@ class ColumnTable:
                 is_same &= column.equals(slots, part if everything else part.take(pa.array(rows)))
             return is_same
 
-        slots = self._slots.slots_of(_with_extra(hashes, extra), same, store)
+        slots = self._slots.slots_of(with_extra(hashes, extra), same, store)
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def note_changed(self, slots: Slots) -> None:
@@ -248,7 +251,8 @@ def _taken(columns: Mapping[str, GrowingColumn], slots: Slots) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
+def with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
+    """Hashes of keys with their extra parts; two parts that change places have another hash."""
     for part in (extra or {}).values():
-        hashes = mix64_array(hashes ^ key_hashes([part]))
+        hashes = mix64_array(hashes * _ODD ^ key_hashes([part]))
     return hashes
