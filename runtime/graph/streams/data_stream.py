@@ -327,8 +327,8 @@ class DataStream(Generic[T_co]):
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
         """The stream of what the operator before emits under `tag` beside its main output.
 
-        A source emits the records that it could not read under `dead_letters`, a window those that came too
-        late under `late_records`, a process function what it gives to `ctx.output`.
+        A source emits the records that it could not read under `dead_letters`. A window emits those that came
+        too late under `late_records`, and a process function what it gives to `ctx.output`.
 
         Args:
             tag: An `OutputTag` of the function's class, or the name of a side output.

@@ -1,14 +1,14 @@
 """`FunctionTimers`: the timers of one process function in one subtask, and their firing.
 
 A watermark fires the timers of event time that it has reached. There may be millions. So the operator fires
-some of them, holds the watermark (`Operator.holds_watermark`), and goes on in `flush`, before any other
+some of them and holds the watermark (`Operator.holds_watermark`). It goes on in `flush`, before any other
 input, until none is left that the watermark has reached. Then the watermark goes on. Between two flushes a
 checkpoint may come: the snapshot has the timers that are left, and how far event time has come. An operator
 that is restored from it fires them at once, because it finds timers that its event time has reached. Flink
 calls such timers interruptible.
 
 Timers of processing time fire in `flush`, too. It is due when the time of day has come to the earliest of
-them. The time of day of a machine may be set forward or back, and timers then fire early or late; nothing
+them. The time of day of a machine may be set forward or back, and timers then fire early or late. Nothing
 else is decided by it.
 
 The end of time is not held, as the end of the input comes right behind it: all timers fire in one go.

@@ -1,8 +1,8 @@
 """`TimerQueue`: which keys have a timer when, in the order in which they fire.
 
 Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number of
-its registration. So a timer is in the snapshot as soon as it is set, goes where its key goes when the job is
-rescaled, and a checkpoint writes those that were set or fired since the last one. There is one timer for a
+its registration. So a timer is in the snapshot as soon as it is set. It goes where its key goes when the job
+is rescaled, and a checkpoint writes those that were set or fired since the last one. There is one timer for a
 key and a moment: an entry can't be there twice.
 
 The table knows no order, so a heap in memory stands beside it. It is in no snapshot: it is built from the

@@ -2,7 +2,7 @@
 
 *The past.* A timer must lie behind the time that the function runs at, or it would fire again and again
 within one moment. In `process` that is the watermark, or the time of day when the batch began. In `on_timer`
-it is the moment of the timer that fires. So a timer that sets the next one goes on from its own moment: after
+it is the moment of the timer that fires. So a timer that sets the next one goes on from its own moment. After
 an hour of standstill it fires for each interval that was missed. Flink fires a timer of the past with the
 next watermark, and one that sets itself again never ends.
 
@@ -101,8 +101,6 @@ class KeyedTimerService(FunctionTimerService):
 
     Args:
         owner: Knows the current key.
-        event_time: The timers of event time.
-        processing_time: The timers of processing time.
         can_fire: Whether the function has an `on_timer`.
     """
 
