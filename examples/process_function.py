@@ -35,27 +35,28 @@ SENSORS = 10
 class TooHot(KeyedProcessFunction[str, Reading, dict[str, Any]]):
     """Emits an alarm for every `in_a_row` consecutive readings of a sensor above `limit`."""
 
+    hot = ValueState(int, default=0)
+
     def __init__(self, limit: float, in_a_row: int) -> None:
         self._limit = limit
         self._in_a_row = in_a_row
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Bind the state; called once per attempt, before any record."""
-        self._hot: ValueState = ctx.value_state("hot", default=0)
+        """Called once per attempt, before any record."""
         self._alarms = ctx.counter("alarms")
 
     def process(self, value: Reading, ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
         """One reading of the sensor that is the current key."""
         sensor, celsius = value
-        hot = self._hot.value() + 1 if celsius > self._limit else 0
+        hot = self.hot.value() + 1 if celsius > self._limit else 0
         if hot == self._in_a_row:
             self._alarms.increment()
             yield {"sensor": sensor, "celsius": celsius}
             hot = 0
         if hot:
-            self._hot.update(hot)
+            self.hot.update(hot)
         else:
-            self._hot.clear()
+            self.hot.clear()
 
 
 def reading(i: int) -> Reading:

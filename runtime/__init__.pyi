@@ -82,7 +82,10 @@ from .operators.operator_coordinator import OperatorCoordinator as OperatorCoord
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
 from .operators.operator_state import Counter as Counter
 from .operators.operator_state import OperatorListState as OperatorListState
+from .operators.output_tag import OutputTag as OutputTag
+from .operators.process_function import FunctionContext as FunctionContext
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction
+from .operators.process_function import ProcessFunction as ProcessFunction
 from .operators.process_function import RuntimeContext as RuntimeContext
 from .operators.protocols import ConnectorContext as ConnectorContext
 from .operators.protocols import DeadLetter as DeadLetter
@@ -104,7 +107,13 @@ from .record.elements import Batch as Batch
 from .record.elements import RowBatch as RowBatch
 from .record.elements import Watermark as Watermark
 from .snapshot.permit import CommitPermit as CommitPermit
-from .state.state_table import ValueState as ValueState
+from .state.keyed_states import AggregatingState as AggregatingState
+from .state.keyed_states import ListState as ListState
+from .state.keyed_states import MapState as MapState
+from .state.keyed_states import ReducingState as ReducingState
+from .state.keyed_states import ValueState as ValueState
+from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
+from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
 from .time.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
 from .time.windows import TimeWindow as TimeWindow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
 from rich.console import RenderableType
@@ -15,11 +16,13 @@ from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
 from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS: Final = {
     "running": "green",
     "finished": "green",
@@ -31,6 +34,8 @@ _COLOURS: Final = {
     "lost": "red",
 }
 _CHECKPOINTS_SHOWN: Final = 10
+#: Most subtasks whose watermarks are shown one by one.
+_WATERMARKS_SHOWN: Final = 32
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
@@ -74,6 +79,10 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
     yield Text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
+    timed = [each for each in report.subtasks if _has_event_time(each)]
+    if timed:
+        yield Text("\nevent time (UTC)", style="bold")
+        yield _indented(watermarks_table(timed))
     yield Text("\ncheckpoints", style="bold")
     yield _indented(_checkpoints(report))
 
@@ -130,6 +139,44 @@ def operators_table(report: JobReport) -> Table:
         )
         table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
     return table
+
+
+def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
+    """How far event time has come in each subtask; of many subtasks the slowest of each vertex."""
+    table = _table("subtask", "current watermark", "idle")
+    if len(subtasks) > _WATERMARKS_SHOWN:
+        slowest: dict[str, SubtaskInfo] = {}
+        for each in sorted(subtasks, key=_reached):
+            slowest.setdefault(each.subtask.vertex, each)
+        subtasks = [each for each in subtasks if slowest[each.subtask.vertex] is each]
+    for each in subtasks:
+        counted = each.statistics
+        idle = "idle" if counted is not None and counted.is_idle else ""
+        table.add_row(str(each.subtask), _event_time(_reached(each)), idle)
+    return table
+
+
+def _has_event_time(subtask: SubtaskInfo) -> bool:
+    counted = subtask.statistics
+    return counted is not None and (counted.current_watermark is not None or counted.is_idle)
+
+
+def _reached(subtask: SubtaskInfo) -> float:
+    """Its watermark in microseconds; minus infinity before the first one."""
+    counted = subtask.statistics
+    known = None if counted is None else counted.current_watermark
+    return -inf if known is None else known
+
+
+def _event_time(micros: float) -> str:
+    if micros == -inf:
+        return "none yet"
+    if micros == END_OF_TIME:
+        return "end of time"
+    try:
+        return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except OverflowError:  # before the year 1 or after 9999
+        return f"{micros:,} microseconds"
 
 
 def _head(report: JobReport) -> Table:

@@ -8,6 +8,7 @@ from typing import Final
 
 from ray.util.metrics import Counter, Gauge
 
+from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0
@@ -19,8 +20,8 @@ class SubtaskMetrics:
 
     Names: `penstock_records_in_total`, `penstock_records_out_total`, `penstock_bytes_out_total`,
     `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`,
-    `penstock_backpressured_seconds_total`, `penstock_busy_seconds_total`, and `penstock_attempts_total`,
-    each with the tags `job` and `subtask`.
+    `penstock_backpressured_seconds_total`, `penstock_busy_seconds_total`, `penstock_attempts_total`,
+    `penstock_current_watermark_seconds` and `penstock_idle`, each with the tags `job` and `subtask`.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,10 @@ class SubtaskMetrics:
         self._running = Gauge(
             "penstock_checkpoints_running", description="Asynchronous halves that run now", tag_keys=_TAGS
         )
+        self._watermark = Gauge(
+            "penstock_current_watermark_seconds", description="Event time since the epoch", tag_keys=_TAGS
+        )
+        self._idle = Gauge("penstock_idle", description="1 while nobody waits for it", tag_keys=_TAGS)
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
         self._seen: dict[str, float] = {}
@@ -82,6 +87,10 @@ class SubtaskMetrics:
             self._advance("acknowledged", self._checkpoints, statistics.checkpoints.acknowledged)
             self._advance("declined", self._declined, statistics.checkpoints.declined)
             self._running.set(statistics.checkpoints.running, self._tags)
+        reached = statistics.current_watermark
+        if reached is not None and reached != END_OF_TIME:  # the end is no time that a graph could show
+            self._watermark.set(reached / 1_000_000, self._tags)
+        self._idle.set(float(statistics.is_idle), self._tags)
 
     def _advance(self, name: str, counter: Counter, value: float) -> None:
         grown = value - self._seen.get(name, 0.0)

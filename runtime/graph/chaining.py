@@ -88,6 +88,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
                 node.keyed,
                 node.is_sink,
                 node.coordinator,
+                node.states,
             )
         )
     # Sources have no inputs, so moving them to the front keeps the order topological.

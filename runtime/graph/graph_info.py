@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
+from penstock.runtime.state.keyed_states import StateInfo
 from penstock.runtime.user_location import function_name
 
 
@@ -24,6 +25,7 @@ class OperatorInfo:
         parallelism: Number of its subtasks.
         is_source: Whether records come in here.
         is_sink: Whether records go out here.
+        states: The keyed states that its function's class declares.
     """
 
     id: str
@@ -32,6 +34,12 @@ class OperatorInfo:
     parallelism: int
     is_source: bool = False
     is_sink: bool = False
+    states: tuple[StateInfo, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OperatorInfo:
+        """The operator that `asdict` gave; older ones have no states."""
+        return cls(**{**data, "states": tuple(StateInfo(**each) for each in data.get("states", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class VertexInfo:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> VertexInfo:
         """The vertex that `asdict` gave."""
-        return cls(**{**data, "operators": tuple(OperatorInfo(**each) for each in data["operators"])})
+        return cls(**{**data, "operators": tuple(map(OperatorInfo.from_dict, data["operators"]))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +141,7 @@ def graph_info(job: JobGraph) -> GraphInfo:
 
 def _vertex(vertex: JobVertex) -> VertexInfo:
     operators = tuple(
-        OperatorInfo(o.id, o.name, vertex.id, vertex.parallelism, o.source is not None, o.is_sink)
+        OperatorInfo(o.id, o.name, vertex.id, vertex.parallelism, o.source is not None, o.is_sink, o.states)
         for o in vertex.operators
     )
     return VertexInfo(

@@ -15,6 +15,7 @@ from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.keyed_states import StateInfo
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
 DEAD_LETTERS: Final = "dead_letters"
@@ -62,6 +63,7 @@ class OperatorSpec:
         is_sink: Whether it writes records to an external system.
         coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
             enumerator.
+        states: The keyed states that its function's class declares.
     """
 
     id: str
@@ -73,6 +75,7 @@ class OperatorSpec:
     keyed: bool = False
     is_sink: bool = False
     coordinator: HasCoordinator | None = None
+    states: tuple[StateInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

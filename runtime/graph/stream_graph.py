@@ -15,6 +15,7 @@ from penstock.runtime.graph.operator_ids import fill_in_ids
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.keyed_states import StateInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class StreamNode:
         is_sink: Whether it ends a stream.
         makes_watermarks: Whether event time begins with it, whatever came before.
         coordinator: Makes its coordinator in the JobMaster; `None` for none.
+        states: The keyed states that its function's class declares.
+        side_outputs: Names of the side outputs that the user's function declares.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
         start_new_chain: Never chain it to its producer.
@@ -68,6 +71,8 @@ class StreamNode:
     is_sink: bool = False
     makes_watermarks: bool = False
     coordinator: HasCoordinator | None = None
+    states: tuple[StateInfo, ...] = ()
+    side_outputs: tuple[str, ...] = ()
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None

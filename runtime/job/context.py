@@ -20,6 +20,7 @@ from penstock.runtime.job.regions import Region
 from penstock.runtime.job.rescale_history import RescaleHistory
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.restore.state_assignment import unknown_operators
+from penstock.runtime.restore.state_changes import state_changes
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -173,6 +174,12 @@ class JobContext:
             self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
         return None
 
+    @property
+    def newest_id(self) -> int | None:
+        """The newest completed checkpoint that this JobMaster knows; `None` for none."""
+        newest = None if self.coordinator is None else self.coordinator.latest_completed
+        return None if newest is None else newest.checkpoint_id
+
     def attempt_of(self, subtask: SubtaskId) -> int:
         """The attempt of a subtask; older than the job's when only another region was restarted."""
         return self._attempts.get(subtask, self.attempt)
@@ -205,7 +212,9 @@ class JobContext:
         self.attempt = start.attempt
         self.restarts = start.restarts
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
-        self.warning = start.warning or self._left_out(start.restore)
+        changed = None if start.restore is None else state_changes(self.graph, start.restore)
+        warnings = (start.warning or self._left_out(start.restore), changed)
+        self.warning = "; ".join(filter(None, warnings)) or None
         if not is_rescale:
             self.restart.attempt_begun(self.ledger.age())
 

@@ -11,9 +11,13 @@ stack and do not call each other. That stack is why
 
 A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
 last one it leaves the chain. So one that an operator makes itself, between two batches, passes what it must
-pass and nothing else. Side outputs of all operators are told of the watermarks that leave the chain, and of
-none that an operator behind theirs keeps back. So no operator that makes watermarks is chained behind one
-whose side output is read and has an event time already (`graph/chaining.py`).
+pass and nothing else. A status (idle or active) goes the same way, and ends where watermarks are made. An
+operator that has much to fire may hold the watermark and go on in `flush`, which comes before any other
+input: nothing overtakes it, and a checkpoint may be taken meanwhile.
+
+Side outputs of all operators are told of the watermarks that leave the chain, and of none that an operator
+behind theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read
+and has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may come after the watermark or the end of data that it
@@ -24,23 +28,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.located_operators import LocatedOperators
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
-from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import (
+    END_OF_TIME,
+    ArrowBatch,
+    Batch,
+    RowBatch,
+    StreamStatus,
+    Watermark,
+)
 from penstock.runtime.snapshot.permit import CommitPermit
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
 Emit: TypeAlias = Callable[[int, str | None, Batch], None]
 
-#: Called with a watermark that has passed all operators.
-EmitWatermark: TypeAlias = Callable[[Watermark], None]
+#: Called with a watermark or a status that has passed all operators.
+EmitTime: TypeAlias = Callable[[Watermark | StreamStatus], None]
 
 #: Work that can be left after any step: resumed with `next`, given up with `close`.
 Work: TypeAlias = Generator[None, None, None]
@@ -60,11 +72,11 @@ class ChainStatistics:
 
 
 class _Running(NamedTuple):
-    """An operator in the middle of something, and the watermark that it is told of, if it is that."""
+    """An operator in the middle of something, and the watermark or status that it is told of, if any."""
 
     operator: int
     outputs: Iterator[Output]
-    watermark: Watermark | None
+    passing: Watermark | StreamStatus | None
 
 
 class OperatorChain:
@@ -73,7 +85,7 @@ class OperatorChain:
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
         emit: Takes what leaves the chain: the last operator's main output and all side outputs.
-        emit_watermark: Takes watermarks after everything that they fired.
+        emit_time: Takes watermarks after everything that they fired, and statuses.
         first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
             The output of an empty chain is that of the operator before it.
     """
@@ -82,7 +94,7 @@ class OperatorChain:
         self,
         operators: Sequence[tuple[OperatorLocation, Operator]],
         emit: Emit,
-        emit_watermark: EmitWatermark,
+        emit_time: EmitTime,
         first_index: int = 0,
     ) -> None:
         self._located = LocatedOperators(operators)
@@ -91,11 +103,14 @@ class OperatorChain:
         self._guarded = self._located.call
         self._last = len(self._operators) - 1
         self._emit = emit
-        self._emit_watermark = emit_watermark
+        self._emit_time = emit_time
         self._first_index = first_index
         self._busy = False
         self._flushing = [
             index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
+        ]
+        self._ticking = [
+            index for index, op in enumerate(self._operators) if type(op).tick is not Operator.tick
         ]
 
     @property
@@ -141,9 +156,22 @@ class OperatorChain:
             OperatorError: An operator failed.
         """
         if self._last < 0:
-            self._emit_watermark(watermark)
+            self._emit_time(watermark)
             return
-        yield from self._drive(0, lambda operator: operator.process_watermark(watermark), watermark)
+        yield from self._drive(0, partial(_tell, watermark), watermark)
+
+    def process_status(self, status: StreamStatus) -> Work:
+        """Tell the operators in order that the input is idle or active; each one's outputs go down first.
+
+        The status leaves the chain at the end, unless an operator makes watermarks of its own.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if self._last < 0:
+            self._emit_time(status)
+            return
+        yield from self._drive(0, partial(_tell, status), status)
 
     def end_of_data(self) -> Work:
         """Tell the operators in order that no more comes; each one's outputs go down before the next is told.
@@ -185,6 +213,28 @@ class OperatorChain:
             if at is not None and at <= now:
                 yield from self._drive(index, lambda operator: operator.flush())
 
+    @property
+    def tick_at(self) -> float | None:
+        """When an operator wants to be told of time, in seconds on the clock of `InputTime`."""
+        if not self._ticking:
+            return None
+        times = (self._operators[index].tick_at for index in self._ticking)
+        return min((at for at in times if at is not None), default=None)
+
+    def tick(self, now: float) -> Work:
+        """Tell the operators of time that have asked for that.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in self._ticking:
+            at = self._operators[index].tick_at
+            if at is not None and at <= now:
+                yield from self._drive(index, lambda operator: operator.tick(now))
+
     def handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
 
@@ -195,7 +245,7 @@ class OperatorChain:
         index = self.ids.index(operator_id)
         self._guarded(index, self._operators[index].handle_event, event)
 
-    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, ListState]]:
+    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
         """The list states of all operators, by operator id.
 
         Raises:
@@ -245,14 +295,17 @@ class OperatorChain:
         self._located.close()
 
     def _drive(
-        self, start: int, begin: Callable[[Operator], Iterator[Output]], passing: Watermark | None = None
+        self,
+        start: int,
+        begin: Callable[[Operator], Iterator[Output]],
+        passing: Watermark | StreamStatus | None = None,
     ) -> Work:
         """Pull everything out of what `begin` starts in operator `start`, down through the chain.
 
         Args:
             start: Index of the operator.
             begin: Starts it.
-            passing: The watermark that it is told of, if that is what begins.
+            passing: The watermark or status that it is told of, if that is what begins.
         """
         if self._busy:
             msg = "the chain was given work before the last was finished"
@@ -262,13 +315,13 @@ class OperatorChain:
         try:
             self._push(stack, start, begin, passing)
             while stack:
-                index, outputs, watermark = stack[-1]
+                index, outputs, told = stack[-1]
                 output = self._guarded(index, next, outputs, _END)
                 if output is _END:
                     stack.pop()
-                    if watermark is not None:
-                        self._pass_on(stack, index, watermark)
-                elif isinstance(output, Watermark):
+                    if told is not None:
+                        self._pass_on(stack, index, told)
+                elif isinstance(output, Watermark | StreamStatus):
                     self._pass_on(stack, index, output, made_here=True)
                 elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
                     self._push(stack, index + 1, methodcaller("process", output))
@@ -284,21 +337,27 @@ class OperatorChain:
         stack: list[_Running],
         index: int,
         begin: Callable[[Operator], Iterator[Output]],
-        passing: Watermark | None = None,
+        passing: Watermark | StreamStatus | None = None,
     ) -> None:
         stack.append(_Running(index, self._guarded(index, begin, self._operators[index]), passing))
 
     def _pass_on(
-        self, stack: list[_Running], index: int, watermark: Watermark, *, made_here: bool = False
+        self,
+        stack: list[_Running],
+        index: int,
+        told: Watermark | StreamStatus,
+        *,
+        made_here: bool = False,
     ) -> None:
-        """An operator is through with a watermark, or has made one: on to the next, or out of the chain."""
-        swallows = self._operators[index].makes_watermarks and not made_here
-        if swallows and watermark.timestamp != END_OF_TIME:
+        """An operator is through with a watermark or status, or has made it: on to the next, or out."""
+        operator = self._operators[index]
+        keeps = operator.makes_watermarks or operator.holds_watermark
+        if keeps and not made_here and told != Watermark(END_OF_TIME):
             return
         if index == self._last:
-            self._emit_watermark(watermark)
+            self._emit_time(told)
         else:
-            self._push(stack, index + 1, methodcaller("process_watermark", watermark), watermark)
+            self._push(stack, index + 1, partial(_tell, told), told)
 
     def _emit_from(self, index: int, output: Any) -> None:
         """Hand a batch out; one that can't be sent is the fault of the operator that emitted it."""
@@ -318,3 +377,9 @@ class OperatorChain:
             close = getattr(outputs, "close", None)
             if close is not None:
                 self._guarded(index, close)
+
+
+def _tell(told: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:
+    if isinstance(told, Watermark):
+        return operator.process_watermark(told)
+    return operator.process_status(told)

@@ -11,9 +11,8 @@ from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.stable_hash import stable_hash
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.state_backend import KeyedStateBackend, KeyedTable
 from penstock.runtime.user_location import function_location
 
 
@@ -83,13 +82,13 @@ def selector_location(select: Callable[[Any], Any]) -> str:
     return f"key_by function {function_location(select)}"
 
 
-def keyed_state_of(context: OperatorContext) -> HeapKeyedStateBackend:
+def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
     """The keyed state that a keyed operator is opened with."""
     assert context.keyed_state is not None, "a keyed operator is given keyed state"
     return context.keyed_state
 
 
-def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
+def only_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
     """The table of an operator that keeps all of its keyed state in one.
 
     Args:
@@ -115,7 +114,7 @@ def only_column_tables(
     return {name: state.column_table(name) for name in names}
 
 
-def _own_state(context: OperatorContext, names: Sequence[str], owner: str) -> HeapKeyedStateBackend:
+def _own_state(context: OperatorContext, names: Sequence[str], owner: str) -> KeyedStateBackend:
     state = keyed_state_of(context)
     foreign = [other for other in state.table_names if other not in names]
     if foreign:

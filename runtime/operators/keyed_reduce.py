@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.operators.function_operator import rows_of
@@ -10,7 +10,7 @@ from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOper
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.watched_reduce import WatchedReduce
 from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.state_backend import KeyedTable
 
 #: Name of the state table that holds the values.
 REDUCE_STATE: Final = "reduce"
@@ -36,7 +36,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
         super().__init__(key_selector, function)
         self._watched = WatchedReduce(function, "what was emitted before")
-        self._table: StateTable | None = None
+        self._table: KeyedTable | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state.
@@ -61,7 +61,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
         if values:
             yield RowBatch(values, rows.timestamps)
 
-    def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: dict[Any, Any]) -> list[Any]:
+    def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]) -> list[Any]:
         function = self._watched.to_call
         values: list[Any] = []
         key = None

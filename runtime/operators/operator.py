@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
+from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.operator_state import (
     Counter,
     ListStateMode,
     ListStates,
     OperatorListState,
-    ValueStates,
 )
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
-from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.state.state_table import ValueState
+from penstock.runtime.state.keyed_states import ListState
+from penstock.runtime.state.state_backend import KeyedStateBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Tagged:
     batch: Batch
 
 
-Output: TypeAlias = Batch | Tagged | Watermark
+Output: TypeAlias = Batch | Tagged | Watermark | StreamStatus
 
 #: Batches that an operator takes.
 BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class ListState:
+class SavedList:
     """One named list of values that an operator puts into a snapshot.
 
     Attributes:
@@ -66,7 +66,7 @@ class ListState:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorContext:
+class OperatorContext(AsksForKeyedState):
     """The context that an operator gets when it opens: where it runs, its state, its coordinator.
 
     The properties, the methods and `is_restored` are for users' operators. The other attributes are for the
@@ -84,13 +84,13 @@ class OperatorContext:
         keyed_rows: Goes through a batch key by key; `None` when not keyed.
         send: Carries an event to the operator's coordinator; `None` when it has none.
         lists: The list states, asked for and restored.
-        values: The keyed states that were asked for.
+        requested: The keyed states that were declared or asked for.
         counters: The counters that were asked for.
     """
 
     location: OperatorLocation
     connector: ConnectorContext
-    keyed_state: HeapKeyedStateBackend | None = None
+    keyed_state: KeyedStateBackend | None = None
     restored: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     is_restored: bool = False
     transactional: bool = True
@@ -99,7 +99,7 @@ class OperatorContext:
     keyed_rows: Callable[[Batch], Iterator[tuple[Any, Any]]] | None = None
     send: Callable[[Any], None] | None = None
     lists: ListStates = field(default_factory=ListStates)
-    values: ValueStates = field(default_factory=ValueStates)
+    requested: RequestedStates = field(default_factory=RequestedStates)
     counters: dict[str, Counter] = field(default_factory=dict)
 
     @property
@@ -152,20 +152,25 @@ class OperatorContext:
         """
         return self.lists.ask(name, mode, self.restored)
 
-    def value_state(self, name: str, default: Any = None, *, of_type: type | None = None) -> ValueState:
-        """State with one value a key, for the key that `by_key` or `set_current_key` has set.
+    def keyed_list_state(
+        self,
+        name: str,
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ListState[Any]:
+        """State with a list a key, for the key that `by_key` or `set_current_key` has set; see `ListState`.
 
         Args:
-            name: Unique in the operator; the value is found again under it.
-            default: Value of a key that has none; can't be changed in place, because all keys share it.
-            of_type: The type of the values; `update` takes nothing else. By default anything goes.
+            of_type: The type of the elements; by default anything goes.
+            migrate: Makes an element of `of_type` of a restored one that is none.
 
         Raises:
-            ConfigurationError: The default is mutable, or default or type are not those given first.
+            ConfigurationError: The type is not that given first.
             PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds values of another type.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
-        return self.values.ask(self.keyed_state, name, default, of_type)
+        return self._keyed_list(name, of_type, migrate)
 
     def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         """Each row of a batch with its key, which is the current key until the next row.
@@ -208,7 +213,11 @@ class OperatorContext:
         """A counter of this subtask, from 0 in each attempt; it shows in the operator's statistics."""
         return self.counters.setdefault(name, Counter())
 
-    def _backend(self, what: str) -> HeapKeyedStateBackend:
+    @property
+    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
+        return self.requested, self.keyed_state
+
+    def _backend(self, what: str) -> KeyedStateBackend:
         if self.keyed_state is None:
             msg = f"{what} needs a keyed stream: call key_by(function) before transform"
             raise PenstockError(msg)
@@ -262,6 +271,15 @@ class Operator:
     #: Whether it yields watermarks of its own; those from before it then end here, but for the end of time.
     makes_watermarks = False
 
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether `process_watermark` has left work over, so that the watermark may not go on yet.
+
+        `flush` is then due at once, again and again, before any input. It does the work bit by bit, so that
+        checkpoints come in between, and yields the watermark at the end. The end of time can't be held.
+        """
+        return False
+
     def open(self, context: OperatorContext) -> None:
         """Get ready; called once per attempt before anything else."""
 
@@ -272,6 +290,13 @@ class Operator:
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Event time has advanced; yield what that fires. The chain forwards the watermark afterwards."""
         return iter(())
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """The input has become idle or active. The chain forwards the status afterwards.
+
+        What was kept back leaves in front of `IDLE`: receivers do not wait for it behind that.
+        """
+        return self.flush() if status is StreamStatus.IDLE else iter(())
 
     def end_of_data(self) -> Iterator[Output]:
         """No more input will come; yield what is left."""
@@ -294,6 +319,19 @@ class Operator:
         """What was kept back has waited long enough: yield it."""
         return iter(())
 
+    @property
+    def tick_at(self) -> float | None:
+        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        return None
+
+    def tick(self, now: float) -> Iterator[Output]:
+        """Time has passed: yield what that brings. Comes only after the input was asked for more.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+        """
+        return iter(())
+
     def handle_event(self, event: Any) -> None:
         """The operator's coordinator has sent something (`HasCoordinator`); nothing can be emitted here.
 
@@ -305,7 +343,7 @@ class Operator:
         msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
         raise PenstockError(msg)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
         """State is taken now: bring the list states of the context up to date.
 
         Operators of Penstock return list states here instead. Keyed state is taken by its backend.

@@ -1,15 +1,13 @@
-"""The state that an operator asks its context for: list state, and state with one value a key."""
+"""Counters and list state that an operator asks its context for; keyed state: `keyed_state_requests`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError
+from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.state_table import ValueState
 
 #: How the values of a list state are redistributed when a job starts from a snapshot.
 ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
@@ -133,40 +131,3 @@ class ListStates:
             for name, (mode, values) in self._unasked.items()
         }
         return {**unasked, **self._states}
-
-
-class ValueStates:
-    """The keyed states of one operator in one subtask, by name."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, tuple[ValueState, Any, type | None]] = {}
-
-    def ask(
-        self, backend: HeapKeyedStateBackend | None, name: str, default: Any, of_type: type | None
-    ) -> ValueState:
-        """The state of this name; always the same object.
-
-        Raises:
-            ConfigurationError: The default is mutable, or default or type are not those given first.
-            PenstockError: The stream is not keyed.
-            StateMismatchError: The job starts from a snapshot that holds values of another type.
-        """
-        if backend is None:
-            msg = f"value_state({name!r}) needs a keyed stream: call key_by(function) before transform"
-            raise PenstockError(msg)
-        known = self._states.get(name)
-        if known is None:
-            if isinstance(default, list | dict | set | bytearray):
-                msg = (
-                    f"value_state({name!r}): a default of type {type(default).__name__} would be shared by "
-                    "all keys; leave it out and use `state.value() or ...`"
-                )
-                raise ConfigurationError(msg)
-            known = self._states[name] = backend.value_state(name, default, of_type), default, of_type
-        elif default is not known[1] and default != known[1]:
-            msg = f"value_state({name!r}) already has the default {known[1]!r} and can't have {default!r}"
-            raise ConfigurationError(msg)
-        elif of_type is not known[2]:
-            msg = f"value_state({name!r}) already has of_type={known[2]!r} and can't have {of_type!r}"
-            raise ConfigurationError(msg)
-        return known[0]

@@ -19,10 +19,10 @@ from penstock.runtime.operators.keyed_function_operator import selector_location
 from penstock.runtime.operators.map_batches import arrow_timestamps, as_arrow
 from penstock.runtime.operators.operator import (
     BatchFormats,
-    ListState,
     Operator,
     OperatorContext,
     Output,
+    SavedList,
     Tagged,
 )
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
@@ -32,8 +32,8 @@ from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
+from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
@@ -74,6 +74,7 @@ class UserOperator(Operator):
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
         self._context = context
+        context.requested.bind_declared(self._user, context.keyed_state)
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -117,7 +118,7 @@ class UserOperator(Operator):
             )
             raise PenstockError(msg)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """The list states of the context, brought up to date by the user.
 
         Raises:
@@ -125,11 +126,11 @@ class UserOperator(Operator):
         """
         self._at = "snapshot"
         given = self._user.snapshot(checkpoint_id) or {}
-        if not isinstance(given, Mapping) or not all(isinstance(s, ListState) for s in given.values()):
+        if not isinstance(given, Mapping) or not all(isinstance(s, SavedList) for s in given.values()):
             msg = f"snapshot returned {short_repr(given)}; update the list states of the context instead"
             raise PenstockError(msg)
         lists = self._opened.lists.all
-        return {**{name: ListState(state.get(), state.mode) for name, state in lists.items()}, **given}
+        return {**{name: SavedList(state.get(), state.mode) for name, state in lists.items()}, **given}
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
         """Raw state of the user's own.
@@ -205,7 +206,7 @@ class UserOperator(Operator):
         return self._context
 
     @property
-    def _keyed_state(self) -> HeapKeyedStateBackend:
+    def _keyed_state(self) -> KeyedStateBackend:
         backend = self._opened.keyed_state
         assert backend is not None, "a keyed operator is given keyed state"
         return backend

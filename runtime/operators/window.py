@@ -15,7 +15,7 @@ Windows of one shape must never be taken for those of another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
@@ -23,13 +23,13 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
-from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
 from penstock.runtime.operators.window_shape import WindowShape
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
-from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.state_backend import KeyedTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
 
@@ -71,7 +71,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
-        self._table: StateTable | None = None
+        self._table: KeyedTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: ReachedWatermark | None = None
         self._late = 0
@@ -132,12 +132,14 @@ class WindowOperator(KeyedFunctionOperator):
             end = heappop(self._ends)
             yield from self._fire(end, self._keys_by_end.pop(end))
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
 
-    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[tuple[Any, int]]:
+    def _add(
+        self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]
+    ) -> list[tuple[Any, int]]:
         """Fold records into their windows; gives those that are late, with their timestamps."""
         first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
         starts_of, late = self._assigner.starts, []

@@ -86,6 +86,20 @@ class KeyGroupRange:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedState:
+    """What kind of state a function used under a name, as its snapshot says.
+
+    Attributes:
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`.
+        is_declared: Whether the function's class declared it; otherwise it was asked for at run time.
+    """
+
+    name: str
+    kind: str
+    is_declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KeyedStateHandle:
     """The keyed state of one operator in one subtask: a base and the changes since, in order.
 
@@ -95,14 +109,16 @@ class KeyedStateHandle:
     Attributes:
         key_groups: The range that the writing subtask owned.
         files: Base first, newest changes last.
-        entries: Number of keys written, over all files.
+        entries: Number of entries written, over all files.
         types: Names of the states whose function has declared a type, each with the type's name.
+        states: The states that functions have used; those of operators of Penstock are left out.
     """
 
     key_groups: KeyGroupRange
     files: tuple[StateHandle, ...]
     entries: int = 0
     types: tuple[tuple[str, str], ...] = ()
+    states: tuple[SavedState, ...] = ()
 
 
 class RedistributionMode(Enum):

@@ -31,6 +31,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
+    SavedState,
     StateHandle,
 )
 from penstock.runtime.snapshot.paths import check_path
@@ -109,6 +110,11 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "types": {
             state.operator_id: types for state in checkpoint.operators.values() if (types := _types(state))
         },
+        "states": {
+            state.operator_id: states
+            for state in checkpoint.operators.values()
+            if (states := _saved_states(state))
+        },
         "coordinators": {
             state.operator_id: _encode(state.coordinator, folder)
             for state in checkpoint.operators.values()
@@ -133,7 +139,10 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
         body = mapping(unsealed)
         finished, declared = mapping(body.get("finished", {})), mapping(body.get("types", {}))
         types = {operator: _decode_types(names) for operator, names in declared.items()}
-        operators = [_decode_operator(item, folder, finished, types) for item in items(body["operators"])]
+        saved = {o: _decode_saved_states(each) for o, each in mapping(body.get("states", {})).items()}
+        operators = [
+            _decode_operator(item, folder, finished, types, saved) for item in items(body["operators"])
+        ]
         coordinators = {o: _decode(item, folder) for o, item in mapping(body.get("coordinators", {})).items()}
         location = body.get("location")
         return CompletedCheckpoint(
@@ -180,6 +189,11 @@ def _types(state: OperatorState) -> dict[str, str]:
     return dict(pair for part in state.subtasks.values() for keyed in part.keyed for pair in keyed.types)
 
 
+def _saved_states(state: OperatorState) -> dict[str, list[Any]]:
+    every = (s for part in state.subtasks.values() for keyed in part.keyed for s in keyed.states)
+    return {saved.name: [saved.kind, saved.is_declared] for saved in every}
+
+
 def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
     subtasks = [
         [
@@ -196,17 +210,21 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
 
 
 def _decode_operator(
-    item: list[Any], folder: str, finished: Mapping[str, list[int]], types: Mapping[str, Types]
+    item: list[Any],
+    folder: str,
+    finished: Mapping[str, list[int]],
+    types: Mapping[str, Types],
+    saved: Mapping[str, tuple[SavedState, ...]],
 ) -> OperatorState:
     operator_id, parallelism, max_parallelism, subtasks = items(item, 4)
-    declared = types.get(text(operator_id), ())
+    declared, states = types.get(text(operator_id), ()), saved.get(operator_id, ())
     indices = range(whole(parallelism, 1))
     decoded = {}
     for index, *parts in map(items, items(subtasks)):
         if whole(index) not in indices or index in decoded:
             msg = f"subtask {index} of {parallelism}"
             raise ValueError(msg)
-        decoded[index] = _decode_subtask(parts, folder, declared)
+        decoded[index] = _decode_subtask(parts, folder, declared, states)
     left = frozenset(map(whole, items(finished.get(operator_id, []))))
     if not left.issubset(indices):
         msg = f"finished subtasks {sorted(left)} of {parallelism}"
@@ -216,6 +234,12 @@ def _decode_operator(
 
 def _decode_types(names: object) -> Types:
     return tuple(sorted((text(state), text(name)) for state, name in mapping(names).items()))
+
+
+def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
+    # Later versions may say more of a state behind its kind and its declaration.
+    every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
+    return tuple(SavedState(name, text(saved[0]), bool(saved[1])) for name, saved in every)
 
 
 def _decode_master_state(item: object) -> MasterState:
@@ -234,10 +258,12 @@ def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[A
     return [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in handles]
 
 
-def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubtaskState:
+def _decode_subtask(
+    parts: list[Any], folder: str, types: Types, states: tuple[SavedState, ...]
+) -> OperatorSubtaskState:
     keyed, lists, channels, raw_keyed, raw_lists = items(parts, 5)
     return OperatorSubtaskState(
-        _decode_keyed(keyed, folder, types),
+        _decode_keyed(keyed, folder, types, states),
         _decode_lists(lists, folder),
         None if channels is None else _decode_channels(channels, folder),
         _decode_keyed(raw_keyed, folder),
@@ -245,12 +271,14 @@ def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubt
     )
 
 
-def _decode_keyed(handles: object, folder: str, types: Types = ()) -> tuple[KeyedStateHandle, ...]:
+def _decode_keyed(
+    handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
+) -> tuple[KeyedStateHandle, ...]:
     decoded = []
     for first, last, entries, files in (items(handle, 4) for handle in items(handles)):
         groups = KeyGroupRange(whole(first), whole(last, -1))
         parts = tuple(_decode(file, folder) for file in items(files))
-        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types))
+        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states))
     return tuple(decoded)
 
 

@@ -1,8 +1,8 @@
 """Keyed state on the heap, with incremental asynchronous snapshots.
 
-Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot encodes the keys that changed since
-the last one; only that stops the task. Another thread writes them as one file (`KeyedSnapshot.finish`). A
-checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before.
+Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot encodes the entries that changed
+since the last one; only that stops the task. Another thread writes them as one file (`KeyedSnapshot.finish`).
+A checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before.
 `increments` decides which ones may be shared.
 
 It must never let the other thread see a live table, or lose a changed key when encoding fails half-way. A
@@ -13,20 +13,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import compress, repeat
+from itertools import compress, pairwise, repeat
 from typing import Any, Final
 
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state.heap_states import view_of
 from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
-from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
-from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
+from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state.known_states import KnownStates
+from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.unsaved_changes import UnsavedChanges
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
@@ -44,11 +47,12 @@ class HeapKeyedStateBackend:
         takes_snapshots: Whether `snapshot` will ever be called; otherwise nobody keeps which keys changed.
 
     Attributes:
-        current_key: The key whose record is processed; set it before using a `ValueState`.
+        current_key: The key whose record is processed; set it before using a state.
 
     Example:
+        >>> from penstock.runtime.state.keyed_states import ValueState
         >>> backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec())
-        >>> count = backend.value_state("count", default=0)
+        >>> count = backend.bind(ValueState(int, default=0, name="count"))
         >>> backend.set_current_key("word")
         >>> count.update(count.value() + 1)
         >>> backend.table("count").entries
@@ -72,16 +76,27 @@ class HeapKeyedStateBackend:
         self._takes_snapshots = takes_snapshots
         self._tables: dict[str, StateTable] = {}
         self._column_tables: dict[str, ColumnTable] = {}
-        self._types = DeclaredTypes()
+        self._known = KnownStates()
         self._increments = Increments(codec)
         self._last_id = -1
 
-    def table(self, name: str) -> StateTable:
-        """The table of this name; always the same object."""
+    def table(self, name: str, *, nested: bool = False) -> StateTable:
+        """The table of this name; always the same object.
+
+        Raises:
+            StateMismatchError: It was restored as a table of the other form.
+        """
         table = self._tables.get(name)
         if table is None:
             changed = None if self._takes_snapshots else UnsavedChanges()
-            table = self._tables[name] = StateTable(name, changed)
+            table = self._tables[name] = StateTable(name, changed, nested=nested)
+        elif table.nested != nested:
+            before, now = ("several entries", "one") if table.nested else ("one entry", "several")
+            msg = (
+                f"state {name!r} was saved with {before} a key and is now used with {now}: it was another "
+                "kind of state. Give the new one another name"
+            )
+            raise StateMismatchError(msg)
         return table
 
     def column_table(self, name: str) -> ColumnTable:
@@ -98,22 +113,38 @@ class HeapKeyedStateBackend:
         rows = (name for name, table in self._tables.items() if table.entries)
         return (*rows, *(name for name, table in self._column_tables.items() if len(table)))
 
-    def value_state(self, name: str, default: Any = None, of_type: type | None = None) -> ValueState:
-        """A view of one table for the current key; with a type it holds no other values.
+    def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
+        """A view of a state for the current key.
 
         Args:
-            name: The table's name.
-            default: The value of a key that has none.
-            of_type: The type that every value must have; `None` for any.
+            is_declared: Whether a function's class declares it; the snapshot says so.
 
         Raises:
-            StateMismatchError: The table holds restored values of another type.
+            ConfigurationError: A state of this name has another type.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
         """
-        table = self.table(name)
-        if of_type is None:
-            return ValueState(table, self, default)
-        self._types.declare(table, of_type)
-        return TypedValueState(table, self, default, of_type)
+        name = declaration.name
+        self._known.check_kind(declaration)
+        table = self.table(name, nested=declaration.nested)
+        self._known.declare(declaration, table, is_declared=is_declared)
+        return view_of(declaration, table, self)
+
+    def rename(self, declaration: KeyedState) -> None:
+        """Give a restored state its new name, if it still has that of `renamed_from`; before any `bind`."""
+        before, name = declaration.renamed_from, declaration.name
+        if before is None or not self._known.rename(before, name) or before not in self._tables:
+            return
+        old = self._tables[before]
+        table = self.table(name, nested=old.nested)
+        table.entries.update(old.entries)
+        table.mark_all_changed()
+        old.mark_all_changed()
+        old.entries.clear()
+
+    def keys(self, name: str) -> list[Any]:
+        """The keys of this subtask that have something in a table."""
+        table = self._tables.get(name)
+        return [] if table is None else list(table.entries)
 
     def set_current_key(self, key: Any) -> None:
         """Say whose record or timer is processed from now on."""
@@ -159,7 +190,8 @@ class HeapKeyedStateBackend:
             self._codec,
             self._policy,
             self_contained,
-            self._types.names(),
+            self._known.types(),
+            self._known.states(),
         )
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
@@ -208,7 +240,7 @@ class HeapKeyedStateBackend:
             table.changed.clear()
         for columns in self._column_tables.values():
             columns.clear()
-        self._types.restore(handles)
+        self._known.restore(handles)
         for handle in handles:
             for file in handle.files:
                 blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
@@ -216,6 +248,8 @@ class HeapKeyedStateBackend:
                     self._apply(blocks)
                 except TypeError as error:
                     raise unusable_key(file, error) from error
+        for name in self._known.lists:
+            self._put_in_order(name)
         shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
         if restored_checkpoint_id is not None and shareable:
             self._increments.start_from(restored_checkpoint_id, handles[0])
@@ -224,18 +258,16 @@ class HeapKeyedStateBackend:
 
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
-            table.changed.update(table.entries)
+            table.mark_all_changed()
         for columns in self._column_tables.values():
             columns.mark_all_changed()
 
     def _encode_changes(self) -> list[Block]:
         blocks: list[Block] = []
         for name, table in self._tables.items():
-            entries = table.entries
-            written = [key for key in table.changed if key in entries]
-            blocks += encode_written(name, written, [entries[key] for key in written], self._codec)
-            if len(written) < len(table.changed):
-                blocks += encode_deleted(name, [key for key in table.changed if key not in entries])
+            written, values, deleted = table.take_changes()
+            blocks += encode_written(name, written, values, self._codec, nested=table.nested)
+            blocks += encode_deleted(name, deleted, nested=table.nested)
         # Last, as nothing can go wrong from here on: these forget what has changed.
         for columns in self._column_tables.values():
             blocks += columns.take_changes()
@@ -255,8 +287,34 @@ class HeapKeyedStateBackend:
                 chosen = mine.tolist()
                 keys = list(compress(keys, chosen))
                 values = None if values is None else list(compress(values, chosen))
-            entries = self.table(block.table).entries
-            if values is None:
-                deque(map(entries.pop, keys, repeat(None)), maxlen=0)
-            else:
-                entries.update(zip(keys, values, strict=True))
+            table = self.table(block.table, nested=block.nested)
+            (_apply_nested if block.nested else _apply_flat)(table.entries, keys, values)
+
+    def _put_in_order(self, name: str) -> None:
+        """Sort the elements of restored lists by their numbers: changes may have come in any order."""
+        entries = self._tables[name].entries if name in self._tables else {}
+        for key, held in entries.items():
+            if any(number > following for number, following in pairwise(held)):
+                entries[key] = dict(sorted(held.items()))
+
+
+def _apply_flat(entries: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any] | None) -> None:
+    if values is None:
+        deque(map(entries.pop, keys, repeat(None)), maxlen=0)
+    else:
+        entries.update(zip(keys, values, strict=True))
+
+
+def _apply_nested(
+    entries: dict[Any, dict[Any, Any]], pairs: Sequence[tuple[Any, Any]], values: Sequence[Any] | None
+) -> None:
+    if values is not None:
+        for (key, part), value in zip(pairs, values, strict=True):
+            entries.setdefault(key, {})[part] = value
+        return
+    for key, part in pairs:
+        held = entries.get(key)
+        if held is not None:
+            held.pop(part, None)
+            if not held:
+                del entries[key]

@@ -1,4 +1,8 @@
-"""Changed keys of keyed state on their way into a snapshot, and merged again.
+"""Changed entries of keyed state on their way into a snapshot, and merged again.
+
+An entry of a flat table is known by its key. One of a nested table is known by a pair: the key and a second
+part (`state_table.py`). Whatever merges changes here treats both alike: a pair is a key of a dict, too. So of
+a map with a million entries, those that changed are written, and a deleted one hides just itself.
 
 Only the part that must not wait is done when a block is made: values may change the next moment and are
 encoded at once. Keys can't change; they are encoded, and their key groups computed, when the chunk is
@@ -31,22 +35,29 @@ class _Deleted:
 
 DELETED: Final = _Deleted()
 
+
+class NestedChanges(dict[Any, Any]):
+    """Merged changes of a nested table: by pair of key and second part a value or `DELETED`."""
+
+
 #: Merged changes by table: by key a value or `DELETED`, or columns.
 Changes: TypeAlias = dict[str, dict[Any, Any] | ColumnChanges]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBlock:
-    """Some changed keys of one table, with their values encoded.
+    """Some changed entries of one table, with their values encoded.
 
     Attributes:
-        keys: The keys; never changed in place.
-        values: Their values, encoded as one list; `None` when the keys were deleted.
+        keys: The keys, of a nested table pairs; never changed in place.
+        values: Their values, encoded as one list; `None` when the entries were deleted.
+        nested: Whether the table is nested; entries of one key then stand together.
     """
 
     table: str
     keys: Sequence[Any]
     values: bytes | None
+    nested: bool = False
 
     @property
     def weight(self) -> int:
@@ -59,14 +70,16 @@ class DecodedBlock:
     """A block as it is read.
 
     Attributes:
-        key_groups: The key group of each key.
-        values: Their values; `None` when the keys were deleted.
+        key_groups: The key group of each entry.
+        keys: The keys, of a nested table pairs of key and second part.
+        values: Their values; `None` when the entries were deleted.
     """
 
     table: str
     key_groups: NDArray[np.uint16]
     keys: list[Any]
     values: list[Any] | None
+    nested: bool = False
 
     @staticmethod
     def of_columns(block: ColumnBlock) -> DecodedBlock:
@@ -76,9 +89,9 @@ class DecodedBlock:
 
 
 def encode_written(
-    table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
+    table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec, *, nested: bool = False
 ) -> Iterator[KeyedBlock]:
-    """Blocks of written keys; the values are encoded now.
+    """Blocks of written entries; the values are encoded now.
 
     Raises:
         CodecError: A value can't be encoded; the message names table and key.
@@ -90,7 +103,7 @@ def encode_written(
         except CodecError:
             _name_the_culprit(table, some, values[start:end], codec)
             raise
-        yield KeyedBlock(table, some, encoded)
+        yield KeyedBlock(table, some, encoded, nested)
 
 
 def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> None:
@@ -102,10 +115,10 @@ def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], co
             raise CodecError(msg) from error
 
 
-def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[KeyedBlock]:
-    """Blocks of deleted keys."""
+def encode_deleted(table: str, keys: Sequence[Any], *, nested: bool = False) -> Iterator[KeyedBlock]:
+    """Blocks of deleted entries."""
     for start in range(0, len(keys), _BLOCK_KEYS):
-        yield KeyedBlock(table, keys[start : start + _BLOCK_KEYS], None)
+        yield KeyedBlock(table, keys[start : start + _BLOCK_KEYS], None, nested)
 
 
 #: Some changed keys of one table, in rows or in columns.
@@ -126,12 +139,24 @@ def encode_changes(changes: Changes, codec: ValueCodec, *, with_deleted: bool = 
         if isinstance(entries, ColumnChanges):
             blocks += entries.blocks(with_deleted=with_deleted)
             continue
+        nested = isinstance(entries, NestedChanges)
+        if nested:  # entries of one key stand together
+            order = _by_key(entries)
+            entries = {pair: entries[pair] for pair in order}
         deleted = [key for key, value in entries.items() if value is DELETED]
         written = {k: v for k, v in entries.items() if v is not DELETED} if deleted else entries
-        blocks += encode_written(table, list(written), list(written.values()), codec)
+        blocks += encode_written(table, list(written), list(written.values()), codec, nested=nested)
         if with_deleted:
-            blocks += encode_deleted(table, deleted)
+            blocks += encode_deleted(table, deleted, nested=nested)
     return blocks
+
+
+def _by_key(pairs: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Pairs with those of one key together."""
+    grouped: dict[Any, list[tuple[Any, Any]]] = {}
+    for pair in pairs:
+        grouped.setdefault(pair[0], []).append(pair)
+    return [pair for group in grouped.values() for pair in group]
 
 
 def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
@@ -148,8 +173,9 @@ def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec
             assert isinstance(columns, ColumnChanges), f"table {block.table!r} holds rows and columns"
             columns.apply(block)
             continue
-        table = changes.setdefault(block.table, {})
+        table = changes.setdefault(block.table, NestedChanges() if block.nested else {})
         assert isinstance(table, dict), f"table {block.table!r} holds rows and columns"
+        assert isinstance(table, NestedChanges) == block.nested, f"table {block.table!r} is flat and nested"
         if block.values is None:
             table.update(zip(block.keys, repeat(DELETED)))
         else:

@@ -6,6 +6,10 @@ numbers, so that a reader that owns only some of them need not hash. Keys and va
 as one value, which lets the value codec put them into columns. A block without values lists deleted keys.
 Blocks apply in order, later ones win.
 
+A block of a nested table has eight members. Its keys and their key groups stand once, however many entries
+they have; `count` is the number of entries. The sixth member is nil. The seventh has the number of entries of
+each key, as 32-bit little-endian numbers. The eighth has the second parts of all entries as one encoded list.
+
 A block of columns has a sixth member: how many of the key's last parts do not decide its key group. Its keys
 and values are Arrow IPC streams of one record batch each.
 """
@@ -13,6 +17,8 @@ and values are Arrow IPC streams of one record batch each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import msgpack
@@ -58,11 +64,24 @@ def write_chunk(
             _check_own(block.table, block.keys, block.key_groups, key_groups)
             packed.append(_packed_columns(block))
             continue
-        groups = key_group_array(block.keys, max_parallelism)
-        _check_own(block.table, block.keys, groups, key_groups)
-        keys = codec.dumps(list(block.keys))
-        packed.append((block.table, len(block.keys), groups.astype("<u2").tobytes(), keys, block.values))
+        keys, counts, parts = _unnested(block.keys) if block.nested else (list(block.keys), [], [])
+        groups = key_group_array(keys, max_parallelism)
+        _check_own(block.table, keys, groups, key_groups)
+        of_keys = groups.astype("<u2").tobytes(), codec.dumps(keys)
+        of_parts = (None, np.array(counts, "<u4").tobytes(), codec.dumps(parts)) if block.nested else ()
+        packed.append((block.table, len(block.keys), *of_keys, block.values, *of_parts))
     return _pack(max_parallelism, packed)
+
+
+def _unnested(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[Any]]:
+    """Keys, how many entries follow each other of each, and the second parts of all entries.
+
+    Example:
+        >>> _unnested([("ann", "/"), ("ann", "/cart"), ("bob", "/")])
+        (['ann', 'bob'], [2, 1], ['/', '/cart', '/'])
+    """
+    runs = [(key, len(list(run))) for key, run in groupby(pairs, itemgetter(0))]
+    return [key for key, _ in runs], [count for _, count in runs], [part for _, part in pairs]
 
 
 def _packed_columns(block: ColumnBlock) -> tuple[Any, ...]:
@@ -151,7 +170,9 @@ def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
 
 
 def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
-    """The keys of a chunk without their values: table, keys, and whether they were deleted; in order.
+    """The entries of a chunk without their values: table, keys, and whether they were deleted; in order.
+
+    The keys of a nested table are pairs.
 
     Args:
         data: The chunk's bytes.
@@ -163,8 +184,14 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
         CodecError: A key can't be decoded here.
     """
     _, packed = _unpack(data, _place(handle))
-    for table, _, _, keys, values, *columns in packed:
-        yield table, key_list(decode_columns(keys)) if columns else one_nan(codec.loads(keys)), values is None
+    for table, _, _, keys, values, *more in packed:
+        if not more:
+            found = one_nan(codec.loads(keys))
+        elif more[0] is None:
+            found = _nested_keys(codec, keys, more[1], more[2])[0]
+        else:
+            found = key_list(decode_columns(keys))
+        yield table, found, values is None
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
@@ -208,15 +235,24 @@ def _decode_block(
     keys: bytes,
     values: bytes | None,
     extra: int | None = None,
+    counts: bytes | None = None,
+    parts: bytes | None = None,
 ) -> DecodedBlock | ColumnBlock:
     if extra is not None:
         return _decode_columns(table, count, groups, keys, values, extra)
     try:
+        of_keys = np.frombuffer(groups, dtype="<u2")
+        if counts is None or parts is None:
+            decoded_keys = one_nan(codec.loads(keys))
+        else:
+            decoded_keys, numbers = _nested_keys(codec, keys, counts, parts)
+            of_keys = np.repeat(of_keys, numbers)
         decoded = DecodedBlock(
             table,
-            np.frombuffer(groups, dtype="<u2"),
-            one_nan(codec.loads(keys)),
+            of_keys,
+            decoded_keys,
             None if values is None else codec.loads(values),
+            counts is not None,
         )
     except CodecError as error:
         msg = f"state {table!r}: {error}"
@@ -230,6 +266,19 @@ def _decode_block(
         msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
         raise ValueError(msg)
     return decoded
+
+
+def _nested_keys(
+    codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
+) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
+    """The pairs of a nested table, and how many of them each key has."""
+    numbers = np.frombuffer(counts, dtype="<u4")
+    every = [
+        key
+        for key, number in zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)
+        for key in repeat(key, number)
+    ]
+    return list(zip(every, one_nan(codec.loads(parts)), strict=True)), numbers
 
 
 def _decode_columns(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
 from penstock.runtime.state.keyed_blocks import Block, Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import read_chunk, write_chunk
@@ -81,6 +81,7 @@ class KeyedSnapshot:
         policy: When files are merged.
         self_contained: Merge everything into a file of this snapshot's own (a savepoint).
         types: Declared types of the tables' values, by table.
+        states: Kinds of the states that functions have used.
     """
 
     checkpoint_id: int
@@ -92,6 +93,7 @@ class KeyedSnapshot:
     policy: CompactionPolicy
     self_contained: bool = False
     types: tuple[tuple[str, str], ...] = ()
+    states: tuple[SavedState, ...] = ()
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the changes as at most one new file, merged with older files when it is time; blocks.
@@ -116,10 +118,13 @@ class KeyedSnapshot:
             blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
             entries -= merged
         if not blocks:
-            return KeyedStateHandle(self.key_groups, chain[:keep], entries, self.types)
+            return self._handle(chain[:keep], entries)
         data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
         entries += sum(len(block.keys) for block in blocks)
-        return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries, self.types)
+        return self._handle((*chain[:keep], files.write(data)), entries)
+
+    def _handle(self, files: tuple[StateHandle, ...], entries: int) -> KeyedStateHandle:
+        return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
         if self.self_contained:

@@ -1,42 +1,90 @@
-"""One named table of keyed state, and the view of one key of it."""
+"""One named table of keyed state on the heap.
+
+All kinds of state have the same table. A *flat* table has one entry a key. A *nested* one has several: each
+entry has a key and a second part. That is a map key, or the number of a list's element. What is saved is
+entries. So a checkpoint's bytes follow the entries that changed, also where one key has a million of them.
+
+The second part of an entry need not be a map key. The start of a window or the name of a timer service can
+stand there as well. It is whatever tells entries of one key apart (Flink calls it a namespace).
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 
 class StateTable:
-    """The state of one name: one value a key.
+    """The state of one name.
 
-    Operators read and write `entries` directly and say once a batch which keys they wrote or deleted:
-    `table.changed.update(keys)`. A key that is in `changed` and not in `entries` was deleted. A write that is
-    not said is not in the next checkpoint; a key that is said without a write costs only time. The table and
-    its two containers stay the same objects for the life of the backend, so they may be bound once.
+    Operators read and write `entries` directly and say once a batch which entries they wrote or deleted:
+    `table.changed.update(keys)`. An entry that is in `changed` and not in `entries` was deleted. A write that
+    is not said is not in the next checkpoint; an entry that is said without a write costs only time. The
+    table and its two containers stay the same objects for the life of the backend, so they may be bound once.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
-    rescaled. A key with several values (one a window, say) has one entry whose value holds them all.
+    rescaled.
 
     Attributes:
         name: The state's name, unique in its operator.
-        entries: Value by key.
-        changed: Keys written or deleted since the last snapshot; always empty in a job that takes none.
+        nested: Whether a key has several entries.
+        entries: Value by key. In a nested table it is a dict by the second part, which is never empty.
+        changed: Keys written or deleted since the last snapshot; in a nested table pairs of key and second
+            part. Always empty in a job that takes no snapshots.
 
     Args:
         name: The state's name.
         changed: Where to keep what changed; a set of its own by default.
+        nested: Whether a key has several entries.
 
     Example:
         >>> counts = StateTable("counts")
         >>> counts.entries["word"] = counts.entries.get("word", 0) + 1
         >>> counts.changed.update(["word"])
+        >>> pages = StateTable("pages", nested=True)
+        >>> pages.entries.setdefault("ann", {})["/cart"] = 2
+        >>> pages.changed.add(("ann", "/cart"))
     """
 
-    __slots__ = ("changed", "entries", "name")
+    __slots__ = ("changed", "entries", "name", "nested")
 
-    def __init__(self, name: str, changed: set[Any] | None = None) -> None:
+    def __init__(self, name: str, changed: set[Any] | None = None, *, nested: bool = False) -> None:
         self.name = name
+        self.nested = nested
         self.entries: dict[Any, Any] = {}
         self.changed: set[Any] = set() if changed is None else changed
+
+    def mark_all_changed(self) -> None:
+        """Every entry is to be in the next snapshot."""
+        if not self.nested:
+            self.changed.update(self.entries)
+            return
+        for key, parts in self.entries.items():
+            self.changed.update([(key, part) for part in parts])
+
+    def take_changes(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """What changed: written entries, their values, and deleted entries; `changed` stays as it is.
+
+        Entries of one key stand together, those of a nested table in the order of the key's dict.
+        """
+        entries, changed = self.entries, self.changed
+        if not self.nested:
+            written = [key for key in changed if key in entries]
+            values = [entries[key] for key in written]
+            gone = [] if len(written) == len(changed) else [key for key in changed if key not in entries]
+            return written, values, gone
+        parts_by_key: dict[Any, list[Any]] = {}
+        for key, part in changed:
+            parts_by_key.setdefault(key, []).append(part)
+        written, values, gone = [], [], []
+        for key, parts in parts_by_key.items():
+            held = entries.get(key, {})
+            for part in parts:
+                if part in held:
+                    written.append((key, part))
+                    values.append(held[part])
+                else:
+                    gone.append((key, part))
+        return written, values, gone
 
 
 class HasCurrentKey(Protocol):
@@ -45,70 +93,28 @@ class HasCurrentKey(Protocol):
     current_key: Any
 
 
+class NoCurrentKeyError(RuntimeError):
+    """Keyed state was touched where there is no current key."""
+
+
 class _NoKey:
+    """Takes the place of a key: no dictionary takes it, so states need not ask before each access."""
+
     def __repr__(self) -> str:
         return "no current key"
+
+    def __hash__(self) -> NoReturn:
+        msg = "keyed state was used where no record is processed"
+        raise NoCurrentKeyError(msg)
 
 
 #: The current key outside of a record.
 NO_KEY: Final = _NoKey()
 
 
-class ValueState:
-    """One value for the current key (Flink's `ValueState`).
-
-    A value that is changed in place is *not* seen by checkpoints: call `update` with it afterwards.
-
-    Args:
-        table: Where the values are.
-        owner: Knows the current key.
-        default: What `value` gives for a key that has none; use an immutable one, all keys share it.
-    """
-
-    __slots__ = ("_changed", "_default", "_entries", "_name", "_owner")
-
-    def __init__(self, table: StateTable, owner: HasCurrentKey, default: Any = None) -> None:
-        self._entries = table.entries
-        self._changed = table.changed
-        self._name = table.name
-        self._owner = owner
-        self._default = default
-
-    def value(self) -> Any:
-        """The current key's value, or the default.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
-        return self._entries.get(self._key(), self._default)
-
-    def update(self, value: Any) -> None:
-        """Set the current key's value.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
-        key = self._key()
-        self._entries[key] = value
-        self._changed.add(key)
-
-    def clear(self) -> None:
-        """Delete the current key's value; nothing happens when it has none.
-
-        Raises:
-            RuntimeError: There is no current key.
-        """
-        key = self._key()
-        if key in self._entries:
-            del self._entries[key]
-            self._changed.add(key)
-
-    def _key(self) -> Any:
-        key = self._owner.current_key
-        if key is NO_KEY:
-            msg = (
-                f"state {self._name!r} was used where no record is processed; "
-                "keyed state has a value only while a record or a timer of a key is processed"
-            )
-            raise RuntimeError(msg)
-        return key
+def without_key(name: str) -> RuntimeError:
+    """The error for a state that was used without a current key."""
+    return RuntimeError(
+        f"state {name!r} was used where no record is processed; "
+        "keyed state has a value only while a record or a timer of a key is processed"
+    )

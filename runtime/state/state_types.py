@@ -4,17 +4,21 @@ A function may say of what type the values of a state are. Then the state takes 
 the type is part of every snapshot. A job whose function wants another type does not start from values that it
 could not read. The values decide: a type that takes all saved values fits, whatever its name, a base class
 for example. So values that were saved without a declaration are checked, too.
+
+A declaration with `migrate` takes them over instead: values that are not of the type are converted once, when
+the state is bound. What is converted counts as changed, so that the next checkpoint has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.record.stable_names import OURS, name_in_data, without_former_module
 from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state.state_table import HasCurrentKey, StateTable, ValueState
+from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.user_location import function_location
 
 
 def type_name(of: type) -> str:
@@ -32,6 +36,16 @@ def type_name(of: type) -> str:
     return of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
 
 
+def type_names(types: Iterable[type]) -> str:
+    """The names of a state's types: of its values, or of its map keys and map values.
+
+    Example:
+        >>> type_names([int]), type_names([str, float])
+        ('int', 'str: float')
+    """
+    return ": ".join(map(type_name, types))
+
+
 class DeclaredTypes:
     """The declared types of one operator in one subtask.
 
@@ -42,79 +56,137 @@ class DeclaredTypes:
         Traceback (most recent call last):
         ...
         penstock.runtime.errors.StateMismatchError: state 'seen' is declared as int, but the snapshot that \
-the job starts from holds str in it, for example for key 'word'. Declare the type that was saved and convert \
-the values as they are used, or give the new state another name; the old one then stays unused
+the job starts from holds str in it, for example for key 'word'. Give the declaration migrate=..., a \
+function that converts a saved value, or give the new state another name; the old one then stays unused
+        >>> types.declare(table, int, migrate=len)
+        >>> table.entries, table.changed
+        ({'word': 5}, {'word'})
     """
 
     def __init__(self) -> None:
         self._saved: dict[str, str] = {}
-        self._declared: dict[str, type] = {}
+        self._declared: dict[str, tuple[type, ...]] = {}
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
         """Take over what was declared when these were saved."""
         self._saved = {name: without_former_module(kind) for handle in handles for name, kind in handle.types}
 
-    def declare(self, table: StateTable, of_type: type) -> None:
+    def declare(
+        self,
+        table: StateTable,
+        of_type: type,
+        part_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> None:
         """A function says of what type the values of a table are.
+
+        Args:
+            table: Holds what was restored.
+            of_type: The type of the values.
+            part_type: The type of map keys; `None` when there are none, or any goes.
+            migrate: Makes a value of the type of one that is not.
 
         Raises:
             ConfigurationError: It has said something else before.
             StateMismatchError: The table holds restored values of another type.
         """
-        known = self._declared.setdefault(table.name, of_type)
-        if known is not of_type:
+        types = (of_type,) if part_type is None else (part_type, of_type)
+        known = self._declared.setdefault(table.name, types)
+        if known != types:
             msg = (
-                f"state {table.name!r} is declared as {type_name(known)} and as {type_name(of_type)}: "
+                f"state {table.name!r} is declared as {type_names(known)} and as {type_names(types)}: "
                 "all functions of an operator that use a state declare the same type"
             )
             raise ConfigurationError(msg)
-        if self._saved.get(table.name) != type_name(of_type):
-            _check(table, of_type, self._saved.get(table.name))
+        saved = self._saved.get(table.name)
+        if saved == type_names(types):
+            return
+        if part_type is not None:
+            _check(table, _parts(table), part_type, saved, "map keys of type ")
+        if migrate is not None:
+            _migrate(table, of_type, migrate)
+        else:
+            _check(table, _values(table), of_type, saved, "")
+
+    def rename(self, before: str, name: str) -> None:
+        """A restored state has another name from now on."""
+        if before in self._saved:
+            self._saved[name] = self._saved.pop(before)
 
     def names(self) -> tuple[tuple[str, str], ...]:
         """What a snapshot keeps: each state with its type; what nobody has asked for yet stays as it was."""
-        declared = {name: type_name(of_type) for name, of_type in self._declared.items()}
+        declared = {name: type_names(types) for name, types in self._declared.items()}
         return tuple(sorted({**self._saved, **declared}.items()))
 
 
-class TypedValueState(ValueState):
-    """A `ValueState` that takes values of one type only.
-
-    Args:
-        table: Where the values are.
-        owner: Knows the current key.
-        default: What `value` gives for a key that has none.
-    """
-
-    __slots__ = ("_type",)
-
-    def __init__(self, table: StateTable, owner: HasCurrentKey, default: Any, of_type: type) -> None:
-        super().__init__(table, owner, default)
-        self._type = of_type
-
-    def update(self, value: Any) -> None:
-        """Set the current key's value.
-
-        Raises:
-            TypeError: It is of another type.
-            RuntimeError: There is no current key.
-        """
-        if not isinstance(value, self._type):
-            msg = f"state {self._name!r} is declared as {type_name(self._type)} and can't hold {value!r:.200}"
-            raise TypeError(msg)
-        super().update(value)
+def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
+    """Each key with a value."""
+    if not table.nested:
+        yield from table.entries.items()
+        return
+    for key, held in table.entries.items():
+        for value in held.values():
+            yield key, value
 
 
-def _check(table: StateTable, of_type: type, saved: str | None) -> None:
-    wrong = {held for held in set(map(type, table.entries.values())) if not issubclass(held, of_type)}
+def _parts(table: StateTable) -> Iterator[tuple[Any, Any]]:
+    """Each key with a second part."""
+    for key, held in table.entries.items():
+        for part in held:
+            yield key, part
+
+
+def _check(
+    table: StateTable, pairs: Iterator[tuple[Any, Any]], of_type: type, saved: str | None, what: str
+) -> None:
+    wrong: dict[type, Any] = {}
+    for key, value in pairs:
+        kind = type(value)
+        if kind not in wrong and not issubclass(kind, of_type):
+            wrong[kind] = key
     if not wrong:
         return
-    key = next(key for key, value in table.entries.items() if type(value) in wrong)
     declared = "" if saved is None else f" (declared as {saved} then)"
+    advice = (
+        "Declare the map keys that were saved, or give the new state another name"
+        if what
+        else "Give the declaration migrate=..., a function that converts a saved value, or give the new "
+        "state another name"
+    )
     msg = (
-        f"state {table.name!r} is declared as {type_name(of_type)}, but the snapshot that the job starts "
-        f"from holds {' and '.join(sorted(map(type_name, wrong)))} in it{declared}, for example for key "
-        f"{key!r:.100}. Declare the type that was saved and convert the values as they are used, or give the "
-        "new state another name; the old one then stays unused"
+        f"state {table.name!r} is declared as {what}{type_name(of_type)}, but the snapshot that the job "
+        f"starts from holds {' and '.join(sorted(map(type_name, wrong)))} in it{declared}, for example for "
+        f"key {next(iter(wrong.values()))!r:.100}. {advice}; the old one then stays unused"
     )
     raise StateMismatchError(msg)
+
+
+def _migrate(table: StateTable, of_type: type, migrate: Callable[[Any], Any]) -> None:
+    """Convert the values that are not of a type."""
+    for key, held in table.entries.items():
+        if table.nested:
+            old = [part for part, value in held.items() if not isinstance(value, of_type)]
+            for part in old:
+                held[part] = _migrated(table.name, key, held[part], of_type, migrate)
+            table.changed.update([(key, part) for part in old])
+        elif not isinstance(held, of_type):
+            table.entries[key] = _migrated(table.name, key, held, of_type, migrate)
+            table.changed.add(key)
+
+
+def _migrated(name: str, key: Any, value: Any, of_type: type, migrate: Callable[[Any], Any]) -> Any:
+    where = function_location(migrate)
+    try:
+        new = migrate(value)
+    except Exception as error:
+        msg = (
+            f"state {name!r}: migrate function {where} failed on {value!r:.100} of key {key!r:.100}: {error}"
+        )
+        raise StateMismatchError(msg) from error
+    if not isinstance(new, of_type):
+        msg = (
+            f"state {name!r} is declared as {type_name(of_type)}, and migrate function {where} made "
+            f"{new!r:.100} of {value!r:.100} of key {key!r:.100}"
+        )
+        raise StateMismatchError(msg)
+    return new

@@ -42,6 +42,7 @@ from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.coordinator_mail import SentEvents
@@ -223,7 +224,7 @@ class _Builder:
             close_after(error, parts.close)
             raise
 
-    def _context(self, index: int, backends: Mapping[str, HeapKeyedStateBackend]) -> OperatorContext:
+    def _context(self, index: int, backends: Mapping[str, KeyedStateBackend]) -> OperatorContext:
         spec = self._vertex.operators[index]
         restore = self._restored(spec.id)
         task = self._descriptor.restore
@@ -264,7 +265,7 @@ class _Builder:
         files = self._files.restored(task.location)
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
-    def _backend(self, location: OperatorLocation) -> HeapKeyedStateBackend:
+    def _backend(self, location: OperatorLocation) -> KeyedStateBackend:
         takes_snapshots = self._descriptor.config.checkpointing is not None
         backend = HeapKeyedStateBackend(
             self._vertex.max_parallelism, self._key_groups, self._values, takes_snapshots=takes_snapshots

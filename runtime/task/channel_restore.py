@@ -12,6 +12,9 @@ restored elements of all channels before new ones. So a record never overtakes a
 Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
 event time stands still, which is safe.
 
+A status is not put back in a job of the same shape either. A restored sender is active until it says
+otherwise, so a stored `IDLE` would let event time run ahead of its records.
+
 What it must never do: take a record twice, or leave one to no receiver. Every record has exactly one
 receiver, because all receivers read the same files by the same rule.
 """
@@ -27,8 +30,8 @@ from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
-from penstock.runtime.record.elements import Buffer, StreamElement
+from penstock.runtime.record.element_codec import ElementKind, decode_element, kind_of
+from penstock.runtime.record.elements import Buffer, StreamElement, StreamStatus
 from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.task.network_input import NetworkInput
@@ -90,13 +93,19 @@ def _decode(codec: BatchCodec, states: Iterable[ChannelState]) -> None:
 
 def _own_inputs(subtask: ExecutionSubtask, state: ChannelState) -> dict[int, list[StreamElement]]:
     numbers = {channel: index for index, channel in enumerate(subtask.input_ids)}
-    return {numbers[c]: list(map(decode_element, elements)) for c, elements in state.inputs.items()}
+    restored: dict[int, list[StreamElement]] = {}
+    for channel, elements in state.inputs.items():
+        decoded = map(decode_element, elements)
+        restored[numbers[channel]] = [e for e in decoded if not isinstance(e, StreamStatus)]
+    return {number: elements for number, elements in restored.items() if elements}
 
 
 def _restore_outputs(subtask: ExecutionSubtask, state: ChannelState, outputs: SubtaskOutputs) -> None:
     specs = {channel: spec for spec, channel in subtask.output_ids.items()}
     for channel, elements in state.outputs.items():
-        outputs.restore(specs[channel], elements)
+        kept = [element for element in elements if kind_of(element) is not ElementKind.STREAM_STATUS]
+        if kept:
+            outputs.restore(specs[channel], kept)
 
 
 def _part_of(

@@ -44,7 +44,6 @@ class NetworkInput(TaskInput):
         self._open_data = set(range(channels))
         self._open_channels = set(range(channels))
         self._drain = True
-        self._data_ended = False
 
     def poll(self, max_rows: int) -> InputProgress:
         """The next buffer or event of any channel that is not blocked."""
@@ -79,11 +78,15 @@ class NetworkInput(TaskInput):
         return CONSUMED
 
     def _channel_data_ended(self, channel: int) -> InputProgress:
-        self._open_data.discard(channel)
-        if self._open_data or self._data_ended:
+        if channel not in self._open_data:
             return CONSUMED
-        self._data_ended = True
-        return DataEnded(self._drain)
+        self._open_data.discard(channel)
+        if not self._open_data:
+            return DataEnded(self._drain)
+        if not self._drain:  # the job is being stopped, so nothing may fire
+            return CONSUMED
+        status, watermark = self._valve.end(channel)
+        return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
 
     def _advanced(self, watermark: Watermark | None) -> InputProgress:
         return CONSUMED if watermark is None else EventTimeAdvanced(watermark)

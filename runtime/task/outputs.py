@@ -17,6 +17,8 @@ from penstock.runtime.record.elements import (
     CheckpointBarrier,
     EndOfPartition,
     Event,
+    StreamStatus,
+    Watermark,
 )
 
 
@@ -33,6 +35,9 @@ class SubtaskOutputs:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
         have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
             and cancellation markers are dropped behind it.
+        watermark: The last watermark that left, in microseconds; `None` before the first one. A subtask
+            without outputs has one, too.
+        is_idle: Whether the last status that left is idle.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class SubtaskOutputs:
         self._by_channel: dict[OutputChannelSpec, tuple[ResultPartition, int]] = {}
         self.records = 0
         self.have_ended = False
+        self.watermark: int | None = None
+        self.is_idle = False
         for spec in specs:
             encoder = _Encoder(codec, locations[spec.operator])
             partition = ResultPartition(spec, subtask, encoder, self._sender(spec), config)
@@ -96,6 +103,10 @@ class SubtaskOutputs:
             return
         for partition in self.partitions:
             partition.broadcast_event(event)
+        if isinstance(event, Watermark):
+            self.watermark = event.timestamp
+        elif isinstance(event, StreamStatus):
+            self.is_idle = event is StreamStatus.IDLE
         self.have_ended = self.have_ended or isinstance(event, EndOfPartition)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:

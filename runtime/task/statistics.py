@@ -30,6 +30,9 @@ class SubtaskStatistics:
         reordered_elements: Elements that arrived before an earlier one of their channel.
         barriers: Counters of its barrier handler; `None` for a source.
         stored: Counters of what alignments stored; `None` when they hold blocked channels.
+        current_watermark: The last watermark that has passed all of its operators, in microseconds since the
+            epoch; `None` before the first one.
+        is_idle: Whether its receivers do not wait for its watermarks.
     """
 
     records_in: int
@@ -45,6 +48,8 @@ class SubtaskStatistics:
     reordered_elements: int = 0
     barriers: BarrierHandlerStatistics | None = None
     stored: BufferStorageStatistics | None = None
+    current_watermark: int | None = None
+    is_idle: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""

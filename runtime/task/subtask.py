@@ -31,6 +31,7 @@ from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
+from penstock.runtime.task.input_time import InputTime
 from penstock.runtime.task.operator_mail import OperatorMail
 from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
 from penstock.runtime.task.statistics import SubtaskStatistics
@@ -91,7 +92,9 @@ class Subtask:
         self._work = WorkInProgress(
             parts.chain, parts.outputs, clock, parts.slice_duration, whole_batches=parts.network is None
         )
-        self._event_time = EventTime(parts.chain, parts.outputs)
+        self._event_time = EventTime(parts.chain)
+        self._input_time = InputTime()
+        self._input_seconds = 0.0
         self._coordinator_mail = mail = CoordinatorMail(
             self._handle_event, parts.values, self._is_past, lambda: self._work.is_between_calls
         )
@@ -224,6 +227,7 @@ class Subtask:
         if self._end.phase is Phase.FINISHED:
             return _FINISHED
         begun = self._clock.monotonic()
+        self._input_seconds = self._input_time.begin(begun)
         self._source_ready_at = None
         if not self._has_begun:
             self._has_begun = True
@@ -234,13 +238,18 @@ class Subtask:
         flush_at = self._outputs.flush_due(now)
         self._checkpoints.outputs_progressed()
         more = self._coordinator_mail.deliver_due() or more
-        self._time.step(begun=begun, now=now, worked=more, available=self._outputs.are_available)
+        available = self._outputs.are_available
+        self._time.step(begun=begun, now=now, worked=more, available=available)
+        self._input_time.end(now, available=available)
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
         # Without credits an operator can't emit; the credit is what it waits for then.
-        kept_at = self._chain.flush_at if self._outputs.are_available else None
-        wake_at = _earliest(flush_at, gap_at, kept_at, self._source_ready_at, self._parts.timers.next_at)
+        kept_at = self._chain.flush_at if available else None
+        tick_at = self._tick_at(now) if available else None
+        wake_at = _earliest(
+            flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._parts.timers.next_at
+        )
         return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
@@ -313,9 +322,21 @@ class Subtask:
             if self._parts.source is not None:
                 pause = begun + _SOURCE_PAUSE
                 self._source_ready_at = pause if progress.ready_at is None else progress.ready_at
-            return False
+            if not self._is_tick_due:
+                return False
+            self._work.then(self._chain.tick(self._input_seconds))
         self._work.go_on(begun)
         return True
+
+    @property
+    def _is_tick_due(self) -> bool:
+        at = self._chain.tick_at if self._end.is_running else None
+        return at is not None and at <= self._input_seconds
+
+    def _tick_at(self, now: float) -> float | None:
+        """Monotonic time at which an operator wants to be told of time."""
+        at = self._chain.tick_at if self._end.is_running else None
+        return None if at is None else self._input_time.monotonic_at(at, now)
 
     def _begin(self, progress: BatchArrived | DataEnded) -> None:
         self._emit_side(progress.side)
@@ -324,6 +345,8 @@ class Subtask:
             self._work.begin_batch(progress.batch)
         if isinstance(progress, DataEnded):
             self._work.then(self._end.finish(progress.drain))
+        elif self._is_tick_due:
+            self._work.then(self._chain.tick(self._input_seconds))
 
     def _stored(self) -> StoredBytes:
         network = self._parts.network
@@ -349,6 +372,8 @@ class Subtask:
             checkpoints=self._checkpoints.statistics(),
             barriers=self.barriers,
             stored=None if network is None else network.gate.storage_statistics(),
+            current_watermark=self._outputs.watermark,
+            is_idle=self._outputs.is_idle,
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

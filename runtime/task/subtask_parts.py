@@ -17,7 +17,7 @@ from penstock.runtime.record.elements import CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import SentEvents
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -52,7 +52,7 @@ class SubtaskParts:
     outputs: SubtaskOutputs
     source: SourceOperator | None
     network: NetworkInput | None
-    backends: Mapping[str, HeapKeyedStateBackend]
+    backends: Mapping[str, KeyedStateBackend]
     values: ValueCodec
     batches: BatchCodec
     files: Callable[[int, CheckpointOptions, str], StateFiles]

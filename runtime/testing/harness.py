@@ -21,7 +21,7 @@ from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.user_operator import UserOperator
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import RAW
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
@@ -100,13 +100,14 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
+        self._is_idle = False
         self._has_ended = False
         self._events: list[Any] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
         self._backend = self._restored_backend(restored) if operator.keyed else None
         location = OperatorLocation(operator_id, subtask, parallelism)
-        self._chain = OperatorChain([(location, operator)], self._take, self._watermarks.append)
+        self._chain = OperatorChain([(location, operator)], self._take, self._take_time)
         try:
             self._chain.open({operator_id: self._context(location, restored, transactional)})
         except BaseException:
@@ -173,6 +174,30 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         """
         return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
 
+    @checked_keywords
+    def push_status(self, *, idle: bool) -> list[Any]:
+        """Let the input become idle or active; returns the rows that this emitted.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        status = StreamStatus.IDLE if idle else StreamStatus.ACTIVE
+        return self._drain(self._chain.process_status(status))
+
+    @checked_keywords
+    def advance(self, seconds: float) -> list[Any]:
+        """Let time pass without input, and let the operator do what falls due; returns the rows of that.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        until, rows = self.clock.monotonic() + seconds, self._tick()
+        while (at := self._chain.tick_at) is not None and at <= until:
+            self.clock.advance_to(at)
+            rows += self._tick()
+        self.clock.advance_to(until)
+        return rows + self.flush()
+
     def flush(self) -> list[Any]:
         """Let the operator emit what it keeps back, if its time has come; returns these rows.
 
@@ -204,6 +229,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def watermarks(self) -> tuple[int, ...]:
         """Timestamps of all watermarks that the operator passed on or made, in microseconds."""
         return tuple(watermark.timestamp for watermark in self._watermarks)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the last status that the operator passed on or made is idle."""
+        return self._is_idle
 
     def handle_event(self, event: Any) -> None:
         """Hand an event of its coordinator to the operator.
@@ -303,6 +333,15 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             self._main.append(batch)
         else:
             self._side.setdefault(tag, []).extend(rows_of(batch).rows)
+
+    def _take_time(self, told: Watermark | StreamStatus) -> None:
+        if isinstance(told, Watermark):
+            self._watermarks.append(told)
+        else:
+            self._is_idle = told is StreamStatus.IDLE
+
+    def _tick(self) -> list[Any]:
+        return self._drain(self._chain.tick(self.clock.monotonic()))
 
     def _drain(self, work: Work, stop_after: int | None = None) -> list[Any]:
         first = len(self._main)

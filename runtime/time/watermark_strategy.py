@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.time.instants import micros_in
+from penstock.runtime.time.watermark_generator import PunctuatedWatermarks, WatermarkGenerator
 
 T = TypeVar("T")
+
+#: Seconds between two calls of a generator's `on_periodic`.
+INTERVAL: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy(Generic[T], metaclass=NearestNames):
-    """How records get timestamps, and how much out of order they may come (Flink's `WatermarkStrategy`).
+    """How records get timestamps, and how far event time has come with them (Flink's `WatermarkStrategy`).
 
-    Made by `for_bounded_out_of_orderness` or `for_monotonous_timestamps`.
+    Made by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or `for_generator`.
 
     Attributes:
-        out_of_orderness: Microseconds by which a record may be older than the newest one before it.
+        out_of_orderness: Microseconds by which a record may be older than the newest one before it; counts
+            for nothing where there is a generator.
         timestamp_assigner: From a record to its moment; `None` keeps the timestamp that it has.
         timestamp_column: Name of the column with the moments; there is no assigner then.
+        generator: Makes a generator for each stream of records; `None` for bounded out-of-orderness.
+        named_by: The user's class or function behind the generator, for messages.
+        interval: Seconds between two calls of a generator's `on_periodic`.
+        idle_after: Seconds without records after which nobody waits for a stream; `None` waits for ever.
 
     Example:
         >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=5))
@@ -34,6 +44,10 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     out_of_orderness: int
     timestamp_assigner: Callable[[T], datetime | int] | None = None
     timestamp_column: str | None = None
+    generator: Callable[[], WatermarkGenerator[T]] | None = None
+    named_by: Callable[..., Any] | None = None
+    interval: float = INTERVAL
+    idle_after: float | None = None
 
     @staticmethod
     @checked_keywords
@@ -51,6 +65,57 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         """Timestamps never go back within one subtask."""
         return WatermarkStrategy(0)
 
+    @staticmethod
+    @checked_keywords
+    def for_punctuated(watermark_of: Callable[[T, int], datetime | int | None]) -> WatermarkStrategy[T]:
+        """Some records say how far event time has come.
+
+        Args:
+            watermark_of: Takes each record and its timestamp in microseconds. Returns the moment up to which
+                all records have come, or `None`. A moment is a `datetime` with a time zone, or microseconds
+                since the epoch as an `int`.
+
+        Raises:
+            ConfigurationError: It is no function.
+
+        Example:
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> def end_of_hour(row, timestamp):
+            ...     return timestamp - 1 if row["hour_ends"] else None
+            >>> strategy = WatermarkStrategy.for_punctuated(end_of_hour).with_timestamp_column("at")
+            >>> rows = [{"at": 5, "hour_ends": False}, {"at": 9, "hour_ends": True}]
+            >>> with OperatorHarness.of(lambda r: r.assign_timestamps_and_watermarks(strategy)) as harness:
+            ...     _ = harness.push(rows)
+            ...     harness.watermarks
+            (8,)
+        """
+        _need_function("for_punctuated", watermark_of)
+        made = partial(PunctuatedWatermarks, watermark_of)
+        return WatermarkStrategy(0, generator=made, named_by=watermark_of)
+
+    @staticmethod
+    @checked_keywords
+    def for_generator(
+        make: Callable[[], WatermarkGenerator[T]], interval: timedelta | float = INTERVAL
+    ) -> WatermarkStrategy[T]:
+        """A class of the user's own decides; see `WatermarkGenerator`.
+
+        Args:
+            make: Called without arguments for each stream of records, for example the class itself.
+            interval: Time between two calls of `on_periodic`: a `timedelta`, or seconds.
+
+        Raises:
+            ConfigurationError: `make` can't be called, or the interval is no span of time.
+        """
+        if isinstance(make, WatermarkGenerator):
+            msg = (
+                f"for_generator needs the class {type(make).__name__} and no object: each stream has its own"
+            )
+            raise ConfigurationError(msg)
+        _need_function("for_generator", make)
+        seconds = micros_in("the interval", interval) / 1_000_000
+        return WatermarkStrategy(0, generator=make, named_by=make, interval=seconds)
+
     def with_timestamp_assigner(self, assigner: Callable[[T], datetime | int]) -> WatermarkStrategy[T]:
         """The same with a function that knows the moment of a record.
 
@@ -60,9 +125,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         Raises:
             ConfigurationError: It is no function.
         """
-        if not callable(assigner):
-            msg = f"with_timestamp_assigner needs a function, not {assigner!r:.80}"
-            raise ConfigurationError(msg)
+        _need_function("with_timestamp_assigner", assigner)
         return replace(self, timestamp_assigner=assigner, timestamp_column=None)
 
     def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
@@ -78,3 +141,36 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             msg = f"with_timestamp_column needs the name of a column, not {name!r:.80}"
             raise ConfigurationError(msg)
         return replace(self, timestamp_assigner=None, timestamp_column=name)
+
+    def with_idleness(self, timeout: timedelta | float) -> WatermarkStrategy[T]:
+        """The same, and nobody waits for a stream that has had no record for some time.
+
+        The next record makes it active again. If its timestamp is older than the watermark that the others
+        have reached meanwhile, it is late.
+
+        Args:
+            timeout: A `timedelta`, or seconds. Time under back pressure does not count.
+
+        Raises:
+            ConfigurationError: It is no span of time.
+
+        Example:
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=1))
+            >>> strategy = strategy.with_timestamp_assigner(lambda number: number)
+            >>> with OperatorHarness.of(lambda n: n.assign_timestamps_and_watermarks(strategy)) as harness:
+            ...     pushed = harness.push([5])
+            ...     harness.advance(60)
+            ...     quiet = harness.is_idle
+            ...     pushed = harness.push([6])
+            ...     quiet, harness.is_idle
+            []
+            (True, False)
+        """
+        return replace(self, idle_after=micros_in("the idleness", timeout) / 1_000_000)
+
+
+def _need_function(call: str, function: object) -> None:
+    if not callable(function):
+        msg = f"{call} needs a function, not {function!r:.80}"
+        raise ConfigurationError(msg)

@@ -5,15 +5,17 @@ may become active again with a watermark that is behind the others'. Then it doe
 caught up: event time can't go back, and waiting would hold up everybody else. When the last channel becomes
 idle nobody is held up any more, so event time goes to the greatest watermark of all.
 
-Unlike Flink, this remembers the watermark of an idle channel: a channel that ends sends the end of event time
-first, idle or not.
+A channel that ends sends the end of event time first, idle or not. Unlike Flink, this remembers the watermark
+of an idle channel, so that no end is lost. And an ended channel is compared with no other. Where one has
+ended and the other is idle, the input is idle, and not at the end of time. It is there when all channels have
+ended.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.record.elements import StreamStatus, Watermark
+from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 
 _NONE: Final = -(1 << 63)
 
@@ -43,8 +45,9 @@ class WatermarkValve:
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
+        held_up = self._counts[channel]
         self._recount(channel)
-        return self._advance_to(self._slowest())
+        return self._advance_to(self._slowest(nobody_waits=held_up))
 
     def status(self, channel: int, status: StreamStatus) -> tuple[StreamStatus | None, Watermark | None]:
         """A channel became idle or active; what changes for the input as a whole."""
@@ -53,23 +56,42 @@ class WatermarkValve:
         self._active[channel] = status is StreamStatus.ACTIVE
         self._recount(channel)
         is_active = any(self._active)
-        target = self._slowest()
-        if held_up and not is_active:
-            target = max(self._watermarks)
         changed = None
         if is_active is not was_active:
             changed = StreamStatus.ACTIVE if is_active else StreamStatus.IDLE
-        return changed, self._advance_to(target)
+        return changed, self._advance_to(self._slowest(nobody_waits=held_up and not is_active))
+
+    def end(self, channel: int) -> tuple[StreamStatus | None, Watermark | None]:
+        """The data of a channel has ended, that of others has not; what changes for the input as a whole."""
+        return self.status(channel, StreamStatus.IDLE)
 
     def _recount(self, channel: int) -> None:
-        """An active channel counts once it is where the others are; then until it becomes idle."""
-        caught_up = self._counts[channel] or self._watermarks[channel] >= self._emitted
-        self._counts[channel] = self._active[channel] and caught_up
+        """An active channel counts once it is where the others are; then until it becomes idle or ends."""
+        reached = self._watermarks[channel]
+        caught_up = self._counts[channel] or reached >= self._emitted
+        self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME
 
-    def _slowest(self) -> int:
-        return min(
-            (w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts), default=_NONE
-        )
+    def _slowest(self, *, nobody_waits: bool) -> int:
+        """Where the slowest channel that counts is.
+
+        Args:
+            nobody_waits: If no channel counts, where the fastest is.
+        """
+        counted = [w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts]
+        if counted:
+            return min(counted)
+        going_on = [w for w in self._watermarks if w != END_OF_TIME]
+        if not going_on:
+            return END_OF_TIME
+        return max(going_on) if nobody_waits and not any(self._catching_up) else _NONE
+
+    @property
+    def _catching_up(self) -> list[bool]:
+        """Channels that are active and have not ended."""
+        return [
+            active and reached != END_OF_TIME
+            for active, reached in zip(self._active, self._watermarks, strict=True)
+        ]
 
     def _advance_to(self, timestamp: int) -> Watermark | None:
         if timestamp <= self._emitted:

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import ray
 
-from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
+from penstock.runtime import (
+    Checkpointing,
+    DiscardSink,
+    GeneratorSource,
+    StreamEnvironment,
+    WatermarkStrategy,
+)
 
 _PATIENCE = 120.0
 
@@ -26,6 +32,8 @@ def exported() -> str:
 def test_records_checkpoints_and_attempts_are_exported_with_job_and_subtask(tmp_path: Path) -> None:
     env = StreamEnvironment("measured", checkpointing=Checkpointing(every=0.2, storage=str(tmp_path)))
     numbers = env.from_source("numbers", GeneratorSource(int, rate=2_000))
+    seconds = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda n: n * 1_000_000)
+    numbers = numbers.assign_timestamps_and_watermarks(seconds)
     numbers.key_by(lambda n: n % 10).reduce("sum", lambda a, b: a + b).sink("out", DiscardSink())
     job = env.submit()
     wanted = {
@@ -34,6 +42,9 @@ def test_records_checkpoints_and_attempts_are_exported_with_job_and_subtask(tmp_
         ("penstock_records_out_total", "numbers[0]"),
         ("penstock_checkpoints_total", "sum[0]"),
         ("penstock_attempts_total", "sum[0]"),
+        ("penstock_current_watermark_seconds", "numbers[0]"),
+        ("penstock_current_watermark_seconds", "sum[0]"),
+        ("penstock_idle", "sum[0]"),
         ("penstock_job_checkpoints_completed_total", ""),
     }
     deadline = time.monotonic() + _PATIENCE

@@ -31,10 +31,14 @@ from penstock.runtime.state.redistribution import reassign_keyed
 
 KEY_GROUPS = 16
 TABLES = ("counts", "windows")
+NESTED = "pages"
 KEYS = st.sampled_from([1, 2, 3, 4, 5, "a", "b", "c", (1, "x"), (2, "y"), None, b"z"])
 POLICIES = st.builds(CompactionPolicy, st.integers(1, 4), st.floats(0.1, 9))
-CHANGES = st.lists(st.tuples(st.sampled_from(TABLES), KEYS, st.none() | st.integers(0, 9)), max_size=6)
-Model = dict[tuple[str, Any], Any]
+CHANGES = st.lists(
+    st.tuples(st.sampled_from((*TABLES, NESTED, NESTED)), KEYS, st.none() | st.integers(0, 9)), max_size=6
+)
+#: By table and key a value; by table, key and second part one of a nested table.
+Model = dict[tuple[Any, ...], Any]
 
 
 class Store:
@@ -118,6 +122,9 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
     @rule(changes=CHANGES)
     def process(self, changes: list[tuple[str, Any, int | None]]) -> None:
         for name, key, value in changes:
+            if name == NESTED:
+                self.change_nested(key, value)
+                continue
             table = self.backends[self.subtask_of[key]].table(name)
             table.changed.add(key)
             if value is None:
@@ -127,6 +134,22 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
                 # The list is changed in place: snapshots that were taken before must not see it.
                 table.entries.setdefault(key, []).append(value)
                 self.model[name, key] = list(table.entries[key])
+
+    def change_nested(self, key: Any, value: int | None) -> None:
+        """Write an entry of a key, or delete its first one; the second part says when it was written."""
+        table = self.backends[self.subtask_of[key]].table(NESTED, nested=True)
+        if value is None:
+            held = table.entries.get(key, {})
+            part = next(iter(held), None)
+            table.changed.add((key, part))
+            held.pop(part, None)
+            self.model.pop((NESTED, key, part), None)
+            if not held:
+                table.entries.pop(key, None)
+        else:
+            table.entries.setdefault(key, {})[value % 4] = value
+            table.changed.add((key, value % 4))
+            self.model[NESTED, key, value % 4] = value
 
     @precondition(lambda self: len(self.pending) < 4)
     @rule(changes=CHANGES, is_savepoint=st.sampled_from([False, False, False, True]))
@@ -231,12 +254,16 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
 
 def contents(backends: list[HeapKeyedStateBackend]) -> Model:
     """All entries of all subtasks; an entry that is in two subtasks is an error."""
-    entries = [
+    entries: list[tuple[tuple[Any, ...], Any]] = [
         ((table, key), value)
         for backend in backends
         for table in TABLES
         for key, value in backend.table(table).entries.items()
     ]
+    for backend in backends:
+        for key, held in backend.table(NESTED, nested=True).entries.items():
+            assert held, f"{key!r} has an empty entry"
+            entries += [((NESTED, key, part), value) for part, value in held.items()]
     assert len(dict(entries)) == len(entries)
     return dict(entries)
 

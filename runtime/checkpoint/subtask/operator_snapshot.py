@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -25,8 +25,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.list_state import RAW, encode_atoms
 from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
+from penstock.runtime.state.state_backend import KeyedStateBackend, UnfinishedSnapshot
 
 SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
 
@@ -55,11 +54,11 @@ class OperatorSnapshot:
     """
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
-    keyed: KeyedSnapshot | None = None
+    keyed: UnfinishedSnapshot | None = None
     raw: RawState = field(default_factory=RawState)
 
 
-def encode_list_states(states: Mapping[str, ListState], codec: ValueCodec) -> dict[str, EncodedListState]:
+def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
     """Encode an operator's list states at once: their values may change when the task goes on."""
     return {
         name: EncodedListState(state.mode, tuple(map(codec.dumps, state.values)))
@@ -83,7 +82,7 @@ class SubtaskSnapshotTask:
         self,
         checkpoint_id: int,
         operators: Mapping[str, OperatorSnapshot],
-        backends: Mapping[str, HeapKeyedStateBackend],
+        backends: Mapping[str, KeyedStateBackend],
         files: Callable[[str], StateFiles],
         *,
         ended: bool = False,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
+from penstock.runtime.operators.output_tag import tags_of
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
+from penstock.runtime.state.keyed_states import StateInfo, infos_of
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class GraphBuilder:
         is_sink: bool = False,
         makes_watermarks: bool = False,
         coordinator: HasCoordinator | None = None,
+        function: object = None,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -62,9 +66,11 @@ class GraphBuilder:
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
+            function: The user's object whose class may declare keyed state.
 
         Raises:
-            GraphError: The id is taken, or an option is wrong; names the user's line.
+            GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is
+                taken. Names the user's line.
         """
         check_options(kind, options)
         parallelism = options.get("parallelism") or self._parallelism
@@ -82,6 +88,8 @@ class GraphBuilder:
             is_sink=is_sink,
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
+            states=_declared_states(kind, function, keyed=keyed),
+            side_outputs=_side_outputs(kind, function),
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),
@@ -99,3 +107,24 @@ class GraphBuilder:
                 f"{self._max_parallelism}; raise max_parallelism (a job with saved state can't change it)"
             )
         return self._max_parallelism
+
+
+def _declared_states(kind: str, function: object, *, keyed: bool) -> tuple[StateInfo, ...]:
+    try:
+        states = infos_of(type(function))
+    except ConfigurationError as error:
+        refuse(f"{kind}: {error}")
+    if states and not keyed:
+        names = ", ".join(repr(state.name) for state in states)
+        refuse(
+            f"{kind}: {type(function).__name__} declares keyed state ({names}), so it needs a keyed stream: "
+            "call key_by(function) first"
+        )
+    return states
+
+
+def _side_outputs(kind: str, function: object) -> tuple[str, ...]:
+    try:
+        return tuple(tags_of(type(function)))
+    except ConfigurationError as error:
+        refuse(f"{kind}: {error}")

@@ -140,7 +140,15 @@ class KeyedStream(Generic[T, K]):
         factory = partial(process_operator, self._key_selector, function)
         what = type(function).__name__
         added = self._builder.add(
-            "process", what, factory, self._inputs, id, options, stateful=True, keyed=True
+            "process",
+            what,
+            factory,
+            self._inputs,
+            id,
+            options,
+            stateful=True,
+            keyed=True,
+            function=function,
         )
         return DataStream(self._builder, (added,))
 

@@ -51,4 +51,5 @@ def add_transform(
         keyed=key_selector is not None,
         makes_watermarks=operator.makes_watermarks,
         coordinator=operator if isinstance(operator, HasCoordinator) else None,
+        function=operator,
     )

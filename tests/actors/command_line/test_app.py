@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from penstock.actors.command_line.views import (
     operators_table,
     snapshot_view,
     status_view,
+    watermarks_table,
 )
-from penstock.actors.shared.job_report import JobReport, Takeover
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
 from penstock.runtime import JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
@@ -29,12 +31,13 @@ from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary
+from penstock.runtime.task.statistics import SubtaskStatistics
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
 
@@ -152,6 +155,41 @@ def test_an_operator_without_counters_shows_dashes_instead_of_zeros() -> None:
 def test_a_job_without_checkpoints_says_so() -> None:
     bare = JobReport("j", "j", JobStatus.RUNNING, 0.0, 1.0, JobStatistics(JobStatus.RUNNING))
     assert "the job takes no checkpoints" in text(status_view(bare))
+
+
+def timed(vertex: str, index: int, watermark: int | None, *, idle: bool = False) -> SubtaskInfo:
+    counted = SubtaskStatistics(1, 1, 1, 1, 0, 0, 0, 0, current_watermark=watermark, is_idle=idle)
+    return SubtaskInfo(SubtaskId(vertex, index), 3, SubtaskStatus.RUNNING, statistics=counted)
+
+
+def test_the_status_shows_the_watermark_of_every_subtask() -> None:
+    noon = 1_700_049_600_000_000
+    subtasks = (
+        timed("lines", 0, noon + 1_500),
+        timed("lines", 1, None, idle=True),
+        timed("out", 0, END_OF_TIME),
+        timed("out", 1, 1 << 62),
+        timed("out", 2, None),
+    )
+    shown = [
+        " ".join(line.split())
+        for line in text(status_view(replace(report(), subtasks=subtasks))).splitlines()
+    ]
+    assert shown[shown.index("event time (UTC)") + 1 :][:6] == [
+        "subtask current watermark idle",
+        "lines[0] 2023-11-15 12:00:00.001",
+        "lines[1] none yet idle",
+        "out[0] end of time",
+        "out[1] 4,611,686,018,427,387,904 microseconds",
+        "",
+    ]
+    assert "event time" not in text(status_view(replace(report(), subtasks=subtasks[-1:])))
+
+
+def test_of_many_subtasks_the_slowest_of_each_vertex_is_shown() -> None:
+    many = [timed(vertex, index, 100 - index) for vertex in ("lines", "out") for index in range(40)]
+    lines = text([watermarks_table(many)]).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["lines[39]", "out[39]"]
 
 
 def test_a_snapshot_tells_how_long_each_subtask_took_for_it() -> None:

@@ -17,7 +17,7 @@ from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import ReducedContents
-from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 
@@ -164,3 +164,65 @@ def test_windows_fire_in_the_chain_that_makes_their_watermarks(open_chain):
     assert running.rows("late_records") == [("a", 3)]
     list(running.chain.process_watermark(Watermark(END_OF_TIME)))
     assert running.rows()[1:] == [("sum", "a", 11), ("sum", "b", 15)]
+
+
+class KeepsBack(Operator):
+    """Emits rows only when it is flushed."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        assert isinstance(batch, RowBatch)
+        self.kept += batch.rows
+        return iter(())
+
+    def flush(self) -> Iterator[Output]:
+        kept, self.kept = self.kept, []
+        yield RowBatch(kept)
+
+
+class Pauses(Operator):
+    """Its stream is idle behind every batch."""
+
+    makes_watermarks = True
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        yield StreamStatus.ACTIVE
+        yield batch
+        yield StreamStatus.IDLE
+
+
+def with_statuses(open_chain: Callable[..., Any], *operators: Operator) -> tuple[Any, list[Any]]:
+    running = open_chain(*operators)
+    told: list[Any] = []
+    running.chain._emit = lambda index, tag, batch: told.append(list(batch.rows))
+    running.chain._emit_time = told.append
+    return running.chain, told
+
+
+def test_what_is_kept_back_leaves_in_front_of_idle(open_chain):
+    chain, told = with_statuses(open_chain, KeepsBack(), MapOperator(lambda n: -n))
+    list(chain.process(RowBatch([1, 2])))
+    list(chain.process_status(StreamStatus.ACTIVE))
+    list(chain.process_status(StreamStatus.IDLE))
+    assert told == [StreamStatus.ACTIVE, [-1, -2], StreamStatus.IDLE]
+
+
+def test_a_status_made_in_the_chain_passes_the_operators_below(open_chain):
+    chain, told = with_statuses(open_chain, Pauses(), KeepsBack())
+    list(chain.process(RowBatch([1, 2])))
+    assert told == [StreamStatus.ACTIVE, [1, 2], StreamStatus.IDLE]
+
+
+def test_a_status_from_above_ends_where_watermarks_are_made(open_chain):
+    chain, told = with_statuses(open_chain, KeepsBack(), Marker())
+    list(chain.process(RowBatch([5])))
+    list(chain.process_status(StreamStatus.IDLE))
+    assert told == [[5], Watermark(5)], "what was kept back goes on"
+
+
+def test_a_chain_without_operators_passes_statuses_on(open_chain):
+    chain, told = with_statuses(open_chain)
+    list(chain.process_status(StreamStatus.IDLE))
+    assert told == [StreamStatus.IDLE]

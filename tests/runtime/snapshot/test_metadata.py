@@ -23,6 +23,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
+    SavedState,
 )
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import (
@@ -177,6 +178,17 @@ def test_declared_types_come_back_by_operator() -> None:
     operators = {
         "count": OperatorState("count", 1, 2, {0: OperatorSubtaskState((typed,))}),
         "other": OperatorState("other", 1, 2, {0: OperatorSubtaskState((replace(typed, types=()),))}),
+    }
+    checkpoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0)
+    assert decode_metadata(encode_metadata(checkpoint), "m").operators == operators
+
+
+def test_kinds_of_states_come_back_by_operator() -> None:
+    states = (SavedState("pages", "map", is_declared=True), SavedState("seen", "value"))
+    saved = KeyedStateHandle(KeyGroupRange(0, 1), (InlineHandle(b"x"),), 1, states=states)
+    operators = {
+        "count": OperatorState("count", 1, 2, {0: OperatorSubtaskState((saved,))}),
+        "other": OperatorState("other", 1, 2, {0: OperatorSubtaskState((replace(saved, states=()),))}),
     }
     checkpoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0)
     assert decode_metadata(encode_metadata(checkpoint), "m").operators == operators

@@ -5,6 +5,7 @@ import pytest
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_table import NO_KEY
 
 
@@ -20,7 +21,7 @@ def test_a_table_is_always_the_same_object() -> None:
 
 def test_a_value_belongs_to_the_current_key() -> None:
     state = backend()
-    count = state.value_state("count", default=0)
+    count = state.bind(ValueState(int, default=0, name="count"))
     for key in ("a", "b", "a"):
         state.set_current_key(key)
         count.update(count.value() + 1)
@@ -30,7 +31,7 @@ def test_a_value_belongs_to_the_current_key() -> None:
 
 def test_a_cleared_value_is_the_default_again() -> None:
     state = backend()
-    count = state.value_state("count", default=0)
+    count = state.bind(ValueState(int, default=0, name="count"))
     state.set_current_key("a")
     count.update(5)
     count.clear()
@@ -41,13 +42,13 @@ def test_a_cleared_value_is_the_default_again() -> None:
 def test_clearing_what_is_not_there_changes_nothing() -> None:
     state = backend()
     state.set_current_key("a")
-    state.value_state("count").clear()
+    state.bind(ValueState(name="count")).clear()
     assert state.table("count").changed == set()
 
 
 def test_state_that_no_snapshot_saves_does_not_collect_what_changed() -> None:
     state = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec(), takes_snapshots=False)
-    count = state.value_state("count")
+    count = state.bind(ValueState(name="count"))
     for key in ("a", "b"):
         state.set_current_key(key)
         count.update(1)
@@ -61,7 +62,7 @@ def test_state_that_no_snapshot_saves_does_not_collect_what_changed() -> None:
 
 def test_keyed_state_outside_of_a_record_is_refused() -> None:
     state = backend()
-    count = state.value_state("count")
+    count = state.bind(ValueState(name="count"))
     for use in (count.value, count.clear, lambda: count.update(1)):
         with pytest.raises(RuntimeError, match="'count' was used where no record"):
             use()

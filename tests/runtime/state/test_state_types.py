@@ -78,7 +78,7 @@ def test_values_of_another_type_are_refused_with_all_that_is_to_be_known(
 ) -> None:
     """Whether their type was declared when they were saved or not."""
     message = (
-        f"is declared as str, but .* holds int in it{then}, for example for key 'key-0'. Declare the type"
+        f"is declared as str, but .* holds int in it{then}, for example for key 'key-0'. Give the declaration"
     )
     with pytest.raises(OperatorError, match=message) as caught:
         OperatorHarness(operator(str), restored=[saved(before, 3)])

@@ -94,6 +94,41 @@ def test_end_of_time_of_an_idle_channel_is_remembered() -> None:
     assert valve.watermark(1, Watermark(END_OF_TIME)) == Watermark(END_OF_TIME)
 
 
+def test_a_channel_that_has_ended_is_no_channel_that_an_idle_one_is_compared_with() -> None:
+    valve = WatermarkValve(2)
+    valve.watermark(0, Watermark(5))
+    assert valve.watermark(1, Watermark(3)) == Watermark(3)
+    assert valve.watermark(0, Watermark(END_OF_TIME)) is None
+    assert valve.end(0) == (None, None)
+    assert valve.status(1, IDLE) == (IDLE, None), "it may come back, so time is not at its end"
+    assert valve.status(1, ACTIVE) == (ACTIVE, None)
+    assert valve.watermark(1, Watermark(4)) == Watermark(4)
+    assert valve.watermark(1, Watermark(END_OF_TIME)) == Watermark(END_OF_TIME)
+
+
+def test_when_the_last_active_channel_ends_the_input_is_idle_and_nobody_is_held_up_any_more() -> None:
+    valve = WatermarkValve(3)
+    for channel, timestamp in enumerate([3, 9, 7]):
+        valve.watermark(channel, Watermark(timestamp))
+    assert valve.status(1, IDLE) == (None, None)
+    assert valve.status(2, IDLE) == (None, None)
+    assert valve.watermark(0, Watermark(END_OF_TIME)) == Watermark(9)
+    assert valve.end(0) == (IDLE, None)
+    assert valve.watermark(1, Watermark(END_OF_TIME)) is None
+    assert valve.watermark(2, Watermark(END_OF_TIME)) == Watermark(END_OF_TIME)
+
+
+def test_the_end_of_the_last_active_channel_waits_for_one_that_catches_up() -> None:
+    valve = WatermarkValve(2)
+    valve.status(1, IDLE)
+    valve.watermark(0, Watermark(10))
+    valve.status(1, ACTIVE)
+    assert valve.watermark(1, Watermark(4)) is None
+    assert valve.watermark(0, Watermark(END_OF_TIME)) is None
+    assert valve.end(0) == (None, None)
+    assert valve.watermark(1, Watermark(11)) == Watermark(11)
+
+
 changes = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 20) | st.sampled_from([IDLE, ACTIVE])), max_size=60
 )
@@ -133,3 +168,37 @@ def test_time_is_the_smallest_watermark_while_nobody_is_idle(
             new = valve.watermark(channel, Watermark(change))
             time = time if new is None else new.timestamp
     assert time == min(reached)
+
+
+ENDING = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 20) | st.sampled_from([IDLE, ACTIVE, "end"])), max_size=60
+)
+
+
+@given(ENDING)
+def test_time_is_at_its_end_when_all_channels_are_and_not_before(
+    changes: list[tuple[int, int | StreamStatus | str]],
+) -> None:
+    valve, ended, latest, idle = WatermarkValve(3), set[int](), None, {0: False, 1: False, 2: False}
+    statuses = []
+    for channel, change in changes:
+        if channel in ended:
+            continue
+        if isinstance(change, int):
+            new = valve.watermark(channel, Watermark(change))
+        elif isinstance(change, StreamStatus):
+            idle[channel] = change is IDLE
+            status, new = valve.status(channel, change)
+            statuses += [status] if status is not None else []
+        else:
+            new = valve.watermark(channel, Watermark(END_OF_TIME))
+            ended.add(channel)
+            if len(ended) < 3:
+                status, more = valve.end(channel)
+                statuses += [status] if status is not None else []
+                assert more is None, "the end of event time came in front of the end of the data"
+        latest = latest if new is None else new
+        assert (latest == Watermark(END_OF_TIME)) is (len(ended) == 3)
+        if len(ended) < 3:
+            going_on = [idle[c] for c in range(3) if c not in ended]
+            assert (bool(statuses) and statuses[-1] is IDLE) is all(going_on)

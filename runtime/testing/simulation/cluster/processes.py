@@ -340,7 +340,9 @@ class MasterProcesses:
                 reply(heard)
 
         def arrive() -> None:
-            self._links.carry(kind, name, process, lambda: hear(answer), lambda: hear(COUNTS_AS_DEAD), what)
+            is_lost = process and self._table.get(process).answers_are_lost
+            heard = _GONE if is_lost else answer
+            self._links.carry(kind, name, process, lambda: hear(heard), lambda: hear(COUNTS_AS_DEAD), what)
 
         self._world.send(kind, arrive, self._said(f"{name}:", what))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.state_table import ValueState
+from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem, TransactionKey
 from penstock.runtime.testing.simulation.jobs.records import Copies, Key, Record, digest_after
 
@@ -147,9 +147,9 @@ class StepOperator(Operator):
             if made:
                 yield RowBatch([(origin, (*route, (self._number, self._lane, copy))) for copy in made])
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """What was counted."""
-        return {COUNTED: ListState((sum(self._counted),))}
+        return {COUNTED: SavedList((sum(self._counted),))}
 
 
 class NumberRecords(KeyedProcessFunction[Key, Record, Record]):
@@ -164,7 +164,7 @@ class NumberRecords(KeyedProcessFunction[Key, Record, Record]):
         self._number = number
         self._padding = PADDING if is_padded else b""
         self._hooks = hooks
-        self._seen: ValueState | None = None
+        self._seen: ValueState[tuple[int, int, bytes]] | None = None
 
     def open(self, ctx: RuntimeContext) -> None:
         """Bind the state."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.runtime.operators.map_batches import MapBatchesOperator
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 
 
@@ -67,6 +67,19 @@ class WatchedOperator(Operator):
         """Pass it on."""
         return self._operator.process_watermark(watermark)
 
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.process_status(status)
+
+    @property
+    def tick_at(self) -> float | None:
+        """When it wants to be told of time."""
+        return self._operator.tick_at
+
+    def tick(self, now: float) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.tick(now)
+
     def end_of_data(self) -> Iterator[Output]:
         """Pass it on."""
         return self._operator.end_of_data()
@@ -81,7 +94,7 @@ class WatchedOperator(Operator):
         self._strikes.effect()
         self._operator.handle_event(event)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
         """Take its state; a sink pre-commits."""
         self._strikes.effect()
         return self._operator.snapshot(checkpoint_id)

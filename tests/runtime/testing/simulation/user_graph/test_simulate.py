@@ -120,6 +120,25 @@ def test_windows_come_out_once_and_whole() -> None:
     assert simulate(windowed, output=rows, seeds=range(40), interleavings=4).passed
 
 
+def windowed_with_pauses(**settings: Any) -> Built:
+    """Sources pause for milliseconds, so streams become idle. The bound is so large that nothing is late."""
+    results, env = InMemoryCollector(), environment(**settings)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(60).with_idleness(0.002)
+    numbers = env.from_collection("numbers", range(COUNT)).assign_timestamps_and_watermarks(
+        strategy.with_timestamp_assigner(lambda n: n * 1_000_000)
+    )
+    windows = numbers.key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
+    sums = windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))])
+    sums.sink("out", CollectSink(results))
+    return env, results
+
+
+@pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
+def test_windows_of_streams_that_pause_come_out_once_and_whole(settings: dict[str, Any]) -> None:
+    build = partial(windowed_with_pauses, **settings)
+    assert simulate(build, output=rows, seeds=range(25), interleavings=4).passed
+
+
 def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirectory[str]]:
     folder = tempfile.TemporaryDirectory()
     lines = Path(folder.name, "in")

@@ -1,0 +1,238 @@
+"""How a function of the user gets its keyed state: declared by its class, or asked for by name at run time.
+
+Both ways end in one table of requests for each operator and subtask. So a declared state can also be asked
+for by its name. Two requests of one name that do not agree are refused.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.state.keyed_states import (
+    AggregatingState,
+    FoldsValues,
+    KeyedState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+    states_of,
+)
+from penstock.runtime.state.state_backend import KeyedStateBackend
+
+
+class RequestedStates:
+    """The keyed states that the functions of one operator use in one subtask, by name."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, tuple[KeyedState, Mapping[str, object]]] = {}
+
+    def bind_declared(self, function: object, backend: KeyedStateBackend | None) -> None:
+        """Give a function object views of the states that its class declares.
+
+        Args:
+            function: The user's object; its attributes are set.
+            backend: The operator's keyed state; `None` when the stream is not keyed.
+
+        Raises:
+            ConfigurationError: Two states have one name, or the object takes no attributes.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+        """
+        declared = states_of(type(function))
+        if not declared:
+            return
+        backend = _needed(backend, f"{type(function).__name__} declares keyed state, so it")
+        attributes = getattr(function, "__dict__", None)
+        if attributes is None:
+            msg = (
+                f"{type(function).__name__} declares keyed state and has __slots__, so its objects have no "
+                "room for the views: leave __slots__ out, or add '__dict__' to them"
+            )
+            raise ConfigurationError(msg)
+        for declaration in declared.values():
+            backend.rename(declaration)
+        for attribute, declaration in declared.items():
+            attributes[attribute] = self._bind(declaration, backend, is_declared=True)
+
+    def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
+        """The state of this name; `None` when nobody has asked for it yet.
+
+        Raises:
+            ConfigurationError: It was asked for with other settings, or is of another kind.
+        """
+        known = self._views.get(name)
+        if known is None:
+            return None
+        view, before = known
+        if view.kind != kind.kind:
+            msg = f"{kind.method}({name!r}): {name!r} is a {type(view).__mro__[1].__name__} already"
+            raise ConfigurationError(msg)
+        for setting, value in settings.items():
+            if value is not before[setting] and value != before[setting]:
+                _refuse_other(kind, name, setting, before[setting], value)
+        return view
+
+    def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
+        """The view of a state that is asked for by name for the first time.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+        """
+        backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
+        backend.rename(declaration)
+        return self._bind(declaration, backend, is_declared=False)
+
+    def _bind(self, declaration: KeyedState, backend: KeyedStateBackend, *, is_declared: bool) -> KeyedState:
+        view = backend.bind(declaration, is_declared=is_declared)
+        self._views[declaration.name] = view, declaration.settings
+        return view
+
+
+class AsksForKeyedState:
+    """Methods of a context that give keyed state by name; `list_state` is left to each context."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
+        """The requests so far, and the keyed state."""
+
+    def value_state(
+        self,
+        name: str,
+        default: Any = None,
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ValueState[Any]:
+        """State with one value a key; asked for in `open` (once) or later (each time the same object).
+
+        A class can also declare it: `count = ValueState(int, default=0)`. What counts is what `update` was
+        called with: a value that is changed in place and not updated is not part of the next checkpoint.
+
+        Args:
+            name: Unique in the operator; the value is found again under it.
+            default: Value of a key that has none; can't be changed in place, because all keys share it.
+            of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
+                and a job whose restored values are of another type does not start. By default anything goes.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: The default is mutable, or default or type are not those given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds values of another type.
+        """
+        requests, backend = self._requests
+        found = requests.find(ValueState, name, {"default": default, "of_type": of_type})
+        if found is None:
+            some: Any = of_type
+            declaration = ValueState(some, default=default, name=name, migrate=migrate)
+            found = requests.bind(declaration, backend)
+        return found  # type: ignore[no-any-return]
+
+    def map_state(
+        self,
+        name: str,
+        *,
+        key_type: type | None = None,
+        value_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> MapState[Any, Any]:
+        """State with a map a key; see `MapState`.
+
+        Args:
+            key_type: The type of map keys; by default anything goes.
+            migrate: Makes a value of `value_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: A type is not that given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type})
+        if found is None:
+            found = requests.bind(MapState(key_type, value_type, name=name, migrate=migrate), backend)
+        return found  # type: ignore[no-any-return]
+
+    def reducing_state(
+        self,
+        name: str,
+        function: Callable[[Any, Any], Any],
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ReducingState[Any]:
+        """State with one value a key that is combined with each added one; see `ReducingState`.
+
+        Args:
+            function: Combines two values; the one that was given first stays.
+            of_type: The type of the values.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: The type is not that given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(ReducingState, name, {"of_type": of_type})
+        if found is None:
+            found = requests.bind(ReducingState(function, of_type, name=name, migrate=migrate), backend)
+        return found  # type: ignore[no-any-return]
+
+    def aggregating_state(self, name: str, function: FoldsValues[Any, Any]) -> AggregatingState[Any, Any]:
+        """State with an accumulator a key; see `AggregatingState`.
+
+        Args:
+            function: An `AggregateFunction`; the one that was given first stays.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(AggregatingState, name, {})
+        if found is None:
+            found = requests.bind(AggregatingState(function, name=name), backend)
+        return found  # type: ignore[no-any-return]
+
+    def keys(self, state: KeyedState | str) -> Iterator[Any]:
+        """The keys of this subtask that have something in a state, as they are now; in no order.
+
+        Args:
+            state: The state or its name.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+        """
+        _, backend = self._requests
+        return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
+
+    def _keyed_list(
+        self, name: str, of_type: type | None, migrate: Callable[[Any], Any] | None
+    ) -> ListState[Any]:
+        requests, backend = self._requests
+        found = requests.find(ListState, name, {"of_type": of_type})
+        if found is None:
+            found = requests.bind(ListState(of_type, name=name, migrate=migrate), backend)
+        return found  # type: ignore[no-any-return]
+
+
+def _needed(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
+    if backend is None:
+        msg = f"{what} needs a keyed stream: call key_by(function) before transform"
+        raise PenstockError(msg)
+    return backend
+
+
+def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: object, value: object) -> NoReturn:
+    what = f"the default {before!r}" if setting == "default" else f"{setting}={before!r}"
+    msg = f"{kind.method}({name!r}) already has {what} and can't have {value!r}"
+    raise ConfigurationError(msg)

@@ -1,0 +1,322 @@
+"""Views of heap tables for the current key: what a function's states are while a subtask runs.
+
+Reading and writing state is the inner loop of every process function, so each method does its work itself.
+None asks whether there is a current key. `NO_KEY` has no hash, so the first look into a dict raises. Only
+then is the error with the state's name made.
+
+An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
+the list's. Appending is one new entry, and a list that a thousand records have grown costs a checkpoint what
+was added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from typing import Any, NoReturn
+
+from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.state.keyed_states import (
+    AggregatingState,
+    KeyedState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.state_table import HasCurrentKey, NoCurrentKeyError, StateTable, without_key
+from penstock.runtime.state.state_types import type_name
+
+
+class HeapValueState(ValueState[Any]):
+    """A `ValueState` on the heap.
+
+    Args:
+        declaration: What was declared.
+        table: Where the values are.
+        owner: Knows the current key.
+    """
+
+    __slots__ = ("_changed", "_entries", "_owner", "_type")
+
+    def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
+        _take_over(self, declaration)
+        self.of_type, self.default = declaration.of_type, declaration.default
+        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._type: type = declaration.of_type or object
+
+    def value(self) -> Any:
+        """The current key's value, or the default."""
+        try:
+            return self._entries.get(self._owner.current_key, self.default)
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+
+    def update(self, value: Any) -> None:
+        """Set the current key's value."""
+        if not isinstance(value, self._type):
+            _refuse_value(self.name, self._type, value)
+        key = self._owner.current_key
+        try:
+            self._entries[key] = value
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+        self._changed.add(key)
+
+    def clear(self) -> None:
+        """Delete the current key's value."""
+        _clear_value(self._entries, self._changed, self._owner, self.name)
+
+
+class HeapReducingState(ReducingState[Any]):
+    """A `ReducingState` on the heap; see `HeapValueState` for the arguments."""
+
+    __slots__ = ("_changed", "_entries", "_owner", "_type")
+
+    def __init__(self, declaration: ReducingState[Any], table: StateTable, owner: HasCurrentKey) -> None:
+        _take_over(self, declaration)
+        self.of_type, self.function = declaration.of_type, declaration.function
+        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._type: type = declaration.of_type or object
+
+    def get(self) -> Any:
+        """The current key's value."""
+        try:
+            return self._entries.get(self._owner.current_key)
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+
+    def add(self, value: Any) -> None:
+        """Combine the current key's value with another one."""
+        if not isinstance(value, self._type):
+            _refuse_value(self.name, self._type, value)
+        key, entries = self._owner.current_key, self._entries
+        try:
+            if key in entries:
+                value = self.function(entries[key], value)
+                if not isinstance(value, self._type):
+                    _refuse_value(self.name, self._type, value)
+            entries[key] = value
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+        self._changed.add(key)
+
+    def clear(self) -> None:
+        """Delete the current key's value."""
+        _clear_value(self._entries, self._changed, self._owner, self.name)
+
+
+class HeapAggregatingState(AggregatingState[Any, Any]):
+    """An `AggregatingState` on the heap; see `HeapValueState` for the arguments."""
+
+    __slots__ = ("_changed", "_entries", "_owner")
+
+    def __init__(
+        self, declaration: AggregatingState[Any, Any], table: StateTable, owner: HasCurrentKey
+    ) -> None:
+        _take_over(self, declaration)
+        self.function = declaration.function
+        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+
+    def get(self) -> Any:
+        """The result for the current key."""
+        key, entries = self._owner.current_key, self._entries
+        try:
+            return self.function.get_result(entries[key]) if key in entries else None
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+
+    def add(self, value: Any) -> None:
+        """Fold a value into the current key's accumulator."""
+        key, entries = self._owner.current_key, self._entries
+        try:
+            had = entries[key] if key in entries else self.function.create_accumulator()
+            entries[key] = self.function.add(value, had)
+        except NoCurrentKeyError:
+            raise without_key(self.name) from None
+        self._changed.add(key)
+
+    def clear(self) -> None:
+        """Delete the current key's accumulator."""
+        _clear_value(self._entries, self._changed, self._owner, self.name)
+
+
+class HeapListState(ListState[Any]):
+    """A `ListState` on the heap: elements by growing numbers; see `HeapValueState` for the arguments."""
+
+    __slots__ = ("_changed", "_entries", "_owner", "_type")
+
+    def __init__(self, declaration: ListState[Any], table: StateTable, owner: HasCurrentKey) -> None:
+        _take_over(self, declaration)
+        self.of_type = declaration.of_type
+        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._type: type = declaration.of_type or object
+
+    def get(self) -> list[Any]:
+        """A copy of the current key's list."""
+        return list(self._held().values())
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        if not isinstance(value, self._type):
+            _refuse_value(self.name, self._type, value)
+        key = self._owner.current_key
+        held = self._held()
+        if held:
+            number = next(reversed(held)) + 1
+        else:
+            number, held = 0, self._entries.setdefault(key, {})
+        held[number] = value
+        self._changed.add((key, number))
+
+    def clear(self) -> None:
+        """Delete the current key's list."""
+        _clear_parts(self._held(), self._entries, self._changed, self._owner.current_key)
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def _held(self) -> dict[int, Any]:
+        return _held(self._entries, self._owner, self.name)
+
+
+class HeapMapState(MapState[Any, Any]):
+    """A `MapState` on the heap; see `HeapValueState` for the arguments."""
+
+    __slots__ = ("_changed", "_entries", "_key_type", "_owner", "_value_type")
+
+    def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
+        _take_over(self, declaration)
+        self.key_type, self.value_type = declaration.key_type, declaration.value_type
+        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._key_type: type = declaration.key_type or object
+        self._value_type: type = declaration.value_type or object
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a map key, or the default."""
+        return self._held().get(key, default)
+
+    def clear(self) -> None:
+        """Delete the current key's map."""
+        _clear_parts(self._held(), self._entries, self._changed, self._owner.current_key)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._held()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not isinstance(value, self._value_type):
+            _refuse_value(self.name, self._value_type, value)
+        held, current = self._held(), self._owner.current_key
+        if key not in held:
+            _check_map_key(self.name, self._key_type, key)
+            if not held:
+                held = self._entries.setdefault(current, {})
+        held[key] = value
+        self._changed.add((current, key))
+
+    def __delitem__(self, key: Any) -> None:
+        held, current = self._held(), self._owner.current_key
+        del held[key]
+        if not held:
+            del self._entries[current]
+        self._changed.add((current, key))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._held()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._held())
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def keys(self) -> KeysView[Any]:
+        """The keys of the current key's map."""
+        return self._held().keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The values of the current key's map."""
+        return self._held().values()
+
+    def items(self) -> ItemsView[Any, Any]:
+        """The entries of the current key's map."""
+        return self._held().items()
+
+    def _held(self) -> dict[Any, Any]:
+        return _held(self._entries, self._owner, self.name)
+
+
+#: What a key without entries holds; nobody writes to it.
+_EMPTY: dict[Any, Any] = {}
+
+_VIEWS: dict[str, Callable[[Any, StateTable, HasCurrentKey], KeyedState]] = {
+    "value": HeapValueState,
+    "list": HeapListState,
+    "map": HeapMapState,
+    "reducing": HeapReducingState,
+    "aggregating": HeapAggregatingState,
+}
+
+
+def view_of(declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> KeyedState:
+    """What a function uses of a declared state.
+
+    Args:
+        table: Its table, nested where the kind is.
+        owner: Knows the current key.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> pages = view_of(MapState(name="pages"), StateTable("pages", nested=True), owner :=
+        ...     SimpleNamespace(current_key="ann"))
+        >>> pages["/cart"] = 2
+        >>> owner.current_key = "bob"
+        >>> len(pages)
+        0
+    """
+    return _VIEWS[declaration.kind](declaration, table, owner)
+
+
+def _take_over(view: KeyedState, declaration: KeyedState) -> None:
+    view.name, view.where = declaration.name, declaration.where
+    view.migrate, view.renamed_from = declaration.migrate, declaration.renamed_from
+
+
+def _held(entries: dict[Any, dict[Any, Any]], owner: HasCurrentKey, name: str) -> dict[Any, Any]:
+    try:
+        return entries.get(owner.current_key, _EMPTY)
+    except NoCurrentKeyError:
+        raise without_key(name) from None
+
+
+def _clear_value(entries: dict[Any, Any], changed: set[Any], owner: HasCurrentKey, name: str) -> None:
+    key = owner.current_key
+    try:
+        if key in entries:
+            del entries[key]
+            changed.add(key)
+    except NoCurrentKeyError:
+        raise without_key(name) from None
+
+
+def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], changed: set[Any], key: Any) -> None:
+    if held:
+        changed.update([(key, part) for part in held])
+        del entries[key]
+
+
+def _check_map_key(name: str, of_type: type, key: Any) -> None:
+    """Refuse what could not be found again as the key of a map once it was saved."""
+    if not isinstance(key, of_type):
+        msg = f"state {name!r} has map keys of type {type_name(of_type)} and can't have {key!r:.200}"
+        raise TypeError(msg)
+    try:
+        stable_hash(key)
+    except KeyTypeError as error:
+        msg = f"state {name!r} can't have this map key: {error}"
+        raise KeyTypeError(msg) from None
+
+
+def _refuse_value(name: str, of_type: type, value: Any) -> NoReturn:
+    msg = f"state {name!r} is declared as {type_name(of_type)} and can't hold {value!r:.200}"
+    raise TypeError(msg)

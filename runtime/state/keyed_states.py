@@ -1,0 +1,692 @@
+"""Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
+
+Each class is two things. In the body of a function's class it is a *declaration*: name, types, default. In a
+running subtask the attribute of that name is a *view* of the current key, of a subclass that the state
+backend makes (`heap_states.py`). So one name serves a type checker and the reader of the class. It serves the
+runtime, too, which lists the states of a class without running it (`states_of`).
+
+The view is put into the function object's own `__dict__`. A declaration has no `__set__`, so Python finds the
+view there first: reading `self.count` costs an attribute and no call. An object that was never bound finds
+the declaration, whose `__get__` says what is wrong.
+
+What makes two declarations the same state is the name alone. A view must never outlive its subtask: it has
+references to the live table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, TypeVar, get_origin, overload
+
+from penstock.runtime.errors import ConfigurationError, PenstockError, UserLocation
+from penstock.runtime.state.state_types import type_names
+from penstock.runtime.user_location import user_location
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+In = TypeVar("In")
+Out = TypeVar("Out")
+InContra = TypeVar("InContra", contravariant=True)
+OutCo = TypeVar("OutCo", covariant=True)
+
+#: Most characters of a state's name.
+_LONGEST_NAME: Final = 200
+
+
+class KeyedState:
+    """What all kinds of keyed state share: a name, and how saved values of another type are taken over.
+
+    Attributes:
+        name: The name under which it is saved; that of the class attribute by default.
+        migrate: Makes a value of today's type of a saved one that is of another type; `None` refuses these.
+        renamed_from: The name under which it was saved before; `None` for the same.
+        where: The user's line that declared it.
+    """
+
+    __slots__ = ("migrate", "name", "renamed_from", "where")
+
+    #: How snapshots and messages call this kind, and the method of the context that makes one.
+    kind: ClassVar[str]
+    method: ClassVar[str]
+
+    #: Whether a key has several entries, which are saved one by one.
+    nested: ClassVar[bool] = False
+
+    name: str
+
+    def __init__(
+        self,
+        name: str | None,
+        migrate: Callable[[Any], Any] | None,
+        renamed_from: str | None,
+    ) -> None:
+        self.where: UserLocation = user_location()
+        self.migrate = migrate
+        self.renamed_from = renamed_from
+        self.name = "" if name is None else self._checked_name(name)
+        if renamed_from is not None:
+            self._checked_name(renamed_from)
+        if migrate is not None and not callable(migrate):
+            self.refuse(f"migrate is a function from an old value to a new one, not {migrate!r:.80}")
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        if not self.name:
+            self.name = self._checked_name(attribute)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Self: ...
+    def __get__(self, instance: object | None, owner: type) -> Self:
+        """The declaration itself, of the class.
+
+        Raises:
+            PenstockError: It is read of an object that no subtask runs.
+        """
+        if instance is None:
+            return self
+        raise self._unbound()
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What two requests of one name must have in common, beside the kind: by name of the argument."""
+        return {}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The declared types: none, that of the values, or those of map keys and map values."""
+        return ()
+
+    @property
+    def label(self) -> str:
+        """How messages call it: `ValueState 'count' (job.py:12)`."""
+        name = f" {self.name!r}" if self.name else ""
+        return f"{type(self).__name__}{name} ({self.where})"
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise the error for a declaration that can't be.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        msg = f"{self.label}: {what}"
+        raise ConfigurationError(msg)
+
+    def _checked_name(self, name: object) -> str:
+        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+            self.name = ""
+            self.refuse(f"a name is a text of 1 to {_LONGEST_NAME} printable characters, not {name!r:.80}")
+        return name
+
+    def _checked_type(self, of_type: Any) -> type | None:
+        """The class behind a declared type: `list` for `list[int]`."""
+        kind = get_origin(of_type) or of_type
+        if kind is not None and not isinstance(kind, type):
+            self.refuse(f"a type is a class such as int or list[int], not {of_type!r:.80}")
+        if self.migrate is not None and kind is None:
+            self.refuse("migrate=... needs the type of the values: those of another type are migrated")
+        return kind
+
+    def _unbound(self) -> PenstockError:
+        return PenstockError(
+            f"{self.label} is a declaration, which holds nothing. Declare it in the body of a class of "
+            "functions (KeyedProcessFunction, Operator), and use it there, in process of a running job"
+        )
+
+
+class ValueState(KeyedState, Generic[T]):
+    """One value a key (Flink's `ValueState`).
+
+    What counts is what `update` was called with: a value that is changed in place and not updated is not part
+    of the next checkpoint.
+
+    Args:
+        of_type: The type of the values, such as `int` or a class of yours; `update` takes nothing else. By
+            default anything goes.
+        default: The value of a key that has none; can't be changed in place, because all keys share it.
+        name: Unique in the operator; that of the class attribute by default.
+        migrate: Makes a value of `of_type` of a saved value that is none. Without it the job does not start.
+        renamed_from: The name under which the state was saved before.
+
+    Raises:
+        ConfigurationError: The default is mutable, or an argument is not what it should be.
+
+    Example:
+        >>> from penstock.runtime import KeyedProcessFunction
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
+        ...     seen = ValueState(int, default=0)
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.seen.update(self.seen.value() + 1)
+        ...         yield value, self.seen.value()
+        >>> with OperatorHarness.of(lambda words: words.key_by(str).process("count", Count())) as harness:
+        ...     harness.push(["a", "b", "a"])
+        [('a', 1), ('b', 1), ('a', 2)]
+    """
+
+    __slots__ = ("default", "of_type")
+    kind: ClassVar[str] = "value"
+    method: ClassVar[str] = "value_state"
+
+    @overload
+    def __init__(
+        self: ValueState[T],
+        of_type: type[T],
+        *,
+        default: T,
+        name: str | None = None,
+        migrate: Callable[[Any], T] | None = None,
+        renamed_from: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueState[V | None],
+        of_type: type[V],
+        *,
+        default: None = None,
+        name: str | None = None,
+        migrate: Callable[[Any], V] | None = None,
+        renamed_from: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ValueState[Any],
+        of_type: None = None,
+        *,
+        default: Any = None,
+        name: str | None = None,
+        migrate: None = None,
+        renamed_from: str | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        of_type: Any = None,
+        *,
+        default: Any = None,
+        name: str | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.of_type = self._checked_type(of_type)
+        self.default = default
+        if isinstance(default, list | dict | set | bytearray):
+            self.refuse(
+                f"a default of type {type(default).__name__} would be shared by all keys; leave it out and "
+                "use `state.value() or ...`"
+            )
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Default and type."""
+        return {"default": self.default, "of_type": self.of_type}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The type of the values."""
+        return () if self.of_type is None else (self.of_type,)
+
+    def value(self) -> T:
+        """The current key's value, or the default.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def update(self, value: T) -> None:
+        """Set the current key's value.
+
+        Raises:
+            TypeError: It is not of the declared type.
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def clear(self) -> None:
+        """Delete the current key's value; nothing happens when it has none.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+
+class ListState(KeyedState, Generic[T]):
+    """A list of elements a key (Flink's `ListState`).
+
+    Each element is saved by itself: a checkpoint after `add` holds the new element, not the list.
+
+    Args:
+        of_type: The type of the elements; by default anything goes.
+        name: Unique in the operator; that of the class attribute by default.
+        migrate: Makes an element of `of_type` of a saved one that is none.
+        renamed_from: The name under which the state was saved before.
+
+    Raises:
+        ConfigurationError: An argument is not what it should be.
+
+    Example:
+        >>> from penstock.runtime import KeyedProcessFunction
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Pairs(KeyedProcessFunction[int, int, list[int]]):
+        ...     waiting = ListState(int)
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.waiting.add(value)
+        ...         if len(self.waiting) == 2:
+        ...             yield self.waiting.get()
+        ...             self.waiting.clear()
+        >>> def pairs(numbers):
+        ...     return numbers.key_by(lambda n: n % 2).process("pairs", Pairs())
+        >>> with OperatorHarness.of(pairs) as harness:
+        ...     harness.push([1, 2, 3, 4, 5])
+        [[1, 3], [2, 4]]
+    """
+
+    __slots__ = ("of_type",)
+    kind: ClassVar[str] = "list"
+    method: ClassVar[str] = "list_state"
+    nested: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        of_type: type[T] | None = None,
+        *,
+        name: str | None = None,
+        migrate: Callable[[Any], T] | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.of_type = self._checked_type(of_type)
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The type."""
+        return {"of_type": self.of_type}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The type of the elements."""
+        return () if self.of_type is None else (self.of_type,)
+
+    def get(self) -> list[T]:
+        """A copy of the current key's list; empty when it has none.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def add(self, value: T) -> None:
+        """Append an element.
+
+        Raises:
+            TypeError: It is not of the declared type.
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def extend(self, values: Iterable[T]) -> None:
+        """Append elements."""
+        for value in values:
+            self.add(value)
+
+    def update(self, values: Iterable[T]) -> None:
+        """Replace the list."""
+        elements = list(values)
+        self.clear()
+        self.extend(elements)
+
+    def clear(self) -> None:
+        """Delete the current key's list; nothing happens when it has none.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        raise self._unbound()
+
+
+class MapState(KeyedState, MutableMapping[K, V]):
+    """A map a key (Flink's `MapState`): a mutable mapping, whose entries are saved one by one.
+
+    A checkpoint after `put` holds the new entry, not the map. So a map may be large. It has no order. A value
+    that is changed in place and not put again is not part of the next checkpoint.
+
+    Args:
+        key_type: The type of the map's keys; by default anything goes that can be a key of a stream.
+        value_type: The type of its values; by default anything goes.
+        name: Unique in the operator; that of the class attribute by default.
+        migrate: Makes a value of `value_type` of a saved one that is none.
+        renamed_from: The name under which the state was saved before.
+
+    Raises:
+        ConfigurationError: An argument is not what it should be.
+
+    Example:
+        >>> from penstock.runtime import KeyedProcessFunction
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Visits(KeyedProcessFunction[str, tuple[str, str], tuple[str, dict[str, int]]]):
+        ...     pages = MapState(str, int)
+        ...
+        ...     def process(self, value, ctx):
+        ...         user, page = value
+        ...         self.pages[page] = self.pages.get(page, 0) + 1
+        ...         yield user, dict(self.pages)
+        >>> def visits(clicks):
+        ...     return clicks.key_by(lambda click: click[0]).process("visits", Visits())
+        >>> with OperatorHarness.of(visits) as harness:
+        ...     harness.push([("ann", "/"), ("bob", "/"), ("ann", "/cart"), ("ann", "/")])[-1]
+        ('ann', {'/': 2, '/cart': 1})
+    """
+
+    __slots__ = ("key_type", "value_type")
+    kind: ClassVar[str] = "map"
+    method: ClassVar[str] = "map_state"
+    nested: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        key_type: type[K] | None = None,
+        value_type: type[V] | None = None,
+        *,
+        name: str | None = None,
+        migrate: Callable[[Any], V] | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.value_type = self._checked_type(value_type)
+        self.migrate = None
+        self.key_type = self._checked_type(key_type)
+        self.migrate = migrate
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The types."""
+        return {"key_type": self.key_type, "value_type": self.value_type}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The types of keys and values; `object` for one that was left out."""
+        if self.key_type is None and self.value_type is None:
+            return ()
+        return self.key_type or object, self.value_type or object
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a map key; the same as `state[key] = value`."""
+        self[key] = value
+
+    def __getitem__(self, key: K) -> V:
+        raise self._unbound()
+
+    def __setitem__(self, key: K, value: V) -> None:
+        raise self._unbound()
+
+    def __delitem__(self, key: K) -> None:
+        raise self._unbound()
+
+    def __iter__(self) -> Iterator[K]:
+        raise self._unbound()
+
+    def __len__(self) -> int:
+        raise self._unbound()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Mapping) and dict(self.items()) == dict(other.items()))
+
+    __hash__ = KeyedState.__hash__
+
+    def __repr__(self) -> str:
+        return f"<MapState {self.name!r}>"
+
+
+class ReducingState(KeyedState, Generic[T]):
+    """One value a key, which a function combines with each value that is added (Flink's `ReducingState`).
+
+    Args:
+        function: From the value so far and the added one to the new value. The first added value is kept as
+            it is.
+        of_type: The type of the values; by default anything goes.
+        name: Unique in the operator; that of the class attribute by default.
+        migrate: Makes a value of `of_type` of a saved value that is none.
+        renamed_from: The name under which the state was saved before.
+
+    Raises:
+        ConfigurationError: An argument is not what it should be.
+
+    Example:
+        >>> from penstock.runtime import KeyedProcessFunction
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Highest(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
+        ...     highest = ReducingState(max, int)
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.highest.add(value[1])
+        ...         yield value[0], self.highest.get()
+        >>> def highest(bids):
+        ...     return bids.key_by(lambda bid: bid[0]).process("highest", Highest())
+        >>> with OperatorHarness.of(highest) as harness:
+        ...     harness.push([("a", 3), ("a", 1), ("b", 2)])
+        [('a', 3), ('a', 3), ('b', 2)]
+    """
+
+    __slots__ = ("function", "of_type")
+    kind: ClassVar[str] = "reducing"
+    method: ClassVar[str] = "reducing_state"
+
+    def __init__(
+        self,
+        function: Callable[[T, T], T],
+        of_type: type[T] | None = None,
+        *,
+        name: str | None = None,
+        migrate: Callable[[Any], T] | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
+        super().__init__(name, migrate, renamed_from)
+        self.of_type = self._checked_type(of_type)
+        self.function = function
+        if not callable(function):
+            self.refuse(f"it takes a function of two values, not {function!r:.80}")
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The type."""
+        return {"of_type": self.of_type}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The type of the values."""
+        return () if self.of_type is None else (self.of_type,)
+
+    def get(self) -> T | None:
+        """The current key's value; `None` when nothing was added.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def add(self, value: T) -> None:
+        """Combine the current key's value with another one.
+
+        Raises:
+            TypeError: The value, or what the function returned, is not of the declared type.
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def clear(self) -> None:
+        """Delete the current key's value; nothing happens when it has none.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+
+class FoldsValues(Protocol[InContra, OutCo]):
+    """What an `AggregatingState` needs of an `AggregateFunction`."""
+
+    def create_accumulator(self) -> Any:
+        """The accumulator of a key that has none yet."""
+        ...
+
+    def add(self, value: InContra, accumulator: Any) -> Any:
+        """The accumulator with one more value: a new one, or the same one changed."""
+        ...
+
+    def get_result(self, accumulator: Any) -> OutCo:
+        """What `get` returns."""
+        ...
+
+
+class AggregatingState(KeyedState, Generic[In, Out]):
+    """An accumulator a key, which an `AggregateFunction` folds values into (Flink's `AggregatingState`).
+
+    Args:
+        function: The aggregate function. It has no memory of its own: one object serves all keys.
+        name: Unique in the operator; that of the class attribute by default.
+        renamed_from: The name under which the state was saved before.
+
+    Raises:
+        ConfigurationError: An argument is not what it should be.
+
+    Example:
+        >>> from penstock.runtime import AggregateFunction, KeyedProcessFunction
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Mean(AggregateFunction[float, tuple[float, int], float]):
+        ...     def create_accumulator(self):
+        ...         return 0.0, 0
+        ...
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        >>> class Means(KeyedProcessFunction[str, tuple[str, float], tuple[str, float]]):
+        ...     mean = AggregatingState(Mean())
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.mean.add(value[1])
+        ...         yield value[0], self.mean.get()
+        >>> def means(readings):
+        ...     return readings.key_by(lambda reading: reading[0]).process("means", Means())
+        >>> with OperatorHarness.of(means) as harness:
+        ...     harness.push([("a", 1.0), ("a", 2.0)])
+        [('a', 1.0), ('a', 1.5)]
+    """
+
+    __slots__ = ("function",)
+    kind: ClassVar[str] = "aggregating"
+    method: ClassVar[str] = "aggregating_state"
+
+    def __init__(
+        self, function: FoldsValues[In, Out], *, name: str | None = None, renamed_from: str | None = None
+    ) -> None:
+        super().__init__(name, None, renamed_from)
+        self.function = function
+        needed = ("create_accumulator", "add", "get_result")
+        if isinstance(function, type) or not all(callable(getattr(function, each, None)) for each in needed):
+            self.refuse(f"it takes an object of a class of AggregateFunction, not {function!r:.80}")
+
+    def get(self) -> Out | None:
+        """The result of what was added; `None` when nothing was.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def add(self, value: In) -> None:
+        """Fold a value into the current key's accumulator.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+    def clear(self) -> None:
+        """Delete the current key's accumulator; nothing happens when it has none.
+
+        Raises:
+            RuntimeError: There is no current key.
+        """
+        raise self._unbound()
+
+
+@dataclass(frozen=True, slots=True)
+class StateInfo:
+    """A declared state in plain values, for reports and for comparing a program with a snapshot.
+
+    Attributes:
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`.
+        of_type: Names of the declared types; empty without any.
+        renamed_from: The name that it had before; empty for none.
+    """
+
+    name: str
+    kind: str
+    of_type: str = ""
+    renamed_from: str = ""
+
+
+def infos_of(kind: type) -> tuple[StateInfo, ...]:
+    """The states that a class declares, in plain values; nothing of the class runs.
+
+    Raises:
+        ConfigurationError: Two states have the same name.
+
+    Example:
+        >>> class Visits:
+        ...     pages = MapState(str, int)
+        >>> infos_of(Visits)
+        (StateInfo(name='pages', kind='map', of_type='str: int', renamed_from=''),)
+    """
+    return tuple(
+        StateInfo(state.name, state.kind, type_names(state.types), state.renamed_from or "")
+        for state in states_of(kind).values()
+    )
+
+
+def states_of(kind: type) -> dict[str, KeyedState]:
+    """The states that a class and its bases declare, by attribute.
+
+    Raises:
+        ConfigurationError: Two attributes have the same state, or states of the same name.
+
+    Example:
+        >>> class Base:
+        ...     seen = ValueState(int, default=0)
+        ...     pages = MapState(str, int)
+        >>> class Own(Base):
+        ...     pages = None
+        ...     waiting = ListState(name="held back")
+        >>> {attribute: state.name for attribute, state in states_of(Own).items()}
+        {'seen': 'seen', 'waiting': 'held back'}
+    """
+    found: dict[str, KeyedState] = {}
+    for base in reversed(kind.__mro__):
+        for attribute, value in vars(base).items():
+            if isinstance(value, KeyedState):
+                found[attribute] = value
+            else:
+                found.pop(attribute, None)
+    by_name: dict[str, str] = {}
+    for attribute, state in found.items():
+        other = by_name.setdefault(state.name, attribute)
+        if other != attribute:
+            state.refuse(
+                f"{kind.__name__}.{other} and {kind.__name__}.{attribute} have the same name; each state has "
+                "a name of its own"
+            )
+    return found

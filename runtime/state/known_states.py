@@ -1,0 +1,104 @@
+"""The states of one operator in one subtask: what its functions use, and what they used when it was saved.
+
+A state is the same one if it has the same name. So that nothing is taken for what it is not, a snapshot says
+of each state of what kind it was. The rules between a savepoint and a program:
+
+* A state of the program that the snapshot does not have begins empty.
+* A state of the snapshot that the program does not ask for stays in every snapshot. It may be asked for
+  later, at run time or by the next version.
+* A state whose kind differs is refused. One whose type differs is refused or migrated (`state_types.py`).
+* A state with `renamed_from` takes over what has the old name, unless its new name was saved already.
+
+The JobMaster compares the same lists before it deploys, and warns by name (`restore/state_changes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedState
+from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.state.state_types import DeclaredTypes
+
+
+class KnownStates:
+    """Kinds and types of an operator's states.
+
+    Example:
+        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
+        >>> from penstock.runtime.state.keyed_states import MapState
+        >>> known = KnownStates()
+        >>> known.restore([KeyedStateHandle(KeyGroupRange(0, 9), (), states=(SavedState("pages", "list"),))])
+        >>> known.check_kind(MapState(name="pages"))
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.StateMismatchError: state 'pages' is a MapState, but the snapshot that the \
+job starts from holds a ListState of this name. Give the new state another name; the old one then stays unused
+    """
+
+    def __init__(self) -> None:
+        self._types = DeclaredTypes()
+        self._states: dict[str, SavedState] = {}
+
+    def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
+        """Take over what these say; they are of one operator."""
+        every = list(handles)
+        self._types.restore(every)
+        self._states = {state.name: state for handle in every for state in handle.states}
+
+    def check_kind(self, declaration: KeyedState) -> None:
+        """See that a state is of the kind that was saved.
+
+        Raises:
+            StateMismatchError: It is of another one.
+        """
+        saved = self._states.get(declaration.name)
+        if saved is not None and saved.kind != declaration.kind:
+            msg = (
+                f"state {declaration.name!r} is a {_class_of(declaration.kind)}, but the snapshot that the "
+                f"job starts from holds a {_class_of(saved.kind)} of this name. Give the new state another "
+                "name; the old one then stays unused"
+            )
+            raise StateMismatchError(msg)
+
+    def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
+        """A function uses a state from now on.
+
+        Raises:
+            ConfigurationError: Another one declares another type.
+            StateMismatchError: Restored values are of another type, and can't be migrated.
+        """
+        if declaration.types:
+            part_type = declaration.types[0] if len(declaration.types) > 1 else None
+            self._types.declare(table, declaration.types[-1], part_type, declaration.migrate)
+        self._states[declaration.name] = SavedState(declaration.name, declaration.kind, is_declared)
+
+    def rename(self, before: str, name: str) -> bool:
+        """Give a restored state another name; whether it has it now for the first time."""
+        if name in self._states:
+            return False
+        self._types.rename(before, name)
+        if before in self._states:
+            self._states[name] = replace(self._states.pop(before), name=name)
+        return True
+
+    @property
+    def lists(self) -> list[str]:
+        """Names of the list states."""
+        return [state.name for state in self._states.values() if state.kind == "list"]
+
+    def types(self) -> tuple[tuple[str, str], ...]:
+        """The declared types for a snapshot: each state with the name of its type."""
+        return self._types.names()
+
+    def states(self) -> tuple[SavedState, ...]:
+        """The states for a snapshot, sorted by name."""
+        return tuple(sorted(self._states.values(), key=lambda state: state.name))
+
+
+def _class_of(kind: str) -> str:
+    """The class that users know a kind by."""
+    return f"{kind.capitalize()}State"

@@ -1,0 +1,133 @@
+"""The port between operators and what stores their keyed state.
+
+Operators know these protocols and nothing else of a backend, so that a second one (state on disk) needs no
+second operator. An entry of keyed state is found by key group, key and, in a nested table, a second part
+(`state_table.py`). A backend saves entries in one format, whatever it stores them in (`keyed_chunk.py`). So
+the savepoint of one is restored by the other.
+
+What an operator may rely on:
+
+* `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
+  `changed`. A backend that stores bytes reads a value into memory at the first look, and writes it when its
+  key is put into `changed`.
+* A view that `bind` makes is for the current key, and reading it costs no more than the backend must.
+* `snapshot` is short, and stops the task. What it returns is finished in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any, Protocol
+
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
+from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state.state_table import HasCurrentKey
+
+
+class ChangedEntries(Protocol):
+    """Takes note of entries that were written or deleted."""
+
+    def add(self, entry: Any, /) -> None:
+        """One entry was."""
+        ...
+
+    def update(self, *entries: Iterable[Any]) -> None:
+        """All of these were."""
+        ...
+
+
+class KeyedTable(Protocol):
+    """The state of one name; see `StateTable`."""
+
+    @property
+    def entries(self) -> MutableMapping[Any, Any]:
+        """Value by key."""
+        ...
+
+    @property
+    def changed(self) -> ChangedEntries:
+        """Is told what was written or deleted."""
+        ...
+
+
+class UnfinishedSnapshot(Protocol):
+    """Keyed state of one operator in one subtask after the synchronous half of a snapshot."""
+
+    def finish(self, files: StateFileWriter) -> KeyedStateHandle:
+        """Write it; in another thread, blocks.
+
+        Raises:
+            StorageError: A file could not be written or read.
+            CorruptSnapshotError: A file to be merged is damaged.
+        """
+        ...
+
+
+class KeyedStateBackend(HasCurrentKey, Protocol):
+    """The keyed state of one operator in one subtask; see `HeapKeyedStateBackend` for each method.
+
+    Attributes:
+        max_parallelism: Number of key groups.
+        key_groups: The range that this subtask owns.
+    """
+
+    max_parallelism: int
+    key_groups: KeyGroupRange
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """Names of the tables that hold anything."""
+        ...
+
+    def table(self, name: str, *, nested: bool = False) -> KeyedTable:
+        """The table of this name."""
+        ...
+
+    def column_table(self, name: str) -> ColumnTable:
+        """The table in columns of this name."""
+        ...
+
+    def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
+        """A view of a state for the current key."""
+        ...
+
+    def rename(self, declaration: KeyedState) -> None:
+        """Give a restored state its new name."""
+        ...
+
+    def keys(self, name: str) -> list[Any]:
+        """The keys of this subtask that have something in a table."""
+        ...
+
+    def snapshot(
+        self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
+    ) -> UnfinishedSnapshot:
+        """The synchronous half of a snapshot."""
+        ...
+
+    def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
+        """A snapshot's files are written."""
+        ...
+
+    def confirm(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        ...
+
+    def forget(self, checkpoint_id: int) -> None:
+        """The job gave a checkpoint up."""
+        ...
+
+    def start_anew(self) -> None:
+        """The next snapshot holds all state."""
+        ...
+
+    def restore(
+        self,
+        handles: Sequence[KeyedStateHandle],
+        files: StateFileReader,
+        restored_checkpoint_id: int | None = None,
+    ) -> None:
+        """Replace all state by what these handles hold for this subtask's key groups; blocks."""
+        ...
