@@ -82,7 +82,10 @@ from .operators.operator_coordinator import OperatorCoordinator as OperatorCoord
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
 from .operators.operator_state import Counter as Counter
 from .operators.operator_state import OperatorListState as OperatorListState
+from .operators.output_tag import OutputTag as OutputTag
+from .operators.process_function import FunctionContext as FunctionContext
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction
+from .operators.process_function import ProcessFunction as ProcessFunction
 from .operators.process_function import RuntimeContext as RuntimeContext
 from .operators.protocols import ConnectorContext as ConnectorContext
 from .operators.protocols import DeadLetter as DeadLetter

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.externally_induced import ExternallyInducedReader
 from penstock.runtime.operators.failure import operator_error, short_repr
-from penstock.runtime.operators.operator import ListState, OperatorContext
+from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.protocols import (
     FollowsCheckpoints,
     OperatorStatistics,
@@ -144,7 +144,7 @@ class SourceOperator:
         """Whether the reader says when checkpoints are taken."""
         return self._induced is not None
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """The unfinished splits, positioned after the last record that `poll` returned.
 
         Raises:
@@ -155,7 +155,7 @@ class SourceOperator:
         follower = self._follower
         if follower is not None:
             self.guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
-        return {SPLITS: ListState(splits)}
+        return {SPLITS: SavedList(splits)}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Tell a reader that wants to know.

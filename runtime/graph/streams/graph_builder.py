@@ -10,6 +10,7 @@ from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
+from penstock.runtime.operators.output_tag import tags_of
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.state.keyed_states import StateInfo, infos_of
@@ -91,6 +92,7 @@ class GraphBuilder:
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
             states=_declared_states(kind, function, keyed=keyed),
+            side_outputs=_side_outputs(kind, function),
             watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
@@ -123,3 +125,10 @@ def _declared_states(kind: str, function: object, *, keyed: bool) -> tuple[State
             "call key_by(function) first"
         )
     return states
+
+
+def _side_outputs(kind: str, function: object) -> tuple[str, ...]:
+    try:
+        return tuple(tags_of(type(function)))
+    except ConfigurationError as error:
+        refuse(f"{kind}: {error}")
