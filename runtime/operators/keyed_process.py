@@ -12,7 +12,8 @@ from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
 from penstock.runtime.operators.process_function import RuntimeContext
 from penstock.runtime.operators.result_collector import ResultCollector
-from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.operators.state_sweep import StateSweep
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 
@@ -44,6 +45,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._context: RuntimeContext | None = None
         self._collector: ResultCollector | None = None
         self._checked: set[Any] = set()
+        self._sweep: StateSweep | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state and open the user's function.
@@ -53,7 +55,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         """
         super().open(context)
         self._backend = keyed_state_of(context)
-        self._context = RuntimeContext(context, self._backend)
+        self._context = self._backend.time.record = RuntimeContext(context, self._backend)
+        self._sweep = StateSweep(self._backend, context.connector.clock)
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._opened = True
         context.requested.bind_declared(self._user, self._backend)
@@ -68,6 +71,23 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             self._records_out += len(output)
             yield output
         self._cursor.done()
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced, for state with a TTL."""
+        assert self._backend is not None, "open() comes first"
+        self._backend.time.advance(watermark.timestamp)
+        return iter(())
+
+    @property
+    def flush_at(self) -> float | None:
+        """When state may have expired that is not forgotten yet."""
+        return None if self._sweep is None else self._sweep.due_at
+
+    def flush(self) -> Iterator[Output]:
+        """Forget some of the state that has expired; emits nothing."""
+        assert self._sweep is not None, "open() comes first"
+        self._sweep.run()
+        return iter(())
 
     def close(self) -> None:
         """Close the user's function."""

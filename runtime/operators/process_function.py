@@ -13,6 +13,7 @@ from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.operator_state import Counter
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import Ttl
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -73,19 +74,21 @@ class RuntimeContext(AsksForKeyedState):
         name: str,
         *,
         of_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ListState[Any]:
         """State with a list a key; see `ListState`.
 
         Args:
             of_type: The type of the elements; by default anything goes.
+            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Makes an element of `of_type` of a restored one that is none.
 
         Raises:
             ConfigurationError: The type is not that given first.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
-        return self._keyed_list(name, of_type, migrate)
+        return self._keyed_list(name, of_type, ttl, migrate)
 
     def counter(self, name: str) -> Counter:
         """A counter of this subtask, from 0 in each attempt."""
