@@ -93,10 +93,12 @@ from .operators.protocols import FollowsCheckpoints as FollowsCheckpoints
 from .operators.protocols import OperatorStatistics as OperatorStatistics
 from .operators.protocols import Polled as Polled
 from .operators.protocols import RemovesLeftovers as RemovesLeftovers
+from .operators.protocols import ReportsSplits as ReportsSplits
 from .operators.protocols import Sink as Sink
 from .operators.protocols import SinkWriter as SinkWriter
 from .operators.protocols import Source as Source
 from .operators.protocols import SourceReader as SourceReader
+from .operators.protocols import SplitProgress as SplitProgress
 from .operators.raw_state import RawState as RawState
 from .operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
 from .operators.split_enumerator import SplitEnumerator as SplitEnumerator
