@@ -82,7 +82,10 @@ from .operators.operator_coordinator import OperatorCoordinator as OperatorCoord
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
 from .operators.operator_state import Counter as Counter
 from .operators.operator_state import OperatorListState as OperatorListState
+from .operators.output_tag import OutputTag as OutputTag
+from .operators.process_function import FunctionContext as FunctionContext
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction
+from .operators.process_function import ProcessFunction as ProcessFunction
 from .operators.process_function import RuntimeContext as RuntimeContext
 from .operators.protocols import ConnectorContext as ConnectorContext
 from .operators.protocols import DeadLetter as DeadLetter
@@ -90,10 +93,12 @@ from .operators.protocols import FollowsCheckpoints as FollowsCheckpoints
 from .operators.protocols import OperatorStatistics as OperatorStatistics
 from .operators.protocols import Polled as Polled
 from .operators.protocols import RemovesLeftovers as RemovesLeftovers
+from .operators.protocols import ReportsSplits as ReportsSplits
 from .operators.protocols import Sink as Sink
 from .operators.protocols import SinkWriter as SinkWriter
 from .operators.protocols import Source as Source
 from .operators.protocols import SourceReader as SourceReader
+from .operators.protocols import SplitProgress as SplitProgress
 from .operators.raw_state import RawState as RawState
 from .operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
 from .operators.split_enumerator import SplitEnumerator as SplitEnumerator

@@ -174,6 +174,12 @@ class JobContext:
             self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
         return None
 
+    @property
+    def newest_id(self) -> int | None:
+        """The newest completed checkpoint that this JobMaster knows; `None` for none."""
+        newest = None if self.coordinator is None else self.coordinator.latest_completed
+        return None if newest is None else newest.checkpoint_id
+
     def attempt_of(self, subtask: SubtaskId) -> int:
         """The attempt of a subtask; older than the job's when only another region was restarted."""
         return self._attempts.get(subtask, self.attempt)

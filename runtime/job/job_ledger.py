@@ -18,7 +18,7 @@ from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.located import check_own_location
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
+from penstock.runtime.checkpoint.store.recovery import LoadedCheckpoint, load_latest, rebuild_store
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import RestoreError
@@ -83,6 +83,11 @@ class LostToOther:
     """Another JobMaster has begun an attempt of this job."""
 
 
+@dataclass(frozen=True, slots=True)
+class OnlyOlder:
+    """The newest checkpoint is damaged. A whole job may start from an older one, a region may not."""
+
+
 BeginOutcome: TypeAlias = AttemptStart | EndedBefore | LostToOther
 
 
@@ -138,6 +143,8 @@ class JobLedger:
         self._known_attempt = known_attempt
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
+        #: A warning of an attempt that was never deployed.
+        self._unsaid = ""
 
     @property
     def storage_timeout(self) -> float | None:
@@ -166,6 +173,38 @@ class JobLedger:
             CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
             JobIdTakenError: The job is new, and its id has a log.
         """
+        begun = self._write_attempt(now, restarts, parallelism)
+        return self._start(begun, self._latest(), now) if isinstance(begun, AttemptBegun) else begun
+
+    def begin_attempt_of_region(
+        self, now: float, restarts: RestartMemory, newest: int | None
+    ) -> BeginOutcome | OnlyOlder:
+        """Write a new attempt, for a region that restarts while the others go on.
+
+        Such a region starts from `newest` or not at all. Subtasks elsewhere have finished with that
+        checkpoint, and the coordinators of the region's sources have forgotten what it covers.
+
+        Args:
+            now: Wall-clock seconds.
+            restarts: What the restart strategy has counted.
+            newest: The newest completed checkpoint that the JobMaster knows; `None` for none.
+
+        Raises:
+            StorageError: The storage could not be read or written.
+            CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
+        """
+        begun = self._write_attempt(now, restarts, None)
+        if not isinstance(begun, AttemptBegun):
+            return begun
+        latest = self._latest()
+        if newest is not None and (latest is None or latest.checkpoint.checkpoint_id < newest):
+            self._unsaid, self._owned = self._lost(), begun.attempt
+            return OnlyOlder()
+        return self._start(begun, latest, now)
+
+    def _write_attempt(
+        self, now: float, restarts: RestartMemory, parallelism: Mapping[str, int] | None
+    ) -> AttemptBegun | EndedBefore | LostToOther:
         if self._owned is not None and self._log.replay().last_attempt > self._owned:
             return LostToOther()
         # From here on a failure may leave a record of this JobMaster behind.
@@ -177,22 +216,19 @@ class JobLedger:
             return self._after_death(view.restarts, view.age) if self._succeeds else restarts
 
         begun = self._log.begin_attempt(now, self._known_attempt, rescaled, count=count, is_new=self._is_new)
-        if isinstance(begun, JobEnded):
-            return EndedBefore(JobState(begun.state), begun.cause or "")
-        start = self._load(begun, now)
-        if isinstance(start, AttemptStart):
-            taken_over, self._succeeds = begun.restarts if self._succeeds else None, False
-            start = replace(start, taken_over=taken_over, restarts=begun.restarts.restarts)
-        self._owned = begun.attempt
-        return start
+        return EndedBefore(JobState(begun.state), begun.cause or "") if isinstance(begun, JobEnded) else begun
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
         """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
+
+        A snapshot of another job that the user has named is not given up: there is no older one to take.
 
         Args:
             what: Describes the damage.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:
+            return False
+        if all(record.checkpoint_id != checkpoint_id for record in self._log.view.completed):
             return False
         self._damaged[checkpoint_id] = what
         return True
@@ -260,18 +296,36 @@ class JobLedger:
         self._storage.delete(paths)
         self._storage.delete(self._storage.list(self.paths.given_ids))
 
-    def _load(self, begun: AttemptBegun, now: float) -> AttemptStart | LostToOther:
+    def _latest(self) -> LoadedCheckpoint | None:
         config = self._checkpointing
         if config is None:
-            initial = self._initial(self._log.view)
-            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1)
-        loaded = load_latest(
+            return None
+        return load_latest(
             self._storage,
             self._log.view,
             allow_older=config.allow_older,
             open_location=self._open_location,
             known_damage=self._damaged,
         )
+
+    def _start(
+        self, begun: AttemptBegun, loaded: LoadedCheckpoint | None, now: float
+    ) -> AttemptStart | LostToOther:
+        """What an attempt starts from whose record is in the log."""
+        start = self._load(begun, loaded, now)
+        if isinstance(start, AttemptStart):
+            taken_over, self._succeeds = begun.restarts if self._succeeds else None, False
+            start = replace(start, taken_over=taken_over, restarts=begun.restarts.restarts)
+        self._owned = begun.attempt
+        return start
+
+    def _load(
+        self, begun: AttemptBegun, loaded: LoadedCheckpoint | None, now: float
+    ) -> AttemptStart | LostToOther:
+        config = self._checkpointing
+        if config is None:
+            initial = self._initial(self._log.view)
+            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1)
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
@@ -283,6 +337,8 @@ class JobLedger:
         )
         initial = self._initial(view)
         newest = initial if loaded is None else loaded.checkpoint
+        unsaid, self._unsaid = self._unsaid, ""
+        warnings = (unsaid, self._lost(), loaded.warning if loaded else None)
         return AttemptStart(
             begun.attempt,
             newest,
@@ -290,7 +346,7 @@ class JobLedger:
             # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
-            warning="; ".join(filter(None, (self._lost(), loaded.warning if loaded else None))) or None,
+            warning="; ".join(filter(None, warnings)) or None,
             parallelism=dict(begun.parallelism),
             was_stopped=loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
             given_id=rebuilt.given_id,

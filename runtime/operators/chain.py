@@ -11,10 +11,13 @@ stack and do not call each other. That stack is why
 
 A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
 last one it leaves the chain. So one that an operator makes itself, between two batches, passes what it must
-pass and nothing else. A status (idle or active) goes the same way, and ends where watermarks are made. Side
-outputs of all operators are told of the watermarks that leave the chain, and of none that an operator behind
-theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read and
-has an event time already (`graph/chaining.py`).
+pass and nothing else. A status (idle or active) goes the same way, and ends where watermarks are made. An
+operator that has much to fire may hold the watermark and go on in `flush`, which comes before any other
+input: nothing overtakes it, and a checkpoint may be taken meanwhile.
+
+Side outputs of all operators are told of the watermarks that leave the chain, and of none that an operator
+behind theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read
+and has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
 batches must not be in progress at once. No output may come after the watermark or the end of data that it
@@ -32,7 +35,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.located_operators import LocatedOperators
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.record.elements import (
@@ -242,7 +245,7 @@ class OperatorChain:
         index = self.ids.index(operator_id)
         self._guarded(index, self._operators[index].handle_event, event)
 
-    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, ListState]]:
+    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
         """The list states of all operators, by operator id.
 
         Raises:
@@ -347,8 +350,9 @@ class OperatorChain:
         made_here: bool = False,
     ) -> None:
         """An operator is through with a watermark or status, or has made it: on to the next, or out."""
-        swallows = self._operators[index].makes_watermarks and not made_here
-        if swallows and told != Watermark(END_OF_TIME):
+        operator = self._operators[index]
+        keeps = operator.makes_watermarks or operator.holds_watermark
+        if keeps and not made_here and told != Watermark(END_OF_TIME):
             return
         if index == self._last:
             self._emit_time(told)

@@ -8,14 +8,20 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, keyed_state_of
-from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
 from penstock.runtime.operators.process_function import RuntimeContext
 from penstock.runtime.operators.result_collector import ResultCollector
+from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.state_sweep import StateSweep
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.operators.timers.function_timers import REACHED, FunctionTimers
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
+from penstock.runtime.user_location import function_location
+
+#: Name in the statistics of the number of timers that are set.
+TIMERS: Final = "timers"
 
 #: How many keys are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
@@ -45,7 +51,10 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._context: RuntimeContext | None = None
         self._collector: ResultCollector | None = None
         self._checked: set[Any] = set()
+        self._timers: FunctionTimers | None = None
+        self._side: SideOutputs | None = None
         self._sweep: StateSweep | None = None
+        self._has_timers = self._is_on_timer = False
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state and open the user's function.
@@ -54,40 +63,79 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             ConfigurationError: One of the functions can't work.
         """
         super().open(context)
-        self._backend = keyed_state_of(context)
-        self._context = self._backend.time.record = RuntimeContext(context, self._backend)
-        self._sweep = StateSweep(self._backend, context.connector.clock)
+        self._backend = backend = keyed_state_of(context)
         self._collector = ResultCollector(context.connector.clock.monotonic)
-        self._opened = True
+        has_timers = type(self._user).on_timer is not KeyedProcessFunction.on_timer
+        self._timers = FunctionTimers(
+            context, backend, self._on_timer if has_timers else None, self._collector
+        )
+        self._side = SideOutputs(type(self._user))
+        self._context = RuntimeContext(context, backend, self._timers.service, self._side)
+        self._sweep = StateSweep(backend, context.connector.clock)
+        backend.time.record = self._context
+        self._opened, self._has_timers = True, has_timers
         context.requested.bind_declared(self._user, self._backend)
         self._user.open(self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""
         assert self._collector is not None, "open() comes first"
+        assert self._timers is not None, "open() comes first"
+        yield from self._counted(self._timers.begin_batch())
         rows = rows_of(batch)
         self._records_in += len(rows)
-        for output in self._collector.collect(self._results(rows), rows.timestamps):
-            self._records_out += len(output)
-            yield output
+        yield from self._counted(self._collector.collect(self._results(rows), rows.timestamps))
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Event time has advanced, for state with a TTL."""
+        """Fire the timers that event time has reached."""
+        assert self._timers is not None, "open() comes first"
         assert self._backend is not None, "open() comes first"
         self._backend.time.advance(watermark.timestamp)
-        return iter(())
+        yield from self._counted(self._timers.advance(watermark))
+        self._without_key()
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Fire what a watermark before the status has reached."""
+        assert self._timers is not None, "open() comes first"
+        yield from self._counted(self._timers.begin_batch())
+        self._without_key()
+
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether timers are left that the watermark has reached."""
+        return self._timers is not None and self._timers.is_holding
 
     @property
     def flush_at(self) -> float | None:
-        """When state may have expired that is not forgotten yet."""
-        return None if self._sweep is None else self._sweep.due_at
+        """Monotonic time at which the next timer is due, or state may have expired."""
+        if self._timers is None or self._sweep is None:
+            return None
+        timer_at, sweep_at = self._timers.flush_at, self._sweep.due_at
+        if timer_at is None or sweep_at is None:
+            return sweep_at if timer_at is None else timer_at
+        return min(timer_at, sweep_at)
 
     def flush(self) -> Iterator[Output]:
-        """Forget some of the state that has expired; emits nothing."""
+        """Fire some of the timers that are due, and forget some of the state that has expired."""
+        assert self._timers is not None, "open() comes first"
         assert self._sweep is not None, "open() comes first"
-        self._sweep.run()
-        return iter(())
+        self._sweep.run_if_due()
+        if self._timers.flush_at is not None:
+            yield from self._counted(self._timers.flush())
+            self._without_key()
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """How far event time has come, for a function with timers."""
+        assert self._timers is not None, "open() comes first"
+        return {REACHED: self._timers.state()} if self._has_timers else {}
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: one of the user's, or the key selector."""
+        if self._is_on_timer and not self._selecting:
+            return f"{self.kind} function {function_location(self._user.on_timer)}"
+        return super().doing
 
     def close(self) -> None:
         """Close the user's function."""
@@ -113,9 +161,41 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         except TypeError:
             self._after_type_error(key)
             raise
-        if keys:
+        self._without_key()
+
+    def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        self._is_on_timer = True
+        backend.current_key = context.current_key = key
+        context.timestamp = at if is_event_time else None
+        context.time_domain = "event_time" if is_event_time else "processing_time"
+        return self._user.on_timer(at, context)
+
+    def _without_key(self) -> None:
+        """Nothing is processed any more."""
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        self._is_on_timer = False
+        if backend.current_key is not NO_KEY:
             backend.current_key = NO_KEY
             del context.current_key
+        context.time_domain = None
+
+    def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        """Main outputs, counted, and what came at the side meanwhile: in front of a watermark."""
+        assert self._side is not None, "open() comes first"
+        for output in outputs:
+            if isinstance(output, RowBatch):
+                self._records_out += len(output)
+            elif isinstance(output, Watermark):
+                yield from self._side.take()
+            yield output
+            if self._side.is_full:
+                yield from self._side.take()
+        yield from self._side.take()
 
     def _check_new(self, key: Any) -> None:
         """Check a key that was not seen lately; all states of the function have it."""
@@ -125,4 +205,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._checked.add(key)
 
     def _counters(self) -> Mapping[str, int]:
-        return {} if self._context is None else self._context.counters()
+        if self._context is None or self._timers is None:
+            return {}
+        timers = {TIMERS: len(self._timers)} if self._has_timers else {}
+        return {**self._context.counters(), **timers}

@@ -29,7 +29,7 @@ from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.state.keyed_states import ListState as KeyedListState
+from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl
 
@@ -54,7 +54,7 @@ BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class ListState:
+class SavedList:
     """One named list of values that an operator puts into a snapshot.
 
     Attributes:
@@ -160,7 +160,7 @@ class OperatorContext(AsksForKeyedState):
         of_type: type | None = None,
         ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
-    ) -> KeyedListState[Any]:
+    ) -> ListState[Any]:
         """State with a list a key, for the key that `by_key` or `set_current_key` has set; see `ListState`.
 
         Args:
@@ -274,6 +274,15 @@ class Operator:
     #: Whether it yields watermarks of its own; those from before it then end here, but for the end of time.
     makes_watermarks = False
 
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether `process_watermark` has left work over, so that the watermark may not go on yet.
+
+        `flush` is then due at once, again and again, before any input. It does the work bit by bit, so that
+        checkpoints come in between, and yields the watermark at the end. The end of time can't be held.
+        """
+        return False
+
     def open(self, context: OperatorContext) -> None:
         """Get ready; called once per attempt before anything else."""
 
@@ -337,7 +346,7 @@ class Operator:
         msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
         raise PenstockError(msg)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
         """State is taken now: bring the list states of the context up to date.
 
         Operators of Penstock return list states here instead. Keyed state is taken by its backend.

@@ -1,49 +1,57 @@
-"""What a user writes for `key_by(...).process(...)`, and what it is given."""
+"""What a user writes for `process(...)` on a stream, with keys or without, and what it is given."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.operator_state import Counter
+from penstock.runtime.operators.output_tag import OutputTag
+from penstock.runtime.operators.side_outputs import SideOutputs
+from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl
+
+#: Kinds of time that a timer may have.
+TimeDomain: TypeAlias = Literal["event_time", "processing_time"]
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class RuntimeContext(AsksForKeyedState):
-    """What a function may know and use while it runs; one object for the whole attempt.
+class FunctionContext:
+    """What any process function may know and use while it runs; one object for the whole attempt.
 
     Args:
         context: Of the operator.
-        backend: The operator's keyed state.
+        timers: What time it is.
+        side: Takes what the function emits beside its main output.
 
     Attributes:
-        current_key: Key of the record that is being processed; there is none in `open` and `close`.
-        timestamp: Event time of that record in microseconds; `None` when the stream has none.
+        timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
+            and for a timer of processing time.
+        timer_service: Knows the current watermark, and sets timers for the current key of a keyed stream.
     """
 
     # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
-    __slots__ = ("_backend", "_connector", "_counters", "_states", "current_key", "timestamp")
+    __slots__ = ("_connector", "_counters", "_side", "timer_service", "timestamp")
 
-    current_key: Any
     timestamp: int | None
+    timer_service: FunctionTimerService
 
-    def __init__(self, context: OperatorContext, backend: KeyedStateBackend) -> None:
+    def __init__(self, context: OperatorContext, timers: FunctionTimerService, side: SideOutputs) -> None:
         self._connector = context.connector
-        self._backend = backend
-        self._states = context.requested
         self._counters: dict[str, Counter] = {}
+        self._side = side
         self.timestamp = None
+        self.timer_service = timers
 
     if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
 
@@ -69,6 +77,54 @@ class RuntimeContext(AsksForKeyedState):
         """Number of subtasks of this operator."""
         return self._connector.parallelism
 
+    def output(self, tag: OutputTag[T], record: T) -> None:
+        """Emit a record on a side output, with the timestamp of the current record or timer.
+
+        Raises:
+            ConfigurationError: The function's class does not declare the side output.
+        """
+        self._side.emit(tag, record, self.timestamp)
+
+    def counter(self, name: str) -> Counter:
+        """A counter of this subtask, from 0 in each attempt."""
+        return self._counters.setdefault(name, Counter())
+
+    def counters(self) -> dict[str, int]:
+        """What all counters stand at."""
+        return {name: counter.value for name, counter in self._counters.items()}
+
+
+class RuntimeContext(FunctionContext, AsksForKeyedState):
+    """What a function of a keyed stream may know and use: its key, its state and its timers, too.
+
+    Args:
+        context: Of the operator.
+        backend: The operator's keyed state.
+        timers: Of the function.
+        side: Takes what the function emits beside its main output.
+
+    Attributes:
+        current_key: Key of the record or timer that is being processed; there is none in `open` and `close`.
+        time_domain: In `on_timer` the kind of time of the timer, `"event_time"` or `"processing_time"`.
+    """
+
+    __slots__ = ("_backend", "_states", "current_key", "time_domain")
+
+    current_key: Any
+    time_domain: TimeDomain | None
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        backend: KeyedStateBackend,
+        timers: KeyedTimerService,
+        side: SideOutputs,
+    ) -> None:
+        super().__init__(context, timers, side)
+        self._backend = backend
+        self._states = context.requested
+        self.time_domain = None
+
     def list_state(
         self,
         name: str,
@@ -90,17 +146,48 @@ class RuntimeContext(AsksForKeyedState):
         """
         return self._keyed_list(name, of_type, ttl, migrate)
 
-    def counter(self, name: str) -> Counter:
-        """A counter of this subtask, from 0 in each attempt."""
-        return self._counters.setdefault(name, Counter())
-
-    def counters(self) -> dict[str, int]:
-        """What all counters stand at."""
-        return {name: counter.value for name, counter in self._counters.items()}
-
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
         return self._states, self._backend
+
+
+class ProcessFunction(ABC, Generic[T, R]):
+    """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
+
+    It has side outputs, counters, and knows the watermark. State and timers belong to keys: see
+    `KeyedProcessFunction`. One object serves a subtask.
+
+    Example:
+        >>> from penstock.runtime import OutputTag
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Parse(ProcessFunction[str, int]):
+        ...     broken = OutputTag[str]()
+        ...
+        ...     def process(self, value, ctx):
+        ...         if not value.isdigit():
+        ...             ctx.output(self.broken, value)
+        ...         else:
+        ...             yield int(value)
+        >>> with OperatorHarness.of(lambda texts: texts.process("parse", Parse())) as harness:
+        ...     harness.push(["1", "x", "2"])
+        ...     harness.side_output("broken")
+        [1, 2]
+        ['x']
+    """
+
+    def open(self, ctx: FunctionContext) -> None:
+        """Get ready; called once per attempt, before any record."""
+
+    @abstractmethod
+    def process(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
+        """Process one record.
+
+        Returns:
+            The records to emit: a list, a generator (write `yield`), or `None` for none.
+        """
+
+    def close(self) -> None:
+        """Release what `open` took; called once, also after a failure."""
 
 
 class KeyedProcessFunction(ABC, Generic[K, T, R]):
@@ -134,6 +221,38 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
         Returns:
             The records to emit: a list, a generator (write `yield`), or `None` for none.
         """
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
+        """A timer that the function has set fires; its key is the current key.
+
+        Args:
+            at: The timer's moment in microseconds since the epoch.
+            ctx: Also says of what kind of time the timer is (`ctx.time_domain`).
+
+        Returns:
+            The records to emit, as for `process`. With a timer of event time they get its moment as
+            timestamp, with one of processing time none.
+
+        Example:
+            >>> from penstock.runtime import ValueState
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> class Silence(KeyedProcessFunction[str, str, str]):
+            ...     newest = ValueState(int)
+            ...
+            ...     def process(self, value, ctx):
+            ...         if (before := self.newest.value()) is not None:
+            ...             ctx.timer_service.delete_event_time_timer(before + 60_000_000)
+            ...         self.newest.update(ctx.timestamp)
+            ...         ctx.timer_service.register_event_time_timer(ctx.timestamp + 60_000_000)
+            ...
+            ...     def on_timer(self, at, ctx):
+            ...         yield f"{ctx.current_key} is silent"
+            >>> with OperatorHarness.of(lambda w: w.key_by(str).process("silence", Silence())) as harness:
+            ...     pushed = harness.push(["ann", "bob", "ann"], [0, 1_000_000, 2_000_000])
+            ...     harness.push_watermark(61_500_000)
+            ['bob is silent']
+        """
+        return None
 
     def close(self) -> None:
         """Release what `open` took; called once, also after a failure."""

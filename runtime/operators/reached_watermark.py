@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.runtime.operators.operator import ListState, OperatorContext
+from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.handles import RedistributionMode
 
@@ -39,9 +39,9 @@ class ReachedWatermark:
             self.timestamp = timestamp
         return self.timestamp
 
-    def state(self) -> ListState:
+    def state(self) -> SavedList:
         """What a snapshot keeps."""
-        return ListState([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
+        return SavedList([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
 
     def _restored(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
         """That of this very subtask, or of the one that was behind all others; `None` if one had none."""

@@ -9,7 +9,7 @@ slow and grow where they are fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from types import GeneratorType
 from typing import Any, Final
@@ -47,13 +47,14 @@ class ResultCollector:
         self._monotonic = monotonic
         self._chunk = _FIRST_CHUNK
 
-    def collect(self, results: Iterable[Any], timestamps: Sequence[int] | None) -> Iterator[RowBatch]:
+    def collect(self, results: Iterable[Any], timestamps: Iterable[int] | None) -> Iterator[RowBatch]:
         """Unroll results into batches, in order.
 
         Args:
             results: One result of the function for each input record. It is consumed lazily: the next result
                 is drawn when the one before is used up.
-            timestamps: Of the input records; every output record gets its input's. `None` for none.
+            timestamps: Of the input records; every output record gets its input's. `None` for none. The next
+                one is drawn right after the result that it belongs to.
 
         Raises:
             PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
@@ -87,7 +88,7 @@ class ResultCollector:
             self._chunk = min(_LARGEST_CHUNK, self._chunk * 2)
 
     def _lists(
-        self, results: Iterable[Any], timestamps: Sequence[int], stamps: list[int]
+        self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
     ) -> Iterator[list[Any]]:
         """The results as lists, whose lengths say how often each timestamp is needed."""
         for result, stamp in zip(results, timestamps, strict=True):

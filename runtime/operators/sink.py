@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.operator import BatchFormats, ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics, RemovesLeftovers, Sink, SinkWriter
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -100,10 +100,10 @@ class SinkOperator(Operator):
             self._remove_leftovers(permit)
         return iter(())
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """Pre-commit, and keep everything that is not committed."""
         self._pre_commit(checkpoint_id)
-        return {COMMITTABLES: ListState(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
+        return {COMMITTABLES: SavedList(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """Commit all transactions that the checkpoint covers, oldest first."""

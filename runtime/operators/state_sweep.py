@@ -40,9 +40,11 @@ class StateSweep:
             return None
         return self._rest_until if due_in <= 0 else self._clock.monotonic() + due_in
 
-    def run(self) -> None:
-        """Do one slice."""
-        begun = self._clock.monotonic()
+    def run_if_due(self) -> None:
+        """Do one slice, if it is time."""
+        due_at, begun = self.due_at, self._clock.monotonic()
+        if due_at is None or due_at > begun:
+            return
         self._backend.sweep(MOST_ENTRIES)
         ended = self._clock.monotonic()
         self._rest_until = ended + max(_SHORTEST_REST, _REST * (ended - begun))

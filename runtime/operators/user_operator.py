@@ -20,10 +20,10 @@ from penstock.runtime.operators.keyed_function_operator import selector_location
 from penstock.runtime.operators.map_batches import arrow_timestamps, as_arrow
 from penstock.runtime.operators.operator import (
     BatchFormats,
-    ListState,
     Operator,
     OperatorContext,
     Output,
+    SavedList,
     Tagged,
 )
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
@@ -115,7 +115,7 @@ class UserOperator(Operator):
     def flush(self) -> Iterator[Output]:
         """Forget some of the keyed state that has expired; emits nothing."""
         if self._sweep is not None:
-            self._sweep.run()
+            self._sweep.run_if_due()
         return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
@@ -147,7 +147,7 @@ class UserOperator(Operator):
             )
             raise PenstockError(msg)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """The list states of the context, brought up to date by the user.
 
         Raises:
@@ -155,11 +155,11 @@ class UserOperator(Operator):
         """
         self._at = "snapshot"
         given = self._user.snapshot(checkpoint_id) or {}
-        if not isinstance(given, Mapping) or not all(isinstance(s, ListState) for s in given.values()):
+        if not isinstance(given, Mapping) or not all(isinstance(s, SavedList) for s in given.values()):
             msg = f"snapshot returned {short_repr(given)}; update the list states of the context instead"
             raise PenstockError(msg)
         lists = self._opened.lists.all
-        return {**{name: ListState(state.get(), state.mode) for name, state in lists.items()}, **given}
+        return {**{name: SavedList(state.get(), state.mode) for name, state in lists.items()}, **given}
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
         """Raw state of the user's own.

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
-from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
 from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
@@ -132,7 +132,7 @@ class WindowOperator(KeyedFunctionOperator):
             end = heappop(self._ends)
             yield from self._fire(end, self._keys_by_end.pop(end))
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}

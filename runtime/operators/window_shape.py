@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.time.windows import WindowAssigner, slide_of
 
@@ -50,9 +50,9 @@ class WindowShape:
         """What a snapshot keeps."""
         return self.size, self.keeps, self.slide, self.offset
 
-    def state(self) -> ListState:
+    def state(self) -> SavedList:
         """What a snapshot keeps, as a list state that all subtasks get."""
-        return ListState([self.saved], RedistributionMode.BROADCAST)
+        return SavedList([self.saved], RedistributionMode.BROADCAST)
 
     def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
         """Refuse windows of another shape; what one of the two does not say is no difference.

@@ -127,7 +127,8 @@ class _Builder:
         operators = self._vertex.operators
         ids = [operator.id for operator in operators]
         outputs = self._outputs(ids)
-        source = None if operators[0].source is None else SourceOperator(operators[0].source)
+        head = operators[0]
+        source = None if head.source is None else SourceOperator(head.source, head.watermarks)
         first = 0 if source is None else 1
         finished = self._descriptor.restore is not None and self._descriptor.restore.finished
 

@@ -17,7 +17,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
 )
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
@@ -153,7 +153,7 @@ class SubtaskState:
         self._parts.close()
 
     def _snapshot_of(
-        self, operator: str, lists: Mapping[str, ListState], barrier: CheckpointBarrier
+        self, operator: str, lists: Mapping[str, SavedList], barrier: CheckpointBarrier
     ) -> OperatorSnapshot:
         backend = self._parts.backends.get(operator)
         keyed = None

@@ -1,5 +1,7 @@
 """Whole jobs with event-time windows: each window of each key is emitted once and complete, whatever happens.
 
+Some of the jobs make the windows by hand, of timers and a map state.
+
 A case is a job (`window_shapes`), settings with tight buffers, and a history. The history has checkpoints,
 failed writes, crashes and rescales a few moves apart. No record may be late: a late record would mean that
 some watermark was ahead of the data. In-flight watermarks, a restored watermark, and keys of several old
@@ -19,6 +21,7 @@ from window_shapes import MOST_LANES, Item, Shape, Targets
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.operators.timers import function_timers
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
@@ -34,6 +37,7 @@ shapes = st.builds(
     slides=st.booleans(),
     relays=st.booleans(),
     chaining=st.booleans(),
+    by_hand=st.booleans(),
 )
 parallelisms = st.tuples(st.integers(1, MOST_LANES), st.integers(1, 2), st.integers(1, 3), st.integers(1, 2))
 configs = st.builds(
@@ -86,6 +90,7 @@ class History:
     def run(self, happenings: Sequence[tuple[int, str, int, str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
+            patch.setattr(function_timers, "MOST_FIRED", 2)  # so that few timers are a storm
             for before, kind, after, what in happenings:
                 self.job.run(before)
                 if not self.job.running:
@@ -162,6 +167,7 @@ def test_watermarks_in_flight_make_nothing_late_at_another_parallelism(seed: int
         slides=False,
         relays=random.random() < 0.3,
         chaining=random.random() < 0.5,
+        by_hand=seed % 2 == 1,
     )
     config = JobConfig(
         credits=random.choice([3, 5, 8]),

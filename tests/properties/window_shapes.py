@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from penstock.runtime import KeyedProcessFunction, MapState, OutputTag, RuntimeContext
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
@@ -105,6 +106,32 @@ def united(key: int, window: TimeWindow, rows: list[Row]) -> list[Row]:
     return [((key, window.start), tuple(sorted(item for _, items in rows for item in items)))]
 
 
+class WindowsByHand(KeyedProcessFunction[int, Item, Row]):
+    """The same windows, made of a map state and timers."""
+
+    late = OutputTag[Item]("late_records")
+    items = MapState(int, list)
+
+    def __init__(self, windows: WindowAssigner) -> None:
+        self.windows = windows
+
+    def process(self, value: Item, ctx: RuntimeContext) -> None:
+        assert ctx.timestamp is not None
+        reached = ctx.timer_service.current_watermark
+        ends = [start + self.windows.size for start in self.windows.starts(ctx.timestamp)]
+        to_come = [end for end in ends if reached is None or end - 1 > reached]
+        if not to_come:
+            ctx.output(self.late, value)
+        for end in to_come:
+            self.items[end] = [*self.items.get(end, []), value]
+            ctx.timer_service.register_event_time_timer(end - 1)
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> list[Row]:
+        items = self.items[at + 1]
+        del self.items[at + 1]
+        return held(ctx.current_key, TimeWindow(at + 1 - self.windows.size, at + 1), items)
+
+
 @dataclass(frozen=True)
 class Shape:
     """A job but for its parallelism.
@@ -118,6 +145,7 @@ class Shape:
     slides: bool
     relays: bool
     chaining: bool
+    by_hand: bool = False
 
     @property
     def windows(self) -> WindowAssigner:
@@ -160,7 +188,11 @@ class Shape:
         stream: Any = first.union(*others) if others else first
         if self.relays:
             stream = stream.rebalance().map(lambda item: item, parallelism=of_relay)
-        windows = stream.key_by(key_of).window(self.windows).apply("windows", held, parallelism=of_windows)
+        keyed = stream.key_by(key_of)
+        if self.by_hand:
+            windows = keyed.process("windows", WindowsByHand(self.windows), parallelism=of_windows)
+        else:
+            windows = keyed.window(self.windows).apply("windows", held, parallelism=of_windows)
         windows.sink("out", CollectSink(targets.narrow), parallelism=of_windows)
         late = windows.side_output("late_records").map(lambda item: ((0, 0), (item,)), parallelism=of_windows)
         late.sink("late", CollectSink(targets.late), parallelism=of_windows)

@@ -32,6 +32,20 @@ ASKED_FOR_TWICE = (144,)
 #: A JobMaster that was believed to be dead handed a split out (a bug of the simulation).
 BELIEVED_TO_BE_DEAD = (1417,)
 
+#: A region alone started from an older checkpoint because the newest one was damaged
+#: (`test_the_whole_job_starts_from_the_older_checkpoint`).
+REGION_WENT_BACK_FURTHER = (1099, 2922)
+
+#: A job restarted for ever from a damaged snapshot that its user had named
+#: (`test_a_named_snapshot_that_turns_out_to_be_damaged_fails_the_job_whatever_older_ones_are_allowed`).
+TOOK_THE_SAME_SNAPSHOT_AGAIN = (1207,)
+
+#: A JobMaster that is past, and does not know it, found files deleted (a bug of the simulation).
+READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED = (2283,)
+
+#: What was damaged in a savepoint that its user had moved counted as a bug (a bug of the simulation).
+DAMAGED_AND_THEN_MOVED = (14025,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -42,6 +56,10 @@ BELIEVED_TO_BE_DEAD = (1417,)
         *TOLD_BEFORE_THE_HOOKS,
         *ASKED_FOR_TWICE,
         *BELIEVED_TO_BE_DEAD,
+        *REGION_WENT_BACK_FURTHER,
+        *TOOK_THE_SAME_SNAPSHOT_AGAIN,
+        *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
+        *DAMAGED_AND_THEN_MOVED,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:

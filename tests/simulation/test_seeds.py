@@ -72,6 +72,12 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
     windows = [o for each in scenarios for o in each.shape.operators if o.kind is OperatorKind.WINDOW]
     assert len(windows) > 100
     assert len({(window.keys, window.length) for window in windows}) == 12
+    columns = [each.shape.columns for each in scenarios if each.shape.columns is not None]
+    assert len(columns) > 100
+    assert {bool(each.least) for each in columns} == {False, True}
+    assert {(each.combines, each.length) for each in columns} == {
+        (c, n) for c in (False, True) for n in (0, 3, 8)
+    }
     ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
     assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}
     planned = {fault.kind for each in scenarios for fault in each.faults}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -58,7 +58,7 @@ class OperatorSnapshot:
     raw: RawState = field(default_factory=RawState)
 
 
-def encode_list_states(states: Mapping[str, ListState], codec: ValueCodec) -> dict[str, EncodedListState]:
+def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
     """Encode an operator's list states at once: their values may change when the task goes on."""
     return {
         name: EncodedListState(state.mode, tuple(map(codec.dumps, state.values)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,13 @@ import pyarrow.compute as pc
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
+from penstock.runtime.graph.streams.checked_call import (
+    WrongStreamError,
+    checked_call,
+    need_function,
+    need_object,
+    refuse,
+)
 from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
@@ -26,6 +33,9 @@ from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
+from penstock.runtime.operators.output_tag import OutputTag
+from penstock.runtime.operators.process import ProcessOperator
+from penstock.runtime.operators.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.select_columns import SelectOperator
 from penstock.runtime.operators.sink import SinkOperator
@@ -199,6 +209,31 @@ class DataStream(Generic[T_co]):
         return self._apply("map_batches", function, factory, id, options)
 
     @_options
+    def process(
+        self, id: str, function: ProcessFunction[T_co, R], **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]:
+        """Run a `ProcessFunction`, which has side outputs, counters, and knows the watermark.
+
+        Args:
+            id: The operator's id.
+            function: An object; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        keyed = "; call key_by(function) before process" if isinstance(function, KeyedProcessFunction) else ""
+        hint = "; for a plain function use map or flat_map" if callable(function) else keyed
+        need_object("process", function, ProcessFunction, hint)
+        added = self._builder.add(
+            "process",
+            type(function).__name__,
+            partial(_process_operator, function),
+            self._inputs,
+            id,
+            options,
+            function=function,
+        )
+        return DataStream(self._builder, (added,))
+
+    @_options
     def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
         """Run an operator of your own; see `Operator`.
 
@@ -289,11 +324,14 @@ class DataStream(Generic[T_co]):
         return self._partitioned(Partitioner(Partitioning.BROADCAST))
 
     @_plain
-    def side_output(self, tag: str) -> DataStream[Any]:
+    def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:
         """The stream of what the operator before emits under `tag` beside its main output.
 
-        A source emits the records that it could not read under `dead_letters`, a window those that came too
-        late under `late_records`.
+        A source emits the records that it could not read under `dead_letters`. A window emits those that came
+        too late under `late_records`, and a process function what it gives to `ctx.output`.
+
+        Args:
+            tag: An `OutputTag` of the function's class, or the name of a side output.
         """
         if len(self._inputs) != 1 or self._inputs[0] != Upstream(self._inputs[0].node):
             refuse(
@@ -301,11 +339,12 @@ class DataStream(Generic[T_co]):
                 "before any union, rebalance, broadcast or other side_output"
             )
         producer = self._builder.graph.node(self._inputs[0].node)
-        tags = _SIDE_OUTPUTS.get(producer.kind, ())
-        if tag not in tags:
+        tags = producer.side_outputs or _SIDE_OUTPUTS.get(producer.kind, ())
+        name = tag.name if isinstance(tag, OutputTag) else tag
+        if name not in tags:
             has = f"its side outputs are {', '.join(map(repr, tags))}" if tags else "it has none"
-            refuse(f"side_output: {producer.name} has no side output {tag!r}; {has}")
-        return DataStream(self._builder, (replace(self._inputs[0], tag=tag),))
+            refuse(f"side_output: {producer.name} has no side output {name!r}; {has}")
+        return DataStream(self._builder, (replace(self._inputs[0], tag=name),))
 
     @_plain
     def dead_letters(self) -> DataStream[DeadLetter]:
@@ -390,3 +429,8 @@ def _key_selector(key: Any) -> Callable[[Any], Any]:
     need_function("key_by", key)
     function: Callable[[Any], Any] = key
     return function
+
+
+def _process_operator(function: ProcessFunction[Any, Any]) -> ProcessOperator:
+    """Make the operator with a function object of its own, as if it had been pickled for the subtask."""
+    return ProcessOperator(copy.deepcopy(function))

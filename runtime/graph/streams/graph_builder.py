@@ -10,9 +10,11 @@ from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
+from penstock.runtime.operators.output_tag import tags_of
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.state.keyed_states import StateInfo, infos_of
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class GraphBuilder:
         makes_watermarks: bool = False,
         coordinator: HasCoordinator | None = None,
         function: object = None,
+        watermarks: WatermarkStrategy[Any] | None = None,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -66,6 +69,7 @@ class GraphBuilder:
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
             function: The user's object whose class may declare keyed state.
+            watermarks: The strategy of a source.
 
         Raises:
             GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is
@@ -88,6 +92,8 @@ class GraphBuilder:
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
             states=_declared_states(kind, function, keyed=keyed),
+            side_outputs=_side_outputs(kind, function),
+            watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),
@@ -119,3 +125,10 @@ def _declared_states(kind: str, function: object, *, keyed: bool) -> tuple[State
             "call key_by(function) first"
         )
     return states
+
+
+def _side_outputs(kind: str, function: object) -> tuple[str, ...]:
+    try:
+        return tuple(tags_of(type(function)))
+    except ConfigurationError as error:
+        refuse(f"{kind}: {error}")

@@ -23,7 +23,7 @@ class Failing(State):
     Args:
         cause: The root cause.
         stopped: No subtask was deployed, so none needs to be stopped.
-        given_up: Whether no attempt follows; then the failure is remembered already.
+        decided: What the restart strategy has said already; then the failure is remembered, too.
     """
 
     name = JobState.FAILING
@@ -34,19 +34,19 @@ class Failing(State):
         cause: FailureCause,
         *,
         stopped: bool = False,
-        given_up: GiveUp | None = None,
+        decided: RestartDecision | None = None,
     ) -> None:
         super().__init__(job)
         self._cause = cause
         self._stopped = stopped
-        self._given_up = given_up
+        self._decision = decided
         self._log_known = False
         self._decided = False
 
     def enter(self) -> None:
         """Remember the cause and stop all subtasks."""
         job = self.job
-        if self._given_up is None:
+        if self._decision is None:
             job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
         job.end_checkpoints(str(self._cause))
         if not self._stopped:
@@ -79,8 +79,8 @@ class Failing(State):
         job = self.job
         if job.state is not self or self._decided or not (self._stopped and self._log_known):
             return
-        decision: RestartDecision = self._given_up or GiveUp("it would fail again")
-        if self._given_up is None and (self._cause.recoverable or job.may_start_older(self._cause)):
+        decision: RestartDecision = self._decision or GiveUp("it would fail again")
+        if self._decision is None and (self._cause.recoverable or job.may_start_older(self._cause)):
             decision = job.restart.failed(job.ledger.age())
         match decision:
             case RestartAfter(delay):

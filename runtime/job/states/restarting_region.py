@@ -12,6 +12,10 @@ The steps, in this order:
 5. Only the region is deployed under the new number. The other subtasks keep theirs: every message is checked
    against the attempt of its subtask.
 
+A damaged checkpoint is a special case. Where the user allows an older one, the whole job starts from it. A
+region alone would not fit. Subtasks elsewhere have finished with the damaged checkpoint. And the coordinators
+of the region's sources have forgotten which splits that checkpoint covers. This counts as one restart.
+
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another.
 
@@ -22,12 +26,13 @@ be in progress at a time: events that would begin another one wait for its outco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
-from penstock.runtime.config.restart import GiveUp
+from penstock.runtime.config.restart import GiveUp, RestartAfter
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome
+from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import Region
 from penstock.runtime.job.states.base import State
@@ -35,6 +40,9 @@ from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+#: Why the whole job restarts.
+_ONLY_OLDER: Final = "the newest checkpoint is damaged: the whole job starts from an older one"
 
 
 class RestartingRegion(State):
@@ -149,19 +157,24 @@ class RestartingRegion(State):
         self._decided = True
         decision = job.restart.failed(job.ledger.age())
         if isinstance(decision, GiveUp):
-            job.enter(Failing(job, self._cause, given_up=decision), str(self._cause))
+            job.enter(Failing(job, self._cause, decided=decision), str(self._cause))
         else:
             self._timer = job.timers.call_later(decision.delay, self._begin)
 
     def _begin(self) -> None:
         job = self.job
-        now, restarts = job.clock.now(), job.restart.memory()
+        now, restarts, newest = job.clock.now(), job.restart.memory(), job.newest_id
         self._writing = True
-        job.runner.run(lambda: job.ledger.begin_attempt(now, restarts), self._on_begun, self._on_error)
+        job.runner.run(
+            lambda: job.ledger.begin_attempt_of_region(now, restarts, newest), self._on_begun, self._on_error
+        )
 
-    def _on_begun(self, outcome: BeginOutcome) -> None:
+    def _on_begun(self, outcome: BeginOutcome | OnlyOlder) -> None:
         job = self.job
         self._writing = False
+        if isinstance(outcome, OnlyOlder):
+            (self._instead or self._restart_all)()
+            return
         if not isinstance(outcome, AttemptStart):
             job.fence()  # another JobMaster has begun an attempt, or ended the job
             return
@@ -176,6 +189,9 @@ class RestartingRegion(State):
             return
         self._deploying = True
         job.gateway.deploy_region(outcome.attempt, self._region, outcome.restore)
+
+    def _restart_all(self) -> None:
+        self.job.enter(Failing(self.job, self._cause, decided=RestartAfter(0.0)), _ONLY_OLDER)
 
     def _on_error(self, error: BaseException) -> None:
         self._writing = False

@@ -33,7 +33,7 @@ from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.combiner import Combiner
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.operator import ListState, OperatorContext, Output
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.window import REACHED
 from penstock.runtime.record.column_key import ColumnKey
@@ -100,7 +100,7 @@ class WindowCombineOperator(Combiner):
         self._earliest_end = _FAR
         return super().flush()
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, where that is known of the receivers, too."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state()} if self._knows_receivers else {}

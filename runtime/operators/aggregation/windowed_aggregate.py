@@ -31,10 +31,10 @@ from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments,
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
-    ListState,
     Operator,
     OperatorContext,
     Output,
+    SavedList,
     Tagged,
 )
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -147,7 +147,7 @@ class WindowedAggregateOperator(Operator):
             self._forget(pairs, reached)
         self._look_for_earliest_end()
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state(), SHAPE: self._shape.state()}

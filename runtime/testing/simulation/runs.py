@@ -19,6 +19,7 @@ _KILLS: Final = (
     FaultKind.CRASH,
     FaultKind.CRASH_IN_STEP,
     FaultKind.CRASH_IN_UPLOAD,
+    FaultKind.CRASH_AFTER_END,
     FaultKind.MASTER_CRASH,
 )
 

@@ -146,7 +146,10 @@ class SimulatedRun:
     def reason_of_the_end(self) -> str:
         """Why the newest job has the state that it ended with."""
         statuses = self.control.masters.statuses()
+        ended = None if self.control.end is None else self.control.end[0]
         ends = [s for s in statuses if s.transitions and s.state.is_terminal]
+        # One that is asked to cancel while it comes up calls it so, whatever the one in charge has decided.
+        ends = [s for s in ends if s.state is ended] or ends
         # One that takes over an ended job repeats its end, and does not know why.
         ends = [s for s in ends if s.transitions[-1].cause != _ENDED_BEFORE] or ends
         if not ends:

@@ -23,7 +23,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.network.result_partition import Overtaken
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -165,7 +165,7 @@ class SubtaskRun:
             msg = "the case says that it fails"
             raise OSError(msg)
         self.events.append({"snapshot": barrier.checkpoint_id})
-        lists = encode_list_states({"value": ListState(["x"])}, ValueCodec())
+        lists = encode_list_states({"value": SavedList(["x"])}, ValueCodec())
         task = RecordedSnapshot(
             barrier.checkpoint_id,
             {"op": OperatorSnapshot(lists)},

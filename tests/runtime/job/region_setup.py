@@ -122,6 +122,7 @@ class Run:
         restart: RestartConfig | None = None,
         failover: Failover = "region",
         storage: RefusingStorage | None = None,
+        checkpointing: Checkpointing | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -129,7 +130,9 @@ class Run:
         self.storage = storage or RefusingStorage()
         self.cluster = Cluster()
         config = JobConfig(
-            checkpointing=Checkpointing(every=10), restart=restart or FixedDelay(3, 1), failover=failover
+            checkpointing=checkpointing or Checkpointing(every=10),
+            restart=restart or FixedDelay(3, 1),
+            failover=failover,
         )
         self.scheduler = JobScheduler(
             "job", two_pipelines(), config, self.cluster, self.storage, self.clock, self.timers, self.runner

@@ -167,6 +167,24 @@ def test_a_snapshot_that_is_not_there_fails_the_job_at_once() -> None:
         open_snapshot("/data/x", places)
 
 
+def test_a_named_snapshot_that_turns_out_to_be_damaged_fails_the_job_whatever_older_ones_are_allowed() -> (
+    None
+):
+    """It restarted for ever: no older snapshot can be taken for the one that its user has named."""
+    run = Run().start().stop(target="/saved")
+    location = run.cluster.barriers[-1].options.location
+    run.places(location, create=True)
+    run.acknowledge()
+    run.leave()
+    again = Run(MemoryStorage(), run.places, job_id="again", restore_from=location, allow_older=True).start()
+    damage = FailureCause(f"{location}/x is damaged", recoverable=False, is_damage=True)
+    again.scheduler.on_subtask_failed(1, READ, damage)
+    again.all_stopped()
+    again.runner.run_all()
+    assert again.state is JobState.FAILED
+    assert f"{location}/x is damaged" in again.scheduler.statistics().cause
+
+
 def test_the_newest_checkpoint_of_a_job_is_found_by_its_folder() -> None:
     storage, places = MemoryStorage("/data"), MemoryPlaces()
     places.storages["/data"] = storage

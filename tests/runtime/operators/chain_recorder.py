@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 
@@ -38,9 +38,9 @@ class Recorder(Operator):
         self.note("end")
         yield RowBatch([f"{self.name}-end"])
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         self.note(f"snapshot {checkpoint_id}")
-        return {"name": ListState([self.name])}
+        return {"name": SavedList([self.name])}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self.note(f"completed {permit.checkpoint_id}")

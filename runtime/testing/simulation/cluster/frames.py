@@ -24,6 +24,9 @@ from penstock.runtime.testing.simulation.world.world import World
 #: What callers hear of a process that the cluster has declared dead.
 COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
 
+#: What they hear of one that has died before its answer has left.
+_DIED: Final = Died("killed by the simulation")
+
 #: Seconds after which a receiver that was not there is called again.
 RESEND_DELAY: Final = 0.2
 
@@ -81,6 +84,11 @@ class Receiver(Protocol):
         """Names it."""
         ...
 
+    @property
+    def answers_are_lost(self) -> bool:
+        """Whether it has died before its last answers have left."""
+        ...
+
     def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
         ...
@@ -135,10 +143,13 @@ class AttemptNetwork:
         return self._rules.outstanding(channel)
 
     def _answer_arrives(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        called = self._receivers[frame.channel.receiver][0]
+        if called.answers_are_lost:
+            answer = _DIED
         if self._links.is_whole:
             self._answered(frame, answer)
             return
-        receiver = self._receivers[frame.channel.receiver][0].id
+        receiver = called.id
         arrives, gone = lambda: self._answered(frame, answer), lambda: self._answered(frame, COUNTS_AS_DEAD)
         self._links.carry(Happening.CREDIT, self._process, receiver, arrives, gone, answer, "to", frame)
 

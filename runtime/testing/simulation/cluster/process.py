@@ -1,7 +1,8 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
 The same classes as in a real process (`runtime/execution`) decide which calls it takes, when it gives up, and
-how it answers deliveries. When it dies, its memory is lost, but its sent messages still arrive.
+how it answers deliveries. When it dies, its memory is lost. Its sent messages still arrive, and mostly its
+answers do, too.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class SimulatedProcess:
         needs: What it was started with.
         is_alive: Whether the process lives.
         is_silent: Whether it hangs: it takes no call.
+        answers_are_lost: Whether it has died before its last answers have left.
         task: The newest attempt that was deployed.
     """
 
@@ -99,7 +101,9 @@ class SimulatedProcess:
         self.needs = needs
         self.is_alive = True
         self.is_silent = False
+        self.answers_are_lost = self._dies_when_its_end_is_known = False
         self.task: RunningTask | None = None
+        self._known_end: RunningTask | None = None
         self._world = world
         self._processor_time = 0.0
         self._refuses = False
@@ -152,6 +156,28 @@ class SimulatedProcess:
         is_restart = scheduler.attempt > 1 and scheduler.state is not JobState.RUNNING
         self._world.counts.happened(FaultKind.CRASH_IN_RESTART, int(is_restart))
         self.end()
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it lives, and its subtask has done all its work and left."""
+        return self.is_alive and self.task is not None and self.task.is_finished
+
+    def die_with_its_answers(self) -> None:
+        """Lose everything, also the answers on their way: whoever has called hears of its death instead."""
+        self.answers_are_lost = True
+        self.die(FaultKind.CRASH_AFTER_END)
+
+    def die_when_its_end_is_known(self) -> None:
+        """Do so when the JobMaster has heard of the end; the senders may not know it yet."""
+        self._dies_when_its_end_is_known = True
+        if self._known_end is self.task:
+            self.end_is_known()
+
+    def end_is_known(self) -> None:
+        """The JobMaster has heard how the subtask has ended."""
+        self._known_end = self.task
+        if self._dies_when_its_end_is_known and self.has_finished and not self._world.is_calm:
+            self.die_with_its_answers()
 
     def end(self) -> None:
         """It is gone, whatever the reason."""

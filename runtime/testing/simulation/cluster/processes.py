@@ -225,9 +225,13 @@ class MasterProcesses:
         """Run an attempt; the answer comes when it has ended."""
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
+        def hear(outcome: Any) -> None:
+            reply(outcome)
+            self._table.get(process).end_is_known()
+
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
             what = self._said("the run of", role, "has ended:", type(outcome).__name__)
-            self._answer(process, Happening.REPORT, what, reply, outcome)
+            self._answer(process, Happening.REPORT, what, hear, outcome)
 
         def arrive() -> None:
             called = self._table.get(process)
@@ -340,7 +344,9 @@ class MasterProcesses:
                 reply(heard)
 
         def arrive() -> None:
-            self._links.carry(kind, name, process, lambda: hear(answer), lambda: hear(COUNTS_AS_DEAD), what)
+            is_lost = process and self._table.get(process).answers_are_lost
+            heard = _GONE if is_lost else answer
+            self._links.carry(kind, name, process, lambda: hear(heard), lambda: hear(COUNTS_AS_DEAD), what)
 
         self._world.send(kind, arrive, self._said(f"{name}:", what))
 

@@ -10,7 +10,10 @@ from penstock.runtime.testing.simulation.injection.damage_faults import DAMAGE
 from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, Strike
 from penstock.runtime.testing.simulation.injection.master_faults import MASTER_FAULTS
 from penstock.runtime.testing.simulation.injection.network_faults import NETWORK_FAULTS
-from penstock.runtime.testing.simulation.injection.process_faults import PROCESS_FAULTS
+from penstock.runtime.testing.simulation.injection.process_faults import (
+    FINISHED_PROCESS_FAULTS,
+    PROCESS_FAULTS,
+)
 from penstock.runtime.testing.simulation.injection.request_faults import REQUESTS
 from penstock.runtime.testing.simulation.injection.storage_faults import STORAGE_FAULTS, WEAK_STORAGE
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -19,6 +22,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedF
 #: One for each part of the world.
 FAMILIES: Final[tuple[FaultFamily, ...]] = (
     PROCESS_FAULTS,
+    FINISHED_PROCESS_FAULTS,
     MASTER_FAULTS,
     STORAGE_FAULTS,
     WEAK_STORAGE,

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily
 from penstock.runtime.testing.simulation.injection.target import Target
-from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 
 
 def _crash(target: Target) -> None:
@@ -38,6 +38,17 @@ def _freeze(target: Target) -> None:
         victim.freeze(target.draws.pick((0.02, 0.2, 2.0, 20.0)))
 
 
+def _crash_after_end(target: Target) -> None:
+    finished = [process for process in target.control.alive if process.has_finished]
+    if not finished:
+        return
+    victim = target.draws.pick(finished)
+    if target.draws.chance(0.3):
+        victim.die_with_its_answers()
+    else:
+        victim.die_when_its_end_is_known()
+
+
 #: What strikes processes. Every seed draws the others in `draw_faults`.
 PROCESS_FAULTS: Final = FaultFamily(
     {
@@ -52,4 +63,14 @@ PROCESS_FAULTS: Final = FaultFamily(
     stream=9,
     share=0.2,
     most=2,
+)
+
+#: What strikes processes whose subtasks have done their work. It has a stream of its own.
+FINISHED_PROCESS_FAULTS: Final = FaultFamily(
+    {FaultKind.CRASH_AFTER_END: _crash_after_end},
+    planned=(FaultKind.CRASH_AFTER_END,),
+    stream=17,
+    share=0.2,
+    most=2,
+    moments=(Moment.FINISHED,),
 )

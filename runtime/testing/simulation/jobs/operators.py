@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
@@ -147,9 +147,9 @@ class StepOperator(Operator):
             if made:
                 yield RowBatch([(origin, (*route, (self._number, self._lane, copy))) for copy in made])
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """What was counted."""
-        return {COUNTED: ListState((sum(self._counted),))}
+        return {COUNTED: SavedList((sum(self._counted),))}
 
 
 class NumberRecords(KeyedProcessFunction[Key, Record, Record]):

@@ -22,6 +22,7 @@ from penstock.runtime.testing.simulation.injection.draw_faults import draw_fault
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
 from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.jobs.columns import AGGREGATE, SOURCE, draw_columns
 from penstock.runtime.testing.simulation.jobs.draw_axes import (
     draw_axis_faults,
     draw_second_job,
@@ -109,6 +110,7 @@ class Scenario:
         shape = self.shape
         uploading = {v.head.id for v in shape.vertices if any(operator.is_padded for operator in v.operators)}
         rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
+        rescalable += () if shape.columns is None else (SOURCE, AGGREGATE)
         return Plan(self.faults, frozenset(uploading), rescalable, self.rescale_to)
 
     def describe(self) -> list[str]:
@@ -116,6 +118,7 @@ class Scenario:
         config, checkpointing = self.config, self.config.checkpointing
         lines = [f"seed {self.seed}: {self.barriers}"]
         lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
+        lines += [] if self.shape.columns is None else [f"  {self.shape.columns}"]
         lines.append(
             f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
             f"buffer timeout {config.buffer_timeout:g} s"
@@ -151,8 +154,9 @@ def draw_scenario(seed: int) -> Scenario:
         config = _storing(config, alignment)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
+    whole = replace(draw_windows(draws.stream(7), shape), columns=draw_columns(draws.stream(18)))
     if not checkpoints:
-        return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, ())
+        return Scenario(seed, mode, whole, config, weather, ())
     second, ends = draw_second_job(axes, shape)
     if second is not None:
         config = _keeping_more(config)
@@ -170,7 +174,7 @@ def draw_scenario(seed: int) -> Scenario:
     return Scenario(
         seed,
         mode,
-        draw_windows(draws.stream(7), shape),
+        whole,
         config,
         weather,
         faults + crashes + damage,

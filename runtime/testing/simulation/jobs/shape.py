@@ -18,6 +18,7 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.testing.simulation.jobs.columns import ColumnShape
 from penstock.runtime.testing.simulation.jobs.operators import (
     NumberRecords,
     SimulatedSink,
@@ -137,10 +138,12 @@ class Shape:
     Attributes:
         vertices: In topological order, sources first.
         key_groups: Number of key groups of every vertex.
+        columns: A part that moves Arrow batches, beside the vertices; `None` for none.
     """
 
     vertices: tuple[VertexShape, ...]
     key_groups: int
+    columns: ColumnShape | None = None
 
     @property
     def operators(self) -> tuple[OperatorShape, ...]:
@@ -197,6 +200,10 @@ class Shape:
                         ),
                     )
                 )
+        if self.columns is not None:
+            of_columns, edge = self.columns.build(self.key_groups, around)
+            vertices += of_columns
+            edges.append(edge)
         return JobGraph("simulated", tuple(vertices), tuple(edges))
 
 

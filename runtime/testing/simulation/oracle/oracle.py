@@ -17,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
+from penstock.runtime.testing.simulation.jobs.columns import column_problems
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.records import (
     Identity,
@@ -54,6 +55,7 @@ class Oracle:
 
     def __init__(self, scenario: Scenario, system: ExternalSystem, restores: Restores | None = None) -> None:
         self._scenario = scenario
+        self._system = system
         self._is_reordered = restores is not None and restores.is_reordered
         self._left_behind = set() if restores is None else restores.left_behind
         self._broadcasts = scenario.shape.broadcasts
@@ -67,7 +69,7 @@ class Oracle:
     def check_cancelled(self) -> list[str]:
         """Violations of a cancelled job: it may have lost the rest, and nothing else."""
         problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
-        return problems + self._check_windows()
+        return problems + self._check_windows() + self._check_columns(complete=False)
 
     def check_finished(self, state: FinalState | None) -> list[str]:
         """Violations of a finished job.
@@ -76,6 +78,7 @@ class Oracle:
             state: The last checkpoint; `None` when the job takes none.
         """
         problems = [p for sink in self._written for p in self._check_output(sink, complete=True)]
+        problems += self._check_columns(complete=True)
         if not self._scenario.is_exactly_once:
             return problems + ([] if state is None else self._check_counted(state))
         sequences = self._sequences(problems)
@@ -114,8 +117,7 @@ class Oracle:
 
     def _check_windows(self) -> list[str]:
         """Each window came out once and whole; with a drain the open ones come out as they are."""
-        is_drained = any(fault.kind is FaultKind.DRAINED for fault in self._scenario.faults)
-        if is_drained or not self._scenario.is_exactly_once:
+        if not self._are_windows_whole:
             return []
         problems: list[str] = []
         for vertex in self._scenario.shape.vertices:
@@ -125,6 +127,24 @@ class Oracle:
                 whole = whole_windows(self._expected.output[sink], key, window.length)
                 problems += unfinished_windows(window.number, self._written[sink], whole)
         return problems[:MOST_EXAMPLES]
+
+    @property
+    def _are_windows_whole(self) -> bool:
+        is_drained = any(fault.kind is FaultKind.DRAINED for fault in self._scenario.faults)
+        return self._scenario.is_exactly_once and not is_drained
+
+    def _check_columns(self, *, complete: bool) -> list[str]:
+        """The part with Arrow batches has summed up every record once."""
+        columns = self._scenario.shape.columns
+        if columns is None:
+            return []
+        return column_problems(
+            columns,
+            self._system,
+            complete=complete,
+            exactly_once=self._scenario.is_exactly_once,
+            whole_windows=self._are_windows_whole,
+        )[:MOST_EXAMPLES]
 
     # -- keyed operators ----------------------------------------------------------------------------------
 

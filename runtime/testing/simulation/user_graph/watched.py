@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.runtime.operators.map_batches import MapBatchesOperator
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
@@ -94,7 +94,7 @@ class WatchedOperator(Operator):
         self._strikes.effect()
         self._operator.handle_event(event)
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList] | None:
         """Take its state; a sink pre-commits."""
         self._strikes.effect()
         return self._operator.snapshot(checkpoint_id)

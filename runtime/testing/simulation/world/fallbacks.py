@@ -48,13 +48,17 @@ class Fallbacks:
         self._newest[job_id] = max(checkpoint_id, self._newest.get(job_id, -1))
         self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
 
+    def is_past(self, job_id: str, attempt: int) -> bool:
+        """Whether a later attempt of the job has completed a checkpoint."""
+        return attempt < self._attempts.get(job_id, -1)
+
     def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """A whole job is deployed.
 
         Raises:
             AssertionError: It starts from an older checkpoint, and it may not.
         """
-        if self._on_deployment is None or attempt < self._attempts.get(job_id, -1):
+        if self._on_deployment is None or self.is_past(job_id, attempt):
             return
         newest, checkpoint_id = self._newest.get(job_id, -1), -1 if restore is None else restore.checkpoint_id
         is_older = checkpoint_id < newest

@@ -18,6 +18,7 @@ class FaultKind(Enum):
     CRASH_IN_RESTART = "crash during a restart"
     CRASH_AT_VALVE = "crash while a valve was shut"
     CRASH_WHILE_STORED = "crash during a stored alignment"
+    CRASH_AFTER_END = "process of a finished subtask died, its last answers lost"
     USER_ERROR = "user function failed"
     DEPLOYMENT_FAILED = "deployment failed"
     WARM_PROCESS_USELESS = "warm process dead, silent or refusing"

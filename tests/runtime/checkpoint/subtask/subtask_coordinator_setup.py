@@ -14,7 +14,7 @@ from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.network.result_partition import Overtaken
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     Event,
@@ -69,7 +69,7 @@ class Task:
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         self.log.append(("sync", barrier.checkpoint_id))
         self.during_sync()
-        lists = encode_list_states({"value": ListState(["x" * (INLINE_LIMIT + 1)])}, ValueCodec())
+        lists = encode_list_states({"value": SavedList(["x" * (INLINE_LIMIT + 1)])}, ValueCodec())
         path = f"{barrier.checkpoint_id}/0"
         return SubtaskSnapshotTask(
             barrier.checkpoint_id,

@@ -16,7 +16,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     encode_list_states,
 )
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
-from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     INLINE_LIMIT,
@@ -60,7 +60,7 @@ def snapshot_of(
 ) -> SubtaskSnapshotTask:
     """The asynchronous half of a snapshot of two operators, `a` with list states and `b` with keyed state."""
     numbers = count()
-    lists = {f"list-{i}": ListState([value]) for i, value in enumerate(values)}
+    lists = {f"list-{i}": SavedList([value]) for i, value in enumerate(values)}
     operators = {"a": OperatorSnapshot(encode_list_states(lists, CODEC))}
     backends = {}
     if backend is not None:
@@ -73,7 +73,7 @@ def snapshot_of(
 
 def test_values_are_encoded_in_the_synchronous_half() -> None:
     values = [[1], [2]]
-    states = encode_list_states({"s": ListState(values, RedistributionMode.UNION)}, CODEC)
+    states = encode_list_states({"s": SavedList(values, RedistributionMode.UNION)}, CODEC)
     values[0].append(99)
     assert states["s"].mode is RedistributionMode.UNION
     assert [CODEC.loads(atom) for atom in states["s"].atoms] == [[1], [2]]

@@ -17,7 +17,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -44,8 +44,8 @@ class SumAtEnd(Operator):
     def end_of_data(self) -> Iterator[Output]:
         yield RowBatch([("sum", self._sum)])
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
-        return {"sum": ListState([self._sum])}
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        return {"sum": SavedList([self._sum])}
 
 
 def sums(

@@ -16,7 +16,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.function_operator import rows_of
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -51,11 +51,11 @@ class KeepsAllKinds(Operator):
         self._seen += rows_of(batch).rows
         yield batch
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         return {
-            "seen": ListState(tuple(self._seen)),
-            "sums": ListState(((self._subtask, sum(self._seen)),), RedistributionMode.UNION),
-            "rules": ListState(tuple(self._rules), RedistributionMode.BROADCAST),
+            "seen": SavedList(tuple(self._seen)),
+            "sums": SavedList(((self._subtask, sum(self._seen)),), RedistributionMode.UNION),
+            "rules": SavedList(tuple(self._rules), RedistributionMode.BROADCAST),
         }
 
 

@@ -1,0 +1,5 @@
+"""Timers of keys.
+
+`timer_queue` holds the timers of one kind of time in keyed state. `timer_service` is what functions use.
+`function_timers` fires them for a process function, and holds watermarks meanwhile.
+"""
