@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_setup import SubtaskSetup, rows
+from subtask_setup import ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask, small
 
-from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.runtime import DiscardSink, GeneratorSource, Polled, StreamEnvironment, WatermarkStrategy
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, RowBatch, StreamStatus, Watermark
 
 IDLE, ACTIVE = StreamStatus.IDLE, StreamStatus.ACTIVE
@@ -151,3 +151,61 @@ def test_a_job_that_is_stopped_fires_nothing_because_a_sender_has_ended(
     task.deliver(Watermark(3), *([Watermark(END_OF_TIME)] if drain else []), EndOfData(drain, 1), channel=1)
     task.run_freely()
     assert sent(task) == [Watermark(3), *([Watermark(5), IDLE] if drain else [])]
+
+
+# -- event time of sources ----------------------------------------------------------------------------------
+
+
+def source_of(*script: Polled[Any]) -> StreamEnvironment:
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ScriptedSource(script), watermarks=STRATEGY)
+    stream.rebalance().sink("sink", DiscardSink())
+    return env
+
+
+def test_a_source_says_that_it_is_active_in_front_of_its_records_and_how_far_it_is_behind(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(source_of(Polled(ready_at=10.0)), "source")
+    wait(task, 9)
+    assert sent(task) == [IDLE]
+    task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=20.0)), "source")
+    wait(task, 9)
+    assert sent(task) == [[7], Watermark(6), IDLE]
+
+
+def test_a_quiet_source_becomes_active_with_its_next_records(make_subtask: MakeSubtask) -> None:
+    env = StreamEnvironment("job")
+    # A record every ten seconds; the source counts as idle after five.
+    numbers = env.from_source("source", GeneratorSource(lambda i: i, rate=0.1), watermarks=STRATEGY)
+    numbers.rebalance().sink("sink", DiscardSink())
+    task = make_subtask(env, "source", splits=GeneratorSource(lambda i: i).splits(1))
+    wait(task, 24)
+    assert sent(task) == [
+        [0],
+        Watermark(-1),
+        IDLE,
+        ACTIVE,
+        [1],
+        Watermark(0),
+        IDLE,
+        ACTIVE,
+        [2],
+        Watermark(1),
+    ]
+
+
+def test_the_end_of_an_idle_source_is_the_end_of_event_time(make_subtask: MakeSubtask) -> None:
+    script = [Polled(rows(7)), Polled(rows(8), finished=True)]
+    task = make_subtask(source_of(*script), "source")
+    task.run_freely()
+    assert sent(task) == [[7], Watermark(6), [8], Watermark(END_OF_TIME), EndOfData()]
+
+
+def test_the_statistics_show_the_watermark_and_the_status(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=100.0)), "source")
+    statistics = task.subtask.statistics()
+    assert (statistics.current_watermark, statistics.is_idle) == (None, False)
+    wait(task, 9)
+    statistics = task.subtask.statistics()
+    assert (statistics.current_watermark, statistics.is_idle) == (6, True)
