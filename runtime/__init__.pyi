@@ -115,6 +115,7 @@ from .state.keyed_states import ListState as ListState
 from .state.keyed_states import MapState as MapState
 from .state.keyed_states import ReducingState as ReducingState
 from .state.keyed_states import ValueState as ValueState
+from .state.time_to_live import StateTtl as StateTtl
 from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
 from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy

@@ -242,6 +242,7 @@ STRUCK: dict[Fault, str] = {
     "slow_storage": "storage slow",
     "hanging_storage": "storage call given up, done later or never",
     "partial_listings": "listing without the newest names",
+    "late_listings": "log listed late",
     "power_cuts": "power cut of the storage during a write",
     "full_disk": "checkpoint storage full",
     "network_cuts": "network cut in two",
@@ -253,7 +254,7 @@ STRUCK: dict[Fault, str] = {
 
 
 def test_a_correct_job_passes_whatever_faults_are_asked_for() -> None:
-    report = simulate(counting, output=rows, faults=STRUCK, seeds=range(16), interleavings=1)
+    report = simulate(counting, output=rows, faults=STRUCK, seeds=range(24), interleavings=1)
     assert report.passed
     assert [fault for fault, happened in STRUCK.items() if not report.failures.get(happened)] == []
 
