@@ -92,11 +92,14 @@ class SavedState:
     Attributes:
         kind: `value`, `list`, `map`, `reducing` or `aggregating`.
         is_declared: Whether the function's class declared it; otherwise it was asked for at run time.
+        has_stamps: Whether each of its entries is a pair: when it was last used, and the value. That is so
+            with a TTL.
     """
 
     name: str
     kind: str
     is_declared: bool = False
+    has_stamps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,11 @@ class _Builder:
     def _backend(self, location: OperatorLocation) -> KeyedStateBackend:
         takes_snapshots = self._descriptor.config.checkpointing is not None
         backend = HeapKeyedStateBackend(
-            self._vertex.max_parallelism, self._key_groups, self._values, takes_snapshots=takes_snapshots
+            self._vertex.max_parallelism,
+            self._key_groups,
+            self._values,
+            takes_snapshots=takes_snapshots,
+            clock=self._clock,
         )
         restore, task = self._restored(location.operator), self._descriptor.restore
         if restore is None or task is None or not restore.keyed:
