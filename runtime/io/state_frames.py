@@ -76,7 +76,8 @@ def read_state(
 
     Keyed state has the columns `key_group`, `key` and `value`. A `MapState` has a row for each entry, with
     `map_key`. A `ListState` has one for each element, with `position`. State with a TTL has `last_used`, too.
-    List state of an operator has `subtask` and `value`. See `penstock.runtime.record.arrow_values` for the types.
+    List state of an operator has `subtask` and `value`. For the types see
+    `penstock.runtime.record.arrow_values`.
 
     Args:
         snapshot: Path or URL: a savepoint, a checkpoint, or a job's folder for its newest one.
@@ -139,8 +140,8 @@ def write_state(
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
         kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
-            `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of the
-            rows. Or how a list state of an operator is redistributed. `"columns"` is for the state of an
+            `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
+            the rows. Or how a list state of an operator is redistributed. `"columns"` is for the state of an
             aggregation over columns: the table has a column for each part of key and value. State with a TTL
             has the column `last_used`.
         base: A snapshot that the new one is made from; it stays as it is.
@@ -214,7 +215,8 @@ def parts_of_table(
             for index, some in enumerate(lists)
         }
     keys = list(conversion.keys(keys))
-    entries, order = _entries(table, draft.kind, keys)
+    positions = by_subtask(keys, place) or {0: []}
+    entries, rank = _entries(table, draft.kind, keys)
     refuse_doubles(entries)
     stamps = stamps_of(table)
     if stamps is not None:
@@ -223,10 +225,9 @@ def parts_of_table(
     if draft.kind != "keyed" or stamps is not None:
         kind = draft.kind if draft.kind in ("list", "map") else ""
         saved = SavedState(place.state, kind, has_stamps=stamps is not None)
-    positions = by_subtask([keys[i] for i in order], place) or {0: []}
     parts = {}
     for index, some in positions.items():
-        rows = [order[i] for i in some]
+        rows = some if rank is None else sorted(some, key=rank.__getitem__)
         written, held = [entries[i] for i in rows], [values[i] for i in rows]
         place_of_files = files.of(place.operator, index)
         parts[index] = OperatorSubtaskState(
@@ -235,14 +236,16 @@ def parts_of_table(
     return parts
 
 
-def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], list[int]]:
-    """What names the entry of each row, and the order in which rows are written: by key where it has several.
+def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
+    """What names the entry of each row, and the rank of each row when they are written.
+
+    The rows of one key follow each other where it has several; `None` for the order of the table.
 
     Raises:
         ConfigurationError: The column of the map keys is missing, or one comes twice.
     """
     if kind not in ("list", "map"):
-        return keys, list(range(len(keys)))
+        return keys, None
     if kind == "map" and MAP_KEY not in table.schema.names:
         msg = f"the table has no column {MAP_KEY!r}, only {table.schema.names}: each row is an entry of a map"
         raise ConfigurationError(msg)
@@ -260,7 +263,8 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
             rows_of_key = {key: sorted(rows, key=place.__getitem__) for key, rows in rows_of_key.items()}
         numbers = {row: number for rows in rows_of_key.values() for number, row in enumerate(rows)}
         entries = [(key, numbers[row]) for row, key in enumerate(keys)]
-    return entries, [row for rows in rows_of_key.values() for row in rows]
+    order = (row for rows in rows_of_key.values() for row in rows)
+    return entries, {row: rank for rank, row in enumerate(order)}
 
 
 def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
