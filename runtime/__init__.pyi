@@ -91,6 +91,7 @@ from .operators.protocols import ConnectorContext as ConnectorContext
 from .operators.protocols import DeadLetter as DeadLetter
 from .operators.protocols import FollowsCheckpoints as FollowsCheckpoints
 from .operators.protocols import OperatorStatistics as OperatorStatistics
+from .operators.protocols import PausesSplits as PausesSplits
 from .operators.protocols import Polled as Polled
 from .operators.protocols import RemovesLeftovers as RemovesLeftovers
 from .operators.protocols import ReportsSplits as ReportsSplits

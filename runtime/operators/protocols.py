@@ -13,7 +13,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -153,6 +153,22 @@ class ReportsSplits(Protocol):
         """The splits that are not read to their end; asked for after each poll.
 
         The same object as before, if nothing has changed: then less has to be compared.
+        """
+        ...
+
+
+@runtime_checkable
+class PausesSplits(Protocol):
+    """Optional for a reader that `ReportsSplits`: leaves out splits that are too far ahead of others.
+
+    For sources with `WatermarkStrategy.with_alignment`. Without this, a subtask waits as a whole.
+    """
+
+    def pause_splits(self, paused: Set[Hashable]) -> None:
+        """Read nothing of these splits until the next call, and all others again.
+
+        Args:
+            paused: Names out of `SplitProgress.reading`.
         """
         ...
 

@@ -5,7 +5,7 @@ It is not an `Operator`: nothing flows into it. The subtask polls it and hands w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -16,6 +16,7 @@ from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.protocols import (
     FollowsCheckpoints,
     OperatorStatistics,
+    PausesSplits,
     Polled,
     ReportsSplits,
     Source,
@@ -23,6 +24,7 @@ from penstock.runtime.operators.protocols import (
     SplitProgress,
 )
 from penstock.runtime.operators.requested_splits import RequestedSplits
+from penstock.runtime.operators.source_alignment import WatermarksAligned
 from penstock.runtime.operators.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
@@ -49,6 +51,8 @@ class SourceOperator:
         self._source = source
         self._watermarks = None if watermarks is None else SourceWatermarks(watermarks)
         self._reports: ReportsSplits | None = None
+        self._pauses: PausesSplits | None = None
+        self._paused: frozenset[Hashable] = frozenset()
         self.change = NO_CHANGE
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
@@ -87,8 +91,11 @@ class SourceOperator:
         if self._watermarks is not None:
             watermarks, reader = self._watermarks, self._reader
             self._reports = reader if isinstance(reader, ReportsSplits) else None
+            self._pauses = reader if isinstance(reader, PausesSplits) else None
             progress = self._split_progress()
             self._timed(lambda: watermarks.open(progress))
+            if send_event is not None:
+                watermarks.align(send_event, pauses_splits=self._pauses is not None)
 
     def handle_event(self, event: Any) -> None:
         """The source's coordinator has sent something.
@@ -117,10 +124,41 @@ class SourceOperator:
         if watermarks is not None:
             progress = self._split_progress()
             polled, self.change = self._timed(lambda: watermarks.polled(polled, progress))
+            self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
         return polled
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all of it waits for other sources of its alignment group."""
+        return self._watermarks is not None and self._watermarks.is_paused
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its reader is not to be polled for that reason."""
+        return self._watermarks is not None and self._watermarks.holds_reader
+
+    def aligned(self, answer: WatermarksAligned) -> None:
+        """The JobMaster has said how far it may read.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        if self._watermarks is not None:
+            self._watermarks.aligned(answer)
+            self._pause_splits()
+
+    def _pause_splits(self) -> None:
+        """Tell a reader that can leave splits out which are ahead."""
+        reader, watermarks = self._pauses, self._watermarks
+        if reader is None or watermarks is None:
+            return
+        ahead = watermarks.ahead
+        if ahead != self._paused:
+            self._paused = ahead
+            self.guarded("pause_splits", lambda: reader.pause_splits(ahead))
 
     @property
     def tick_at(self) -> float | None:

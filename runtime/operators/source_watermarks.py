@@ -22,7 +22,7 @@ state of the operators that fired it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.function_operator import check_function
 from penstock.runtime.operators.protocols import Polled, SplitProgress
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.operators.source_alignment import SourceAlignment, WatermarkReported, WatermarksAligned
 from penstock.runtime.operators.timestamper import Timestamper
 from penstock.runtime.operators.watermark_progress import WatermarkProgress
 from penstock.runtime.record.elements import StreamStatus, Watermark
@@ -75,6 +76,54 @@ class SourceWatermarks:
         self._emitted: int | None = None
         self._is_idle = False
         self._was_idle = False
+        self._alignment: SourceAlignment | None = None
+        self._pauses_splits = False
+
+    def align(self, send: Callable[[WatermarkReported], None], *, pauses_splits: bool) -> None:
+        """Report to the JobMaster, if the strategy has an alignment.
+
+        Args:
+            send: Carries a report.
+            pauses_splits: Whether the reader can leave out some of its splits.
+        """
+        settings = self._strategy.alignment
+        if settings is not None:
+            self._alignment = SourceAlignment(settings, send)
+            self._pauses_splits = pauses_splits
+
+    def aligned(self, answer: WatermarksAligned) -> None:
+        """The JobMaster has said how far the subtask may read."""
+        if self._alignment is not None:
+            for name in self.ahead:
+                self._splits[name].hold()
+            self._alignment.aligned(answer)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the whole subtask waits for others."""
+        alignment = self._alignment
+        if alignment is None or self._is_idle:
+            return False
+        if self._pauses_splits:
+            return bool(self._splits) and len(self.ahead) == len(self._splits)
+        return alignment.is_ahead(self._reached)
+
+    @property
+    def holds_reader(self) -> bool:
+        """Whether the reader is not to be polled; one that can leave out splits is polled all the same."""
+        return not self._pauses_splits and self.is_paused
+
+    @property
+    def ahead(self) -> frozenset[Hashable]:
+        """Splits that wait for others; all of them, where the reader can't leave some out."""
+        alignment = self._alignment
+        if alignment is None:
+            return frozenset()
+        if self._pauses_splits and self._known is not None and self._known.has_waiting:
+            return frozenset()  # those that wait for their turn would never be begun
+        if not self._pauses_splits:
+            return frozenset(self._splits) if self.is_paused else frozenset()
+        return frozenset(name for name, each in self._splits.items() if alignment.is_ahead(each.reached))
 
     @property
     def doing(self) -> str:
@@ -121,14 +170,22 @@ class SourceWatermarks:
         self._merge(now)
         self._end(_NONE if polled.finished else now)
         self._merge(now)
+        if self._alignment is not None:
+            if polled.finished:
+                self._alignment.report(self._reached, counts=False)
+            elif self.is_paused:
+                self._alignment.advanced(self._reached)
         return polled, self._changed()
 
     @property
     def tick_at(self) -> float | None:
         """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
-        times = [each.tick_at for each in self._splits.values()]
+        ahead = self.ahead
+        times = [each.tick_at for name, each in self._splits.items() if name not in ahead]
         if not self._splits and self._without_splits is not None:
             times = [self._without_splits.due_at]
+        if self._alignment is not None:
+            times.append(self._alignment.due_at)
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> TimeChange:
@@ -140,15 +197,20 @@ class SourceWatermarks:
         Raises:
             Exception: The user's generator failed; `doing` says where.
         """
-        for each in self._splits.values():
+        ahead = self.ahead
+        for name, each in self._splits.items():
             at = each.tick_at
-            if at is not None and at <= now:
+            if name in ahead:
+                each.hold()
+            elif at is not None and at <= now:
                 self._at_work = each
                 each.tick(now)
         if not self._splits and self._without_splits is not None:
             self._without_splits.ask(now)
         assert self._known is not None, "open() comes first"
         self._merge(self._known)
+        if self._alignment is not None:
+            self._alignment.tick(now, self._reached, counts=not self._is_idle)
         return self._changed()
 
     def _observe(self, polled: Polled[Any], *, has_splits: bool) -> Polled[Any]:

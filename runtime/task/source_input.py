@@ -33,6 +33,8 @@ class SourceInput(TaskInput):
         """Records of the source, or when to ask again, or its end."""
         if self._ended or self.source.mark is not None:
             return NOTHING  # after a mark nothing is read before its checkpoint is taken
+        if self.source.is_held:
+            return NOTHING
         polled = self.source.poll(max_rows)
         side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None
         change = self.source.change

@@ -24,6 +24,7 @@ from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import S
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.chain import Work
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator
+from penstock.runtime.operators.source_alignment import WatermarksAligned
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
@@ -185,6 +186,10 @@ class Subtask:
         """
         if isinstance(event, EventOfCoordinator):
             self._coordinator_mail.receive(operator_id, event)
+            return
+        if isinstance(event, WatermarksAligned):
+            if self._parts.source is not None and self._end.is_running:
+                self._parts.source.aligned(event)
             return
         if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
@@ -396,6 +401,7 @@ class Subtask:
             stored=None if network is None else network.gate.storage_statistics(),
             current_watermark=self._outputs.watermark,
             is_idle=self._outputs.is_idle,
+            is_paused=self._parts.source is not None and self._parts.source.is_paused,
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

@@ -7,7 +7,7 @@ fell behind (back pressure, a long pause) makes up at most one second of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -86,6 +86,7 @@ class GeneratorReader(Generic[T]):
         self._clock = clock
         self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
         self._progress = SplitProgress(tuple(self._lanes))
+        self._paused: Set[Any] = frozenset()
 
     def poll(self, max_rows: int) -> Polled[T]:
         """Make the next records that the rate allows."""
@@ -95,16 +96,21 @@ class GeneratorReader(Generic[T]):
         if not self._lanes:
             return Polled(finished=True)
         now = self._clock.monotonic()
-        for lane in sorted(self._lanes, key=lambda each: each.split.next):
+        lanes = [lane for lane in self._lanes if lane not in self._paused]
+        for lane in sorted(lanes, key=lambda each: each.split.next):
             allowed = min(max_rows, lane.allowed(now))
             if allowed > 0:
                 return Polled(RowBatch(self._make(lane, allowed)), split=lane)
-        return Polled(ready_at=min(lane.ready_at() for lane in self._lanes))
+        return Polled(ready_at=min((lane.ready_at() for lane in lanes), default=None))
 
     @property
     def split_progress(self) -> SplitProgress:
         """All its ranges: it reads them in turn."""
         return self._progress
+
+    def pause_splits(self, paused: Set[Any]) -> None:
+        """Make no records of these ranges until the next call."""
+        self._paused = paused
 
     def snapshot(self) -> Sequence[IndexRange]:
         """The unfinished ranges."""

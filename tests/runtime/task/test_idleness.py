@@ -29,15 +29,6 @@ def timed(
     return env
 
 
-def wait(task: SubtaskSetup, seconds: float) -> None:
-    """Let time pass; the subtask is stepped when it wants to be."""
-    until = task.clock.monotonic() + seconds
-    while (at := task.run_freely().wake_at) is not None and at <= until:
-        task.clock.advance_to(at)
-    task.clock.advance_to(until)
-    task.run_freely()
-
-
 def sent(task: SubtaskSetup) -> list[Any]:
     return [list(e.rows) if isinstance(e, RowBatch) else e for e in task.sent[0]]
 
@@ -47,11 +38,11 @@ def test_idle_is_sent_when_the_time_is_over_and_active_in_front_of_the_next_reco
 ) -> None:
     task = make_subtask(timed(), "before")
     task.deliver(rows(7))
-    wait(task, 4.9)
+    task.wait(4.9)
     assert sent(task) == [[7], Watermark(6)]
-    wait(task, 0.2)
+    task.wait(0.2)
     assert sent(task)[2:] == [IDLE]
-    wait(task, 100)
+    task.wait(100)
     task.deliver(rows(8))
     task.run_freely()
     assert sent(task)[3:] == [ACTIVE, [8], Watermark(7)]
@@ -59,7 +50,7 @@ def test_idle_is_sent_when_the_time_is_over_and_active_in_front_of_the_next_reco
 
 def test_an_idle_subtask_asks_for_no_alarm(make_subtask: MakeSubtask) -> None:
     task = make_subtask(timed(), "before")
-    wait(task, 6)
+    task.wait(6)
     assert sent(task) == [IDLE]
     assert task.run_freely().wake_at is None
 
@@ -81,9 +72,9 @@ def test_time_without_a_credit_is_no_idleness(make_subtask: MakeSubtask) -> None
     task.run()
     assert task.subtask.statistics().backpressured_seconds == 1_000
     assert sent(task) == [[1]]
-    wait(task, 4.8)
+    task.wait(4.8)
     assert sent(task) == [[1], [2], Watermark(1)]
-    wait(task, 0.3)
+    task.wait(0.3)
     assert sent(task)[3:] == [IDLE]
 
 
@@ -104,7 +95,7 @@ def test_records_that_do_not_reach_the_strategy_are_no_activity(make_subtask: Ma
     task = make_subtask(timed(before=lambda n: n > 0), "before")
     for _ in range(12):
         task.deliver(rows(0))
-        wait(task, 0.5)
+        task.wait(0.5)
     assert sent(task) == [IDLE]
 
 
@@ -118,7 +109,7 @@ def test_statuses_of_the_senders_end_where_event_time_begins(make_subtask: MakeS
 def test_an_idle_subtask_ends_like_any_other(make_subtask: MakeSubtask) -> None:
     task = make_subtask(timed(), "before")
     task.deliver(rows(7))
-    wait(task, 6)
+    task.wait(6)
     task.deliver(Watermark(END_OF_TIME), EndOfData())
     task.run_freely()
     assert sent(task)[2:] == [IDLE, Watermark(END_OF_TIME), EndOfData()]
@@ -167,10 +158,10 @@ def test_a_source_says_that_it_is_active_in_front_of_its_records_and_how_far_it_
     make_subtask: MakeSubtask,
 ) -> None:
     task = make_subtask(source_of(Polled(ready_at=10.0)), "source")
-    wait(task, 9)
+    task.wait(9)
     assert sent(task) == [IDLE]
     task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=20.0)), "source")
-    wait(task, 9)
+    task.wait(9)
     assert sent(task) == [[7], Watermark(6), IDLE]
 
 
@@ -180,7 +171,7 @@ def test_a_quiet_source_becomes_active_with_its_next_records(make_subtask: MakeS
     numbers = env.from_source("source", GeneratorSource(lambda i: i, rate=0.1), watermarks=STRATEGY)
     numbers.rebalance().sink("sink", DiscardSink())
     task = make_subtask(env, "source", splits=GeneratorSource(lambda i: i).splits(1))
-    wait(task, 24)
+    task.wait(24)
     assert sent(task) == [
         [0],
         Watermark(-1),
@@ -206,6 +197,6 @@ def test_the_statistics_show_the_watermark_and_the_status(make_subtask: MakeSubt
     task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=100.0)), "source")
     statistics = task.subtask.statistics()
     assert (statistics.current_watermark, statistics.is_idle) == (None, False)
-    wait(task, 9)
+    task.wait(9)
     statistics = task.subtask.statistics()
     assert (statistics.current_watermark, statistics.is_idle) == (6, True)

@@ -139,6 +139,10 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
             "from_source: watermarks must be a WatermarkStrategy, not 5",
         ),
         (
+            lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY.with_alignment("all", 5)),
+            "only a source can wait for others, so a strategy with_alignment belongs there: from_source",
+        ),
+        (
             lambda s, w: s.assign_timestamps_and_watermarks(abs),
             "assign_timestamps_and_watermarks needs a WatermarkStrategy, not <built-in function abs>",
         ),

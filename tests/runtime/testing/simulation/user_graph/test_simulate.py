@@ -23,6 +23,7 @@ from penstock.runtime import (
     ConnectorContext,
     FileSink,
     FileSource,
+    GeneratorSource,
     GraphError,
     InMemoryCollector,
     KeyedProcessFunction,
@@ -169,6 +170,31 @@ def test_nothing_is_late_where_each_split_is_in_order(form: str) -> None:
 
     assert simulate(partial(of_ordered_files, form), output=output, seeds=range(15), interleavings=2).passed
     assert sum(total for _, _, total in seen[0]) == sum(range(COUNT))
+
+
+def seconds(n: int) -> int:
+    return n * 1_000_000
+
+
+def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
+    results, env = InMemoryCollector(), environment(**settings)
+    monotonous = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda n: n * 1_000_000
+    )
+    aligned = monotonous.with_alignment("both", max_drift=3, interval=0.002)
+    even = env.from_source("even", GeneratorSource(lambda i: 2 * i, COUNT), watermarks=aligned)
+    odd = env.from_source("odd", GeneratorSource(lambda i: 2 * i + 1, COUNT // 2), watermarks=aligned)
+    windows = even.union(odd).key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
+    sums = windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))])
+    sums.sink("out", CollectSink(results))
+    sums.side_output("late_records").sink("late", CollectSink(results))
+    return env, results
+
+
+@pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
+def test_sources_that_wait_for_each_other_come_to_their_end(settings: dict[str, Any]) -> None:
+    build = partial(of_sources_that_wait_for_each_other, **settings)
+    assert simulate(build, output=rows, seeds=range(20), interleavings=3).passed
 
 
 def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirectory[str]]:
