@@ -50,6 +50,11 @@ DAMAGED_AND_THEN_MOVED = (14025,)
 #: (`test_a_job_master_that_gets_no_id_because_it_is_past_leaves`).
 STAYED_ALTHOUGH_IT_WAS_PAST = (15565,)
 
+#: No JobMaster came up for one that a guard had killed, because an earlier one lived on, frozen; and nobody
+#: knew the reason of an end whose JobMaster had died (bugs of the simulation).
+HAD_NO_SUCCESSOR = (17646,)
+NOBODY_KNEW_THE_REASON = (61462,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -65,6 +70,8 @@ STAYED_ALTHOUGH_IT_WAS_PAST = (15565,)
         *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
         *DAMAGED_AND_THEN_MOVED,
         *STAYED_ALTHOUGH_IT_WAS_PAST,
+        *HAD_NO_SUCCESSOR,
+        *NOBODY_KNEW_THE_REASON,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:

@@ -19,7 +19,7 @@ from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.oracle.restart_rule import UsedRestarts
+from penstock.runtime.testing.simulation.oracle.restart_rule import ENDED_BEFORE, UsedRestarts
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -28,9 +28,6 @@ MOST_CALM_MOVES: Final = 60_000
 
 #: ... and most seconds.
 MOST_CALM_SECONDS: Final = 900.0
-
-#: What a JobMaster says that finds the end of the job in the log.
-_ENDED_BEFORE: Final = "it had ended before"
 
 #: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
 _CALM_TICK: Final = 0.000005
@@ -151,7 +148,7 @@ class SimulatedRun:
         # One that is asked to cancel while it comes up calls it so, whatever the one in charge has decided.
         ends = [s for s in ends if s.state is ended] or ends
         # One that takes over an ended job repeats its end, and does not know why.
-        ends = [s for s in ends if s.transitions[-1].cause != _ENDED_BEFORE] or ends
+        ends = [s for s in ends if s.transitions[-1].cause != ENDED_BEFORE] or ends
         if not ends:
             return ""
         # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.

@@ -259,8 +259,10 @@ class ControlPlane:
         if master.is_alive:
             self._world.counts.happened(FaultKind.MASTER_REPLACED, int(master.is_frozen))
             self._world.trace.note(f"!! {master} is killed by a guard")
+            # An earlier one may live on, frozen.
+            was_newest = self.masters.newest is master
             self._executions[master].leave(work_goes_on=False)
-            if self._takes_checkpoints and self.end is None and self.masters.newest is None:
+            if self._takes_checkpoints and self.end is None and was_newest:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
     def _end_all(self, names: Collection[str]) -> None:

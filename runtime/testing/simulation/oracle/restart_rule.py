@@ -11,6 +11,7 @@ certain is not used.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
@@ -23,6 +24,10 @@ from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 
 #: The beginnings of what a job says that gives up by its rule.
 _BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has failed")
+
+
+#: What a JobMaster says that finds the end in the log: the one that knew the reason has died.
+ENDED_BEFORE: Final = "it had ended before"
 
 
 def is_by_rule(reason: str) -> bool:
@@ -63,7 +68,7 @@ class UsedRestarts:
             >>> used.problems_of_the_end("it has used its 3 restarts")
             []
         """
-        if not is_by_rule(reason):
+        if reason != ENDED_BEFORE and not is_by_rule(reason):
             return [f"the job has failed, and not by its restart strategy: {reason}"]
         limit = self._limit
         if isinstance(self.rule, FailureRate):
