@@ -50,9 +50,10 @@ DAMAGED_AND_THEN_MOVED = (14025,)
 #: (`test_a_job_master_that_gets_no_id_because_it_is_past_leaves`).
 STAYED_ALTHOUGH_IT_WAS_PAST = (15565,)
 
-#: No JobMaster came up for one that a guard had killed, because an earlier one lived on, frozen; and nobody
-#: knew the reason of an end whose JobMaster had died (bugs of the simulation).
+#: No JobMaster followed one that a guard had killed: an earlier one lived on (a bug of the simulation).
 HAD_NO_SUCCESSOR = (17646,)
+
+#: The JobMaster that knew why the job ended had died (a bug of the simulation).
 NOBODY_KNEW_THE_REASON = (61462,)
 
 
