@@ -1,4 +1,4 @@
-"""Timers of processing time when the input has ended: they stay in the snapshot, and nothing fires any more."""
+"""Timers of processing time when the input has ended: they stay in the snapshot, and none fires any more."""
 
 from __future__ import annotations
 
