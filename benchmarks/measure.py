@@ -255,12 +255,15 @@ def busy_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 where that can't be told."""
+    """The resident memory of a process; 0 where that can't be told.
+
+    Shared pages do not count: those of Ray's object store count as resident once a process has touched them.
+    """
     try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:
         return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def call(count: int, work: Callable[[int], object]) -> Steady:

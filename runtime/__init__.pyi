@@ -91,12 +91,15 @@ from .operators.protocols import ConnectorContext as ConnectorContext
 from .operators.protocols import DeadLetter as DeadLetter
 from .operators.protocols import FollowsCheckpoints as FollowsCheckpoints
 from .operators.protocols import OperatorStatistics as OperatorStatistics
+from .operators.protocols import PausesSplits as PausesSplits
 from .operators.protocols import Polled as Polled
 from .operators.protocols import RemovesLeftovers as RemovesLeftovers
+from .operators.protocols import ReportsSplits as ReportsSplits
 from .operators.protocols import Sink as Sink
 from .operators.protocols import SinkWriter as SinkWriter
 from .operators.protocols import Source as Source
 from .operators.protocols import SourceReader as SourceReader
+from .operators.protocols import SplitProgress as SplitProgress
 from .operators.raw_state import RawState as RawState
 from .operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
 from .operators.split_enumerator import SplitEnumerator as SplitEnumerator
@@ -112,6 +115,7 @@ from .state.keyed_states import ListState as ListState
 from .state.keyed_states import MapState as MapState
 from .state.keyed_states import ReducingState as ReducingState
 from .state.keyed_states import ValueState as ValueState
+from .state.time_to_live import StateTtl as StateTtl
 from .time.watermark_generator import WatermarkGenerator as WatermarkGenerator
 from .time.watermark_generator import WatermarkOutput as WatermarkOutput
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy

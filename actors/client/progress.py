@@ -38,10 +38,14 @@ _COLOURS: Final = {
     JobStatus.FAILED: "red",
 }
 
+#: Most characters that are shown of the cause of a restart.
+_LONGEST_CAUSE: Final = 500
+
 
 class ProgressText:
     """Makes the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
+    While a job restarts, the line ends with the cause.
     Counters are those of the running attempt: they restart after a failure.
     """
 
@@ -63,6 +67,7 @@ class ProgressText:
             _checkpoint(report),
             f"restarts {report.statistics.restarts}",
             _duration(report.duration),
+            _cause(report),
         ]
         return " | ".join(part for part in parts if part)
 
@@ -85,6 +90,14 @@ def _checkpoint(report: JobReport) -> str:
         return f"checkpoint {last}"
     ago = max(0.0, report.submitted_at + report.duration - known.latest_completed_at)
     return f"checkpoint {last} ({_duration(ago)} ago)"
+
+
+def _cause(report: JobReport) -> str:
+    """Why a job restarts: it may do so again and again, and its program shows nothing else."""
+    if report.status is not JobStatus.RESTARTING or not report.failures:
+        return ""
+    cause = str(report.failures[-1].root).partition("\n")[0]
+    return cause if len(cause) <= _LONGEST_CAUSE else f"{cause[:_LONGEST_CAUSE]}..."
 
 
 def _duration(seconds: float) -> str:

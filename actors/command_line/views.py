@@ -143,7 +143,7 @@ def operators_table(report: JobReport) -> Table:
 
 def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
     """How far event time has come in each subtask; of many subtasks the slowest of each vertex."""
-    table = _table("subtask", "current watermark", "idle")
+    table = _table("subtask", "current watermark", "waits")
     if len(subtasks) > _WATERMARKS_SHOWN:
         slowest: dict[str, SubtaskInfo] = {}
         for each in sorted(subtasks, key=_reached):
@@ -151,8 +151,10 @@ def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
         subtasks = [each for each in subtasks if slowest[each.subtask.vertex] is each]
     for each in subtasks:
         counted = each.statistics
-        idle = "idle" if counted is not None and counted.is_idle else ""
-        table.add_row(str(each.subtask), _event_time(_reached(each)), idle)
+        waits = ""
+        if counted is not None:
+            waits = "idle" if counted.is_idle else "paused" if counted.is_paused else ""
+        table.add_row(str(each.subtask), _event_time(_reached(each)), waits)
     return table
 
 
@@ -279,7 +281,8 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
         for state in operator.states or [None]:
             cells = ["-"] * 3
             if state is not None:
-                kind = f"{state.kind}, {state.of_type}" if state.of_type else state.kind
+                kind = f"{state.kind} {state.holds}" if state.holds else state.kind
+                kind = ", ".join(filter(None, (kind, state.of_type, "TTL" if state.has_ttl else "")))
                 cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
             table.add_row(*map(Text, head + cells))
             head = [""] * len(head)

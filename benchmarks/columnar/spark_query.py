@@ -33,6 +33,7 @@ OF_WORK = {
         "spark.sql.streaming.stateStore.providerClass": _ROCKS,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.stateStore.rocksdb.blockCacheSizeMB": "512",
     }
 }
 

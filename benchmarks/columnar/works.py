@@ -27,13 +27,20 @@ Job = Callable[[StreamEnvironment, Files, Path | None], StreamEnvironment]
 
 
 class _AgainstSpark(Work):
-    """A job beside a query of Spark that does the same."""
+    """A job beside a query of Spark that does the same.
+
+    Attributes:
+        files_per_trigger: Files of a micro-batch of Spark.
+        warm_rows: Rows that do not count.
+        under_way: Rows, at most, between the operator that is watched and the state behind it.
+    """
 
     query: str
     key: Sequence[str] = ("k",)
     operator: str
     files_per_trigger: int
     warm_rows: int = 0
+    under_way: int = 0
 
     @abstractmethod
     def files(self, name: str, rows: int) -> Files:
@@ -65,7 +72,8 @@ class _AgainstSpark(Work):
         """Penstock's two shapes, then Spark."""
         for name, parallelism in ((ONE, 1), (TWO, 2)):
             env = self.job(jobs.environment(self.storage, parallelism), self.all)
-            self.run_job(name, env, self.operator, self.all.rows, self.warm_rows)
+            warm_rows = self.warm_rows + self.under_way
+            self.run_job(name, env, self.operator, self.all.rows, warm_rows)
         if self.scale.with_spark:
             scale = self.scale
             query = Query(
@@ -119,19 +127,21 @@ class ManyKeys(_AgainstSpark):
         ("many_keys_vs_spark_streaming", ONE, SPARK, "at least 2"),
         ("many_keys_2x2_vs_spark_streaming", TWO, SPARK, ""),
     )
-    query, operator, files_per_trigger = "many_keys", "sums-combine", 1
+    query, operator, files_per_trigger = "many_keys", "sums-combine", 4
+    under_way = 3_000_000
 
     def files(self, name: str, rows: int) -> Files:
-        """Each key occurs once in the first files; those behind them are small, as are Spark's batches."""
-        most = min(rows // 2, 100_000_000)
+        """Each key occurs once in the first files. All differ: Spark reads links right behind their file."""
+        most = min(rows // 2, 60_000_000)
         keys = min(5_000_000, most // 4)
         self.warm_rows = keys
+        each = min(250_000, keys)
         return files.numbers(
             self.folder / name,
             keys=keys,
             rows=most,
-            each=min(250_000, keys),
-            different=40,
+            each=each,
+            different=-(-most // each),
             all_keys_first=True,
         )
 

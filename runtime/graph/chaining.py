@@ -10,7 +10,7 @@ that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is cha
 * nobody else reads the producer's main output (readers of side outputs don't count: they get edges),
 * it does not make watermarks, or nobody reads a side output of the chain. Watermarks that leave a chain go to
   all of its edges. Those of a second event time say nothing about late records of the first. Side outputs of
-  a source have no event time before,
+  a source have no event time before, unless the source has a strategy,
 * chaining is not switched off for either of them.
 
 What is not chained becomes an edge: forward between equal parallelisms, else rebalance, unless the user asked
@@ -76,7 +76,8 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
             chains.append(chain)
             edges += [_edge(up, graph, ids, chain_of, node, operator_id) for up in node.inputs]
         chain_of.append(chain)
-        chain.is_read_aside |= number in read_aside and node.source is None
+        has_event_time = node.source is None or node.watermarks is not None
+        chain.is_read_aside |= number in read_aside and has_event_time
         chain.operators.append(
             OperatorSpec(
                 operator_id,
@@ -89,6 +90,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
                 node.is_sink,
                 node.coordinator,
                 node.states,
+                node.watermarks,
             )
         )
     # Sources have no inputs, so moving them to the front keeps the order topological.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.runtime.misspelt_names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import RowBatch
 
 T = TypeVar("T")
@@ -55,6 +55,7 @@ class CollectionReader(Generic[T]):
     def __init__(self, values: tuple[T, ...], splits: Sequence[Any]) -> None:
         self._values = values
         self._ranges = [(int(start), int(stop)) for start, stop in splits]
+        self._progress = self._next_progress()
 
     def poll(self, max_rows: int) -> Polled[T]:
         """The next values of the first range that is not finished."""
@@ -66,7 +67,13 @@ class CollectionReader(Generic[T]):
             self._ranges[0] = (end, stop)
         else:
             del self._ranges[0]
-        return Polled(RowBatch(list(self._values[start:end])), finished=not self._ranges)
+            self._progress = self._next_progress()
+        return Polled(RowBatch(list(self._values[start:end])), finished=not self._ranges, split=stop)
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The range that is being read, named by its end."""
+        return self._progress
 
     def snapshot(self) -> Sequence[tuple[int, int]]:
         """The ranges that are not finished, from the next value on."""
@@ -74,3 +81,6 @@ class CollectionReader(Generic[T]):
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _next_progress(self) -> SplitProgress:
+        return SplitProgress(tuple(stop for _, stop in self._ranges[:1]), len(self._ranges) > 1)

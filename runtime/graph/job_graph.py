@@ -16,6 +16,7 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
 DEAD_LETTERS: Final = "dead_letters"
@@ -64,6 +65,7 @@ class OperatorSpec:
         coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
             enumerator.
         states: The keyed states that its function's class declares.
+        watermarks: Where event time begins with the source, if it does.
     """
 
     id: str
@@ -76,6 +78,7 @@ class OperatorSpec:
     is_sink: bool = False
     coordinator: HasCoordinator | None = None
     states: tuple[StateInfo, ...] = ()
+    watermarks: WatermarkStrategy[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ def _told(number: int, node: StreamNode, graph: StreamGraph) -> StreamNode:
     if not isinstance(node.source, ReadsInPart):
         return node
     walk = _Walk()
+    if node.watermarks is not None and not _takes_operator(
+        walk, TimestampsAndWatermarksOperator, (node.watermarks,)
+    ):
+        return node
     for step in _steps_behind(number, graph):
         if not _takes(walk, step) or walk.is_closed:
             break
@@ -118,7 +122,7 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
             walk.pushes_filters = walk.pushes_filters and not columns
             walk.is_closed = names is not None
         case _, (strategy,) if operator is TimestampsAndWatermarksOperator:
-            if strategy.timestamp_assigner is not None:
+            if strategy.timestamp_assigner is not None or strategy.generator is not None:
                 return False
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False

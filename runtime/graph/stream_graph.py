@@ -16,6 +16,7 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class StreamNode:
         coordinator: Makes its coordinator in the JobMaster; `None` for none.
         states: The keyed states that its function's class declares.
         side_outputs: Names of the side outputs that the user's function declares.
+        watermarks: Where event time begins with the source, if it does.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
         start_new_chain: Never chain it to its producer.
@@ -73,6 +75,7 @@ class StreamNode:
     coordinator: HasCoordinator | None = None
     states: tuple[StateInfo, ...] = ()
     side_outputs: tuple[str, ...] = ()
+    watermarks: WatermarkStrategy[Any] | None = None
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None

@@ -5,6 +5,8 @@ coordinator, and an operator of a user's may have one. All are restored before t
 coordinator is told of failed subtasks. Its events go through an `EventLink`, which knows the present
 subtasks. At the end of the job all are closed.
 
+Sources of an alignment group need no coordinator of their own: `AlignmentGroups` answers their reports.
+
 Hooks, enumerators and coordinators are users' code. None of their errors may be raised here: the scheduler
 would be in an unknown state. An error while the job runs fails the attempt, one at the end of the job is
 reported with it. Each names the operator.
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
@@ -23,9 +25,11 @@ from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
+from penstock.runtime.job.alignment_groups import AlignmentGroups
 from penstock.runtime.job.closing_operators import ClosingOperators
 from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
@@ -34,6 +38,7 @@ from penstock.runtime.operators.coordinator_events import EventOfCoordinator
 from penstock.runtime.operators.externally_induced import HasMasterHook
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator_coordinator import OperatorCoordinator, OperatorCoordinatorContext
+from penstock.runtime.operators.source_alignment import WatermarkReported
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_events import NoMoreSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
@@ -87,6 +92,7 @@ class JobOperators:
         #: By vertex, the operators of its chain that have a coordinator.
         self._specs = {vertex: specs for vertex, specs in with_coordinator.items() if specs}
         self._links: dict[str, EventLink] = {}
+        self._alignment = AlignmentGroups(spec for vertex in graph.job.vertices for spec in vertex.operators)
         self.coordinators = OperatorCoordinators(
             self._holder(vertex, spec)
             for vertex in graph.job.vertices
@@ -149,11 +155,14 @@ class JobOperators:
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
         """A subtask has sent an event; `False` when its operator has no coordinator."""
+        if isinstance(event, WatermarkReported):
+            return self._align(subtask, operator_id, event)
         return self.coordinators.handle_event(operator_id, subtask.index, event)
 
     def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
         """These subtasks have failed, while others go on."""
         for subtask in subtasks:
+            self._alignment.forget(subtask)
             for spec in self._specs.get(subtask.vertex, ()):
                 self._links[spec.id].vanish(subtask.index)
                 self.coordinators.subtask_failed(spec.id, subtask.index, reason)
@@ -174,6 +183,7 @@ class JobOperators:
         specs: dict[str, OperatorSpec] = {}
         indexes: dict[str, list[int]] = {}
         for subtask in subtasks:
+            self._alignment.forget(subtask)
             for spec in self._specs.get(subtask.vertex, ()):
                 self._links[spec.id].vanish(subtask.index)
                 specs[spec.id] = spec
@@ -198,6 +208,7 @@ class JobOperators:
 
     def attempt_ended(self) -> None:
         """Send no subtask of this attempt an event any more; `restore` follows, or the end of the job."""
+        self._alignment.forget_all()
         for link in self._links.values():
             link.vanish_all()
 
@@ -218,6 +229,15 @@ class JobOperators:
         for job_hook in hooks:
             job_hook.hook.when_closed(partial(closed, job_hook))
         closing.begin()
+
+    def _align(self, subtask: SubtaskId, operator_id: str, report: WatermarkReported) -> bool:
+        """Answer a source of an alignment group; nothing is lost with an answer that does not arrive."""
+        answer = self._alignment.reported(operator_id, subtask, report)
+        if answer is None:
+            return False
+        attempt = self._job.attempt_of(subtask)
+        self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _NOBODY_ASKS)
+        return True
 
     def _add_hook(self, vertex: JobVertex) -> None:
         spec = vertex.operators[0]
@@ -283,6 +303,13 @@ class JobOperators:
             return
         msg = f"an event of its operator's coordinator ({type(event).__name__}) did not reach it: {error}"
         job.state.failed(FailureCause(msg, subtask))
+
+
+def _nothing(*_: object) -> None:
+    """Nobody wants to know."""
+
+
+_NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
 
 
 def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: Exception) -> FailureCause:

@@ -14,6 +14,7 @@ from penstock.runtime.operators.process_function import KeyedProcessFunction as 
 from penstock.runtime.operators.process_function import RuntimeContext
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.side_outputs import SideOutputs
+from penstock.runtime.operators.state_sweep import StateSweep
 from penstock.runtime.operators.timers.function_timers import REACHED, FunctionTimers
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.state_backend import KeyedStateBackend
@@ -53,6 +54,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._checked: set[Any] = set()
         self._timers: FunctionTimers | None = None
         self._side: SideOutputs | None = None
+        self._sweep: StateSweep | None = None
         self._has_timers = False
         self._firing: tuple[Any, int] | None = None  # key and moment
 
@@ -71,6 +73,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         )
         self._side = SideOutputs(type(self._user))
         self._context = RuntimeContext(context, backend, self._timers.service, self._side)
+        self._sweep = StateSweep(backend, context.connector.clock)
+        backend.time.record = self._context
         self._opened, self._has_timers = True, has_timers
         context.requested.bind_declared(self._user, self._backend)
         self._user.open(self._context)
@@ -88,6 +92,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Fire the timers that event time has reached."""
         assert self._timers is not None, "open() comes first"
+        assert self._backend is not None, "open() comes first"
+        self._backend.time.advance(watermark.timestamp)
         yield from self._counted(self._timers.advance(watermark))
         self._without_key()
 
@@ -102,14 +108,22 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which the next timer is due."""
-        return None if self._timers is None else self._timers.flush_at
+        """Monotonic time at which the next timer is due, or state may have expired."""
+        if self._timers is None or self._sweep is None:
+            return None
+        timer_at, sweep_at = self._timers.flush_at, self._sweep.due_at
+        if timer_at is None or sweep_at is None:
+            return sweep_at if timer_at is None else timer_at
+        return min(timer_at, sweep_at)
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of the timers that are due."""
+        """Fire some of the timers that are due, and forget some of the state that has expired."""
         assert self._timers is not None, "open() comes first"
-        yield from self._counted(self._timers.flush())
-        self._without_key()
+        assert self._sweep is not None, "open() comes first"
+        self._sweep.run_if_due()
+        if self._timers.flush_at is not None:
+            yield from self._counted(self._timers.flush())
+            self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, for a function with timers."""

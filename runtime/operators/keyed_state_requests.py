@@ -22,6 +22,7 @@ from penstock.runtime.state.keyed_states import (
     states_of,
 )
 from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import StateTtl, Ttl
 
 
 class RequestedStates:
@@ -71,7 +72,8 @@ class RequestedStates:
         if view.kind != kind.kind:
             msg = f"{kind.method}({name!r}): {name!r} is a {type(view).__mro__[1].__name__} already"
             raise ConfigurationError(msg)
-        for setting, value in settings.items():
+        for setting, given in settings.items():
+            value = StateTtl.of(given) if setting == "ttl" and given is not None else given  # type: ignore[arg-type]
             if value is not before[setting] and value != before[setting]:
                 _refuse_other(kind, name, setting, before[setting], value)
         return view
@@ -109,6 +111,7 @@ class AsksForKeyedState:
         default: Any = None,
         *,
         of_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ValueState[Any]:
         """State with one value a key; asked for in `open` (once) or later (each time the same object).
@@ -121,6 +124,7 @@ class AsksForKeyedState:
             default: Value of a key that has none; can't be changed in place, because all keys share it.
             of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
                 and a job whose restored values are of another type does not start. By default anything goes.
+            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Makes a value of `of_type` of a restored one that is none.
 
         Raises:
@@ -129,10 +133,10 @@ class AsksForKeyedState:
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
         requests, backend = self._requests
-        found = requests.find(ValueState, name, {"default": default, "of_type": of_type})
+        found = requests.find(ValueState, name, {"default": default, "of_type": of_type, "ttl": ttl})
         if found is None:
             some: Any = of_type
-            declaration = ValueState(some, default=default, name=name, migrate=migrate)
+            declaration = ValueState(some, default=default, name=name, ttl=ttl, migrate=migrate)
             found = requests.bind(declaration, backend)
         return found  # type: ignore[no-any-return]
 
@@ -142,12 +146,14 @@ class AsksForKeyedState:
         *,
         key_type: type | None = None,
         value_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> MapState[Any, Any]:
         """State with a map a key; see `MapState`.
 
         Args:
             key_type: The type of map keys; by default anything goes.
+            ttl: How long an entry lives after it was last written.
             migrate: Makes a value of `value_type` of a restored one that is none.
 
         Raises:
@@ -156,9 +162,12 @@ class AsksForKeyedState:
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
-        found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type})
+        found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type, "ttl": ttl})
         if found is None:
-            found = requests.bind(MapState(key_type, value_type, name=name, migrate=migrate), backend)
+            map_state: MapState[Any, Any] = MapState(
+                key_type, value_type, name=name, ttl=ttl, migrate=migrate
+            )
+            found = requests.bind(map_state, backend)
         return found  # type: ignore[no-any-return]
 
     def reducing_state(
@@ -167,6 +176,7 @@ class AsksForKeyedState:
         function: Callable[[Any, Any], Any],
         *,
         of_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ReducingState[Any]:
         """State with one value a key that is combined with each added one; see `ReducingState`.
@@ -174,6 +184,7 @@ class AsksForKeyedState:
         Args:
             function: Combines two values; the one that was given first stays.
             of_type: The type of the values.
+            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Makes a value of `of_type` of a restored one that is none.
 
         Raises:
@@ -182,25 +193,31 @@ class AsksForKeyedState:
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
-        found = requests.find(ReducingState, name, {"of_type": of_type})
+        found = requests.find(ReducingState, name, {"of_type": of_type, "ttl": ttl})
         if found is None:
-            found = requests.bind(ReducingState(function, of_type, name=name, migrate=migrate), backend)
+            reducing: ReducingState[Any] = ReducingState(
+                function, of_type, name=name, ttl=ttl, migrate=migrate
+            )
+            found = requests.bind(reducing, backend)
         return found  # type: ignore[no-any-return]
 
-    def aggregating_state(self, name: str, function: FoldsValues[Any, Any]) -> AggregatingState[Any, Any]:
+    def aggregating_state(
+        self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
+    ) -> AggregatingState[Any, Any]:
         """State with an accumulator a key; see `AggregatingState`.
 
         Args:
             function: An `AggregateFunction`; the one that was given first stays.
+            ttl: How long an accumulator lives after it was last written.
 
         Raises:
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
         requests, backend = self._requests
-        found = requests.find(AggregatingState, name, {})
+        found = requests.find(AggregatingState, name, {"ttl": ttl})
         if found is None:
-            found = requests.bind(AggregatingState(function, name=name), backend)
+            found = requests.bind(AggregatingState(function, name=name, ttl=ttl), backend)
         return found  # type: ignore[no-any-return]
 
     def keys(self, state: KeyedState | str) -> Iterator[Any]:
@@ -216,12 +233,12 @@ class AsksForKeyedState:
         return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
 
     def _keyed_list(
-        self, name: str, of_type: type | None, migrate: Callable[[Any], Any] | None
+        self, name: str, of_type: type | None, ttl: Ttl | None, migrate: Callable[[Any], Any] | None
     ) -> ListState[Any]:
         requests, backend = self._requests
-        found = requests.find(ListState, name, {"of_type": of_type})
+        found = requests.find(ListState, name, {"of_type": of_type, "ttl": ttl})
         if found is None:
-            found = requests.bind(ListState(of_type, name=name, migrate=migrate), backend)
+            found = requests.bind(ListState(of_type, name=name, ttl=ttl, migrate=migrate), backend)
         return found  # type: ignore[no-any-return]
 
 

@@ -31,6 +31,7 @@ from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import Ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +158,14 @@ class OperatorContext(AsksForKeyedState):
         name: str,
         *,
         of_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ListState[Any]:
         """State with a list a key, for the key that `by_key` or `set_current_key` has set; see `ListState`.
 
         Args:
             of_type: The type of the elements; by default anything goes.
+            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Makes an element of `of_type` of a restored one that is none.
 
         Raises:
@@ -170,7 +173,7 @@ class OperatorContext(AsksForKeyedState):
             PenstockError: The stream is not keyed.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
-        return self._keyed_list(name, of_type, migrate)
+        return self._keyed_list(name, of_type, ttl, migrate)
 
     def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         """Each row of a batch with its key, which is the current key until the next row.

@@ -16,6 +16,7 @@ from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import Ttl
 
 #: Kinds of time that a timer may have.
 TimeDomain: TypeAlias = Literal["event_time", "processing_time"]
@@ -129,19 +130,21 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
         name: str,
         *,
         of_type: type | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
     ) -> ListState[Any]:
         """State with a list a key; see `ListState`.
 
         Args:
             of_type: The type of the elements; by default anything goes.
+            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
             migrate: Makes an element of `of_type` of a restored one that is none.
 
         Raises:
             ConfigurationError: The type is not that given first.
             StateMismatchError: The job starts from a snapshot that holds something else under this name.
         """
-        return self._keyed_list(name, of_type, migrate)
+        return self._keyed_list(name, of_type, ttl, migrate)
 
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:

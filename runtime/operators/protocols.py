@@ -13,7 +13,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -77,6 +77,7 @@ class Polled(Generic[T_co]):
         ready_at: With nothing to give: monotonic time (the context's clock) at which to poll again; `None`
             for a little later.
         finished: All splits are read to their end; the reader is not polled again.
+        split: Which split the records are from, for a reader that `ReportsSplits`.
     """
 
     batch: Batch | None = None
@@ -84,6 +85,7 @@ class Polled(Generic[T_co]):
     skipped: int = 0
     ready_at: float | None = None
     finished: bool = False
+    split: Hashable = None
 
 
 class SourceReader(Protocol[T_co]):
@@ -102,6 +104,72 @@ class SourceReader(Protocol[T_co]):
 
     def close(self) -> None:
         """Release everything; called once, also after a failure."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """Which splits a reader has.
+
+    Attributes:
+        reading: Names of the splits that it reads now, of its own choice. A name is not used again for
+            another split.
+        has_waiting: Whether it has splits that it will begin later.
+    """
+
+    reading: Collection[Hashable]
+    has_waiting: bool = False
+
+
+@runtime_checkable
+class ReportsSplits(Protocol):
+    """Optional for a reader: says which splits it has, so that each split has a watermark of its own.
+
+    Each batch then names its split: `Polled(batch, split=...)`. Without this, a reader counts as one split.
+
+    Example:
+        >>> class Partitions:
+        ...     '''Reads some partitions in turn.'''
+        ...
+        ...     def __init__(self, partitions):
+        ...         self._left = dict(partitions)
+        ...
+        ...     @property
+        ...     def split_progress(self):
+        ...         return SplitProgress(tuple(self._left))
+        ...
+        ...     def poll(self, max_rows):
+        ...         name, rows = next(iter(self._left.items()))
+        ...         del self._left[name]
+        ...         return Polled(RowBatch(rows), split=name, finished=not self._left)
+        >>> from penstock.runtime import RowBatch
+        >>> reader = Partitions({"a": [1, 2], "b": [3]})
+        >>> isinstance(reader, ReportsSplits), reader.poll(10).split, reader.split_progress.reading
+        (True, 'a', ('b',))
+    """
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The splits that are not read to their end; asked for after each poll.
+
+        The same object as before, if nothing has changed: then less has to be compared.
+        """
+        ...
+
+
+@runtime_checkable
+class PausesSplits(Protocol):
+    """Optional for a reader that `ReportsSplits`: leaves out splits that are too far ahead of others.
+
+    For sources with `WatermarkStrategy.with_alignment`. Without this, a subtask waits as a whole.
+    """
+
+    def pause_splits(self, paused: Set[Hashable]) -> None:
+        """Read nothing of these splits until the next call, and all others again.
+
+        Args:
+            paused: Names out of `SplitProgress.reading`.
+        """
         ...
 
 

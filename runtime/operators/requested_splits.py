@@ -6,11 +6,18 @@ that come while it reads wait for their turn; they are in every snapshot, behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from penstock.runtime.operators.protocols import ConnectorContext, Polled, Source, SourceReader
+from penstock.runtime.operators.protocols import (
+    ConnectorContext,
+    Polled,
+    ReportsSplits,
+    Source,
+    SourceReader,
+    SplitProgress,
+)
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 
 T = TypeVar("T")
@@ -37,6 +44,8 @@ class RequestedSplits(Generic[T]):
         self._send = send
         self._waiting: list[Any] = list(splits)
         self._reader: SourceReader[T] | None = None
+        self._assignment = 0
+        self._progress = SplitProgress(())
         self._asked = 0
         self._is_asking = False
         self._no_more = False
@@ -46,10 +55,15 @@ class RequestedSplits(Generic[T]):
         if self._reader is None and self._waiting:
             waiting, self._waiting = self._waiting, []
             self._reader = self._source.reader(self._context, waiting)
+            self._assignment += 1
         if self._reader is None:
             return self._nothing()
         polled = self._reader.poll(max_rows)
-        if not isinstance(polled, Polled) or not polled.finished:
+        if not isinstance(polled, Polled):
+            return polled
+        if polled.batch is not None:
+            polled = replace(polled, split=(self._assignment, polled.split))
+        if not polled.finished:
             return polled
         reader, self._reader = self._reader, None
         reader.close()
@@ -76,6 +90,20 @@ class RequestedSplits(Generic[T]):
         """What is being read, and what waits."""
         reading = [] if self._reader is None else list(self._reader.snapshot())
         return [*reading, *self._waiting]
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The splits of the assignment that is being read; a name says which assignment it is."""
+        reader, number = self._reader, self._assignment
+        has_waiting = bool(self._waiting)
+        reading: tuple[tuple[int, Hashable], ...] = ()
+        if reader is not None:
+            inner = reader.split_progress if isinstance(reader, ReportsSplits) else SplitProgress((None,))
+            reading = tuple((number, split) for split in inner.reading)
+            has_waiting = has_waiting or inner.has_waiting
+        if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
+            self._progress = SplitProgress(reading, has_waiting)
+        return self._progress
 
     def close(self) -> None:
         """Close the reader that is at work."""

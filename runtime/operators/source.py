@@ -5,8 +5,9 @@ It is not an `Operator`: nothing flows into it. The subtask polls it and hands w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.externally_induced import ExternallyInducedReader
@@ -15,12 +16,18 @@ from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.protocols import (
     FollowsCheckpoints,
     OperatorStatistics,
+    PausesSplits,
     Polled,
+    ReportsSplits,
     Source,
     SourceReader,
+    SplitProgress,
 )
 from penstock.runtime.operators.requested_splits import RequestedSplits
+from penstock.runtime.operators.source_alignment import WatermarksAligned
+from penstock.runtime.operators.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Name of the list state with the unfinished splits.
 SPLITS: Final = "splits"
@@ -33,13 +40,20 @@ class SourceOperator:
 
     Args:
         source: The user's source.
+        watermarks: Where event time begins with the source.
 
     Attributes:
         mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
+        change: What the last poll has changed in event time.
     """
 
-    def __init__(self, source: Source[Any]) -> None:
+    def __init__(self, source: Source[Any], watermarks: WatermarkStrategy[Any] | None = None) -> None:
         self._source = source
+        self._watermarks = None if watermarks is None else SourceWatermarks(watermarks)
+        self._reports: ReportsSplits | None = None
+        self._pauses: PausesSplits | None = None
+        self._paused: frozenset[Hashable] = frozenset()
+        self.change = NO_CHANGE
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
         self._induced: ExternallyInducedReader | None = None
@@ -74,6 +88,14 @@ class SourceOperator:
         # Asked once: looking whether a class fits a protocol takes longer than many a poll.
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
+        if self._watermarks is not None:
+            watermarks, reader = self._watermarks, self._reader
+            self._reports = reader if isinstance(reader, ReportsSplits) else None
+            self._pauses = reader if isinstance(reader, PausesSplits) else None
+            progress = self._split_progress()
+            self._timed(lambda: watermarks.open(progress))
+            if send_event is not None:
+                watermarks.align(send_event, pauses_splits=self._pauses is not None)
 
     def handle_event(self, event: Any) -> None:
         """The source's coordinator has sent something.
@@ -98,10 +120,62 @@ class SourceOperator:
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
         if self._induced is not None:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
+        watermarks = self._watermarks
+        if watermarks is not None:
+            progress = self._split_progress()
+            polled, self.change = self._timed(lambda: watermarks.polled(polled, progress))
+            self._pause_splits()
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
         return polled
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all of it waits for other sources of its alignment group."""
+        return self._watermarks is not None and self._watermarks.is_paused
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its reader is not to be polled for that reason."""
+        return self._watermarks is not None and self._watermarks.holds_reader
+
+    def aligned(self, answer: WatermarksAligned) -> None:
+        """The JobMaster has said how far it may read.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        if self._watermarks is not None:
+            self._watermarks.aligned(answer)
+            self._pause_splits()
+
+    def _pause_splits(self) -> None:
+        """Tell a reader that can leave splits out which are ahead."""
+        reader, watermarks = self._pauses, self._watermarks
+        if reader is None or watermarks is None:
+            return
+        ahead = watermarks.ahead
+        if ahead != self._paused:
+            self._paused = ahead
+            self.guarded("pause_splits", lambda: reader.pause_splits(ahead))
+
+    @property
+    def tick_at(self) -> float | None:
+        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        return None if self._watermarks is None else self._watermarks.tick_at
+
+    def tick(self, now: float) -> TimeChange:
+        """Time has passed; what that changes in event time.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+
+        Raises:
+            OperatorError: The user's generator of watermarks failed.
+        """
+        watermarks = self._watermarks
+        return NO_CHANGE if watermarks is None else self._timed(lambda: watermarks.tick(now))
 
     @property
     def is_externally_induced(self) -> bool:
@@ -149,6 +223,34 @@ class SourceOperator:
         if reader is not None:
             self.guarded("close", reader.close)
 
+    def _split_progress(self) -> SplitProgress | None:
+        reports = self._reports
+        if reports is None:
+            return None
+        progress = self.guarded("split_progress", lambda: reports.split_progress)
+        if not isinstance(progress, SplitProgress):
+            msg = f"split_progress returned {short_repr(progress)}; return a SplitProgress(...)"
+            return self.guarded("split_progress", partial(_refuse, msg))
+        return progress
+
+    def _timed(self, call: Callable[[], T]) -> T:
+        """Call something that runs the strategy's code.
+
+        Raises:
+            OperatorError: It failed.
+        """
+        assert self._context is not None, "open() comes first"
+        assert self._watermarks is not None, "only a source with a strategy has event time"
+        try:
+            return call()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            watermarks = self._watermarks
+            raise operator_error(
+                self._context.location, watermarks.doing, error, watermarks.current_record
+            ) from error
+
     @property
     def _opened_reader(self) -> SourceReader[Any]:
         assert self._reader is not None, "open() comes first"
@@ -171,6 +273,10 @@ class SourceOperator:
             raise
         except BaseException as error:
             raise operator_error(self._context.location, self.doing(what), error) from error
+
+
+def _refuse(msg: str) -> NoReturn:
+    raise PenstockError(msg)
 
 
 def _checked(polled: Any) -> Polled[Any]:

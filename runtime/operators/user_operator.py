@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, ClassVar, Final, NoReturn
 
 from penstock.runtime.errors import PenstockError
@@ -30,6 +31,7 @@ from penstock.runtime.operators.plain_methods import check_has_run
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.operators.state_sweep import StateSweep
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
@@ -39,6 +41,15 @@ from penstock.runtime.user_location import function_location
 
 #: How many keys are remembered as checked.
 _MOST_CHECKED: Final = 1 << 16
+
+
+class RowTime:
+    """The event time of the row that `by_key` gave last; `None` outside of it, and without timestamps."""
+
+    __slots__ = ("timestamp",)
+
+    def __init__(self) -> None:
+        self.timestamp: int | None = None
 
 
 class UserOperator(Operator):
@@ -61,6 +72,8 @@ class UserOperator(Operator):
         self._checked: set[Any] = set()
         self._records_in = self._records_out = 0
         self._at = "process"
+        self._sweep: StateSweep | None = None
+        self._row_time = RowTime()
         self.keyed = key_selector is not None
         self.makes_watermarks = operator.makes_watermarks
 
@@ -74,6 +87,9 @@ class UserOperator(Operator):
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
         self._context = context
+        if context.keyed_state is not None:
+            self._sweep = StateSweep(context.keyed_state, context.connector.clock)
+            self._row_time = context.keyed_state.time.record = RowTime()
         context.requested.bind_declared(self._user, context.keyed_state)
         self._call("open", context)
 
@@ -87,7 +103,20 @@ class UserOperator(Operator):
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Event time has advanced."""
+        if self._opened.keyed_state is not None:
+            self._opened.keyed_state.time.advance(watermark.timestamp)
         yield from self._checked_outputs("process_watermark", self._user.process_watermark, watermark)
+
+    @property
+    def flush_at(self) -> float | None:
+        """When keyed state may have expired that is not forgotten yet."""
+        return None if self._sweep is None else self._sweep.due_at
+
+    def flush(self) -> Iterator[Output]:
+        """Forget some of the keyed state that has expired; emits nothing."""
+        if self._sweep is not None:
+            self._sweep.run_if_due()
+        return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
         """No more input will come."""
@@ -246,18 +275,19 @@ class UserOperator(Operator):
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
         backend, select, at = self._keyed_state, self._select, self._at
         assert select is not None, "a keyed operator has a key selector"
-        rows = rows_of(batch).rows
+        given = rows_of(batch)
+        rows, stamps = given.rows, given.timestamps or repeat(None)
         self._at = "key_by"
         keys = [select(row) for row in self._cursor.over(rows)]
         self._check_keys(keys, rows, batch, at)
         self._at = at
         try:
-            for key, row in zip(keys, self._cursor.over(rows), strict=True):
-                backend.current_key = key
+            for key, stamp, row in zip(keys, stamps, self._cursor.over(rows), strict=False):
+                backend.current_key, self._row_time.timestamp = key, stamp
                 yield key, row
             self._cursor.done()
         finally:
-            backend.current_key = NO_KEY
+            backend.current_key, self._row_time.timestamp = NO_KEY, None
 
     def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
         """Refuse what can't be a key, and what is a key of another subtask.

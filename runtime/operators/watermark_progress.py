@@ -98,6 +98,11 @@ class WatermarkProgress:
         if self._timer is not None:
             self._timer.activity()
 
+    def hold(self) -> None:
+        """The stream is paused: that it is quiet means nothing."""
+        if self._timer is not None and not self._timer.is_idle:
+            self._timer.activity()
+
     @property
     def tick_at(self) -> float | None:
         """Seconds at which `tick` is due; `None` for never."""

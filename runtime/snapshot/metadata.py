@@ -191,7 +191,7 @@ def _types(state: OperatorState) -> dict[str, str]:
 
 def _saved_states(state: OperatorState) -> dict[str, list[Any]]:
     every = (s for part in state.subtasks.values() for keyed in part.keyed for s in keyed.states)
-    return {saved.name: [saved.kind, saved.is_declared] for saved in every}
+    return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps] for saved in every}
 
 
 def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
@@ -239,7 +239,7 @@ def _decode_types(names: object) -> Types:
 def _decode_saved_states(states: object) -> tuple[SavedState, ...]:
     # Later versions may say more of a state behind its kind and its declaration.
     every = sorted((text(name), items(saved)) for name, saved in mapping(states).items())
-    return tuple(SavedState(name, text(saved[0]), bool(saved[1])) for name, saved in every)
+    return tuple(SavedState(name, text(saved[0]), *map(bool, saved[1:3])) for name, saved in every)
 
 
 def _decode_master_state(item: object) -> MasterState:

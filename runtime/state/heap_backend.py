@@ -17,12 +17,13 @@ from itertools import compress, pairwise, repeat
 from typing import Any, Final
 
 from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.compaction import CompactionPolicy
-from penstock.runtime.state.heap_states import view_of
+from penstock.runtime.state.heap_states import VIEWS
 from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
@@ -30,6 +31,8 @@ from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFil
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
 from penstock.runtime.state.state_table import NO_KEY, StateTable
+from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
+from penstock.runtime.state.ttl_states import VIEWS_WITH_TTL
 from penstock.runtime.state.unsaved_changes import UnsavedChanges
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
@@ -45,9 +48,11 @@ class HeapKeyedStateBackend:
         codec: Encodes keys and values.
         policy: When files of a chain are merged.
         takes_snapshots: Whether `snapshot` will ever be called; otherwise nobody keeps which keys changed.
+        clock: Tells the time for state with a TTL; may be left out where there is none.
 
     Attributes:
         current_key: The key whose record is processed; set it before using a state.
+        time: What time it is for state with a TTL.
 
     Example:
         >>> from penstock.runtime.state.keyed_states import ValueState
@@ -67,6 +72,7 @@ class HeapKeyedStateBackend:
         policy: CompactionPolicy = _DEFAULT_POLICY,
         *,
         takes_snapshots: bool = True,
+        clock: Clock | None = None,
     ) -> None:
         self.max_parallelism = max_parallelism
         self.key_groups = key_groups
@@ -77,6 +83,7 @@ class HeapKeyedStateBackend:
         self._tables: dict[str, StateTable] = {}
         self._column_tables: dict[str, ColumnTable] = {}
         self._known = KnownStates()
+        self.time = StateTime(clock)
         self._increments = Increments(codec)
         self._last_id = -1
 
@@ -126,8 +133,38 @@ class HeapKeyedStateBackend:
         name = declaration.name
         self._known.check_kind(declaration)
         table = self.table(name, nested=declaration.nested)
+        self._set_ttl(table, declaration.ttl)
         self._known.declare(declaration, table, is_declared=is_declared)
-        return view_of(declaration, table, self)
+        view: Any = (VIEWS if table.lifetime is None else VIEWS_WITH_TTL)[declaration.kind]
+        made: KeyedState = view(declaration, table, self)
+        return made
+
+    def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
+        """Give a table the TTL that is declared now, whatever it had when it was saved."""
+        has_stamps = self._known.has_stamps(table.name)
+        if ttl is None:
+            if has_stamps and table.lifetime is None:
+                table.take_stamps_away()
+        elif table.lifetime is None:
+            table.give_stamps(Lifetime(ttl, self.time), has_stamps=has_stamps)
+
+    @property
+    def sweep_in(self) -> float | None:
+        """Seconds until something may have expired; not above 0 when it has, `None` for never."""
+        due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
+        return min((seconds for seconds in due if seconds is not None), default=None)
+
+    def sweep(self, most: int) -> None:
+        """Delete what has expired; looks at this many entries at most."""
+        for table in self._tables.values():
+            if table.lifetime is not None and most > 0:
+                most -= table.lifetime.sweep(table, most)
+
+    def contents(self, name: str) -> dict[Any, Any]:
+        """A copy of what a state holds that has not expired: by key a value, a list or a map."""
+        table = self._tables.get(name)
+        live = {} if table is None else table.live()
+        return {key: list(held.values()) for key, held in live.items()} if name in self._known.lists else live
 
     def rename(self, declaration: KeyedState) -> None:
         """Give a restored state its new name, if it still has that of `renamed_from`; before any `bind`."""
@@ -144,7 +181,9 @@ class HeapKeyedStateBackend:
     def keys(self, name: str) -> list[Any]:
         """The keys of this subtask that have something in a table."""
         table = self._tables.get(name)
-        return [] if table is None else list(table.entries)
+        if table is None:
+            return []
+        return list(table.entries if table.lifetime is None else table.live())
 
     def set_current_key(self, key: Any) -> None:
         """Say whose record or timer is processed from now on."""
@@ -172,6 +211,9 @@ class HeapKeyedStateBackend:
         if checkpoint_id <= self._last_id:
             msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids grow"
             raise ValueError(msg)
+        for table in self._tables.values():
+            if table.lifetime is not None:
+                table.lifetime.sweep_all(table)
         increments = self._increments
         if not increments.confirm(confirmed_id):
             self._mark_all_changed()

@@ -11,8 +11,8 @@ was added to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, NoReturn
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from typing import Any, Final, NoReturn
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.keyed_states import (
@@ -40,7 +40,7 @@ class HeapValueState(ValueState[Any]):
     __slots__ = ("_changed", "_entries", "_owner", "_type")
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        _take_over(self, declaration)
+        take_over(self, declaration)
         self.of_type, self.default = declaration.of_type, declaration.default
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
@@ -55,7 +55,7 @@ class HeapValueState(ValueState[Any]):
     def update(self, value: Any) -> None:
         """Set the current key's value."""
         if not isinstance(value, self._type):
-            _refuse_value(self.name, self._type, value)
+            refuse_value(self.name, self._type, value)
         key = self._owner.current_key
         try:
             self._entries[key] = value
@@ -74,7 +74,7 @@ class HeapReducingState(ReducingState[Any]):
     __slots__ = ("_changed", "_entries", "_owner", "_type")
 
     def __init__(self, declaration: ReducingState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        _take_over(self, declaration)
+        take_over(self, declaration)
         self.of_type, self.function = declaration.of_type, declaration.function
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
@@ -89,13 +89,13 @@ class HeapReducingState(ReducingState[Any]):
     def add(self, value: Any) -> None:
         """Combine the current key's value with another one."""
         if not isinstance(value, self._type):
-            _refuse_value(self.name, self._type, value)
+            refuse_value(self.name, self._type, value)
         key, entries = self._owner.current_key, self._entries
         try:
             if key in entries:
                 value = self.function(entries[key], value)
                 if not isinstance(value, self._type):
-                    _refuse_value(self.name, self._type, value)
+                    refuse_value(self.name, self._type, value)
             entries[key] = value
         except NoCurrentKeyError:
             raise without_key(self.name) from None
@@ -114,7 +114,7 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
     def __init__(
         self, declaration: AggregatingState[Any, Any], table: StateTable, owner: HasCurrentKey
     ) -> None:
-        _take_over(self, declaration)
+        take_over(self, declaration)
         self.function = declaration.function
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
 
@@ -147,7 +147,7 @@ class HeapListState(ListState[Any]):
     __slots__ = ("_changed", "_entries", "_owner", "_type")
 
     def __init__(self, declaration: ListState[Any], table: StateTable, owner: HasCurrentKey) -> None:
-        _take_over(self, declaration)
+        take_over(self, declaration)
         self.of_type = declaration.of_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
@@ -159,7 +159,7 @@ class HeapListState(ListState[Any]):
     def add(self, value: Any) -> None:
         """Append an element."""
         if not isinstance(value, self._type):
-            _refuse_value(self.name, self._type, value)
+            refuse_value(self.name, self._type, value)
         key = self._owner.current_key
         held = self._held()
         if held:
@@ -186,7 +186,7 @@ class HeapMapState(MapState[Any, Any]):
     __slots__ = ("_changed", "_entries", "_key_type", "_owner", "_value_type")
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
-        _take_over(self, declaration)
+        take_over(self, declaration)
         self.key_type, self.value_type = declaration.key_type, declaration.value_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._key_type: type = declaration.key_type or object
@@ -205,10 +205,10 @@ class HeapMapState(MapState[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not isinstance(value, self._value_type):
-            _refuse_value(self.name, self._value_type, value)
+            refuse_value(self.name, self._value_type, value)
         held, current = self._held(), self._owner.current_key
         if key not in held:
-            _check_map_key(self.name, self._key_type, key)
+            check_map_key(self.name, self._key_type, key)
             if not held:
                 held = self._entries.setdefault(current, {})
         held[key] = value
@@ -249,7 +249,7 @@ class HeapMapState(MapState[Any, Any]):
 #: What a key without entries holds; nobody writes to it.
 _EMPTY: dict[Any, Any] = {}
 
-_VIEWS: dict[str, Callable[[Any, StateTable, HasCurrentKey], KeyedState]] = {
+VIEWS: Final[dict[str, type[KeyedState]]] = {
     "value": HeapValueState,
     "list": HeapListState,
     "map": HeapMapState,
@@ -258,28 +258,10 @@ _VIEWS: dict[str, Callable[[Any, StateTable, HasCurrentKey], KeyedState]] = {
 }
 
 
-def view_of(declaration: KeyedState, table: StateTable, owner: HasCurrentKey) -> KeyedState:
-    """What a function uses of a declared state.
-
-    Args:
-        table: Its table, nested where the kind is.
-        owner: Knows the current key.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> pages = view_of(MapState(name="pages"), StateTable("pages", nested=True), owner :=
-        ...     SimpleNamespace(current_key="ann"))
-        >>> pages["/cart"] = 2
-        >>> owner.current_key = "bob"
-        >>> len(pages)
-        0
-    """
-    return _VIEWS[declaration.kind](declaration, table, owner)
-
-
-def _take_over(view: KeyedState, declaration: KeyedState) -> None:
+def take_over(view: KeyedState, declaration: KeyedState) -> None:
+    """Give a view what every declaration has."""
     view.name, view.where = declaration.name, declaration.where
-    view.migrate, view.renamed_from = declaration.migrate, declaration.renamed_from
+    view.migrate, view.renamed_from, view.ttl = declaration.migrate, declaration.renamed_from, declaration.ttl
 
 
 def _held(entries: dict[Any, dict[Any, Any]], owner: HasCurrentKey, name: str) -> dict[Any, Any]:
@@ -305,8 +287,13 @@ def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], changed: set[Any
         del entries[key]
 
 
-def _check_map_key(name: str, of_type: type, key: Any) -> None:
-    """Refuse what could not be found again as the key of a map once it was saved."""
+def check_map_key(name: str, of_type: type, key: Any) -> None:
+    """Refuse what could not be found again as the key of a map once it was saved.
+
+    Raises:
+        TypeError: It is not of the declared type.
+        KeyTypeError: It has no stable hash.
+    """
     if not isinstance(key, of_type):
         msg = f"state {name!r} has map keys of type {type_name(of_type)} and can't have {key!r:.200}"
         raise TypeError(msg)
@@ -317,6 +304,11 @@ def _check_map_key(name: str, of_type: type, key: Any) -> None:
         raise KeyTypeError(msg) from None
 
 
-def _refuse_value(name: str, of_type: type, value: Any) -> NoReturn:
+def refuse_value(name: str, of_type: type, value: Any) -> NoReturn:
+    """Raise the error for a value that is not of the declared type.
+
+    Raises:
+        TypeError: Always.
+    """
     msg = f"state {name!r} is declared as {type_name(of_type)} and can't hold {value!r:.200}"
     raise TypeError(msg)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, Type
 
 from penstock.runtime.errors import ConfigurationError, PenstockError, UserLocation
 from penstock.runtime.state.state_types import type_names
+from penstock.runtime.state.time_to_live import StateTtl, Ttl
 from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")
@@ -40,12 +41,13 @@ class KeyedState:
 
     Attributes:
         name: The name under which it is saved; that of the class attribute by default.
+        ttl: How long entries live; `None` for ever.
         migrate: Makes a value of today's type of a saved one that is of another type; `None` refuses these.
         renamed_from: The name under which it was saved before; `None` for the same.
         where: The user's line that declared it.
     """
 
-    __slots__ = ("migrate", "name", "renamed_from", "where")
+    __slots__ = ("migrate", "name", "renamed_from", "ttl", "where")
 
     #: How snapshots and messages call this kind, and the method of the context that makes one.
     kind: ClassVar[str]
@@ -59,15 +61,21 @@ class KeyedState:
     def __init__(
         self,
         name: str | None,
+        ttl: Ttl | None,
         migrate: Callable[[Any], Any] | None,
         renamed_from: str | None,
     ) -> None:
         self.where: UserLocation = user_location()
         self.migrate = migrate
         self.renamed_from = renamed_from
+        self.ttl: StateTtl | None = None
         self.name = "" if name is None else self._checked_name(name)
         if renamed_from is not None:
             self._checked_name(renamed_from)
+        try:
+            self.ttl = StateTtl.of(ttl)
+        except ConfigurationError as error:
+            self.refuse(str(error))
         if migrate is not None and not callable(migrate):
             self.refuse(f"migrate is a function from an old value to a new one, not {migrate!r:.80}")
 
@@ -92,7 +100,7 @@ class KeyedState:
     @property
     def settings(self) -> Mapping[str, object]:
         """What two requests of one name must have in common, beside the kind: by name of the argument."""
-        return {}
+        return {"ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -147,6 +155,7 @@ class ValueState(KeyedState, Generic[T]):
             default anything goes.
         default: The value of a key that has none; can't be changed in place, because all keys share it.
         name: Unique in the operator; that of the class attribute by default.
+        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes a value of `of_type` of a saved value that is none. Without it the job does not start.
         renamed_from: The name under which the state was saved before.
 
@@ -178,6 +187,7 @@ class ValueState(KeyedState, Generic[T]):
         *,
         default: T,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], T] | None = None,
         renamed_from: str | None = None,
     ) -> None: ...
@@ -188,6 +198,7 @@ class ValueState(KeyedState, Generic[T]):
         *,
         default: None = None,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], V] | None = None,
         renamed_from: str | None = None,
     ) -> None: ...
@@ -198,6 +209,7 @@ class ValueState(KeyedState, Generic[T]):
         *,
         default: Any = None,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: None = None,
         renamed_from: str | None = None,
     ) -> None: ...
@@ -207,10 +219,11 @@ class ValueState(KeyedState, Generic[T]):
         *,
         default: Any = None,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], Any] | None = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, migrate, renamed_from)
+        super().__init__(name, ttl, migrate, renamed_from)
         self.of_type = self._checked_type(of_type)
         self.default = default
         if isinstance(default, list | dict | set | bytearray):
@@ -221,8 +234,8 @@ class ValueState(KeyedState, Generic[T]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """Default and type."""
-        return {"default": self.default, "of_type": self.of_type}
+        """Default, type and TTL."""
+        return {"default": self.default, "of_type": self.of_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -263,6 +276,7 @@ class ListState(KeyedState, Generic[T]):
     Args:
         of_type: The type of the elements; by default anything goes.
         name: Unique in the operator; that of the class attribute by default.
+        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes an element of `of_type` of a saved one that is none.
         renamed_from: The name under which the state was saved before.
 
@@ -297,16 +311,17 @@ class ListState(KeyedState, Generic[T]):
         of_type: type[T] | None = None,
         *,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], T] | None = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, migrate, renamed_from)
+        super().__init__(name, ttl, migrate, renamed_from)
         self.of_type = self._checked_type(of_type)
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The type."""
-        return {"of_type": self.of_type}
+        """Type and TTL."""
+        return {"of_type": self.of_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -366,6 +381,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
         key_type: The type of the map's keys; by default anything goes that can be a key of a stream.
         value_type: The type of its values; by default anything goes.
         name: Unique in the operator; that of the class attribute by default.
+        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes a value of `value_type` of a saved one that is none.
         renamed_from: The name under which the state was saved before.
 
@@ -400,10 +416,11 @@ class MapState(KeyedState, MutableMapping[K, V]):
         value_type: type[V] | None = None,
         *,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], V] | None = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, migrate, renamed_from)
+        super().__init__(name, ttl, migrate, renamed_from)
         self.value_type = self._checked_type(value_type)
         self.migrate = None
         self.key_type = self._checked_type(key_type)
@@ -411,8 +428,8 @@ class MapState(KeyedState, MutableMapping[K, V]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The types."""
-        return {"key_type": self.key_type, "value_type": self.value_type}
+        """Types and TTL."""
+        return {"key_type": self.key_type, "value_type": self.value_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -457,6 +474,7 @@ class ReducingState(KeyedState, Generic[T]):
             it is.
         of_type: The type of the values; by default anything goes.
         name: Unique in the operator; that of the class attribute by default.
+        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes a value of `of_type` of a saved value that is none.
         renamed_from: The name under which the state was saved before.
 
@@ -489,10 +507,11 @@ class ReducingState(KeyedState, Generic[T]):
         of_type: type[T] | None = None,
         *,
         name: str | None = None,
+        ttl: Ttl | None = None,
         migrate: Callable[[Any], T] | None = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, migrate, renamed_from)
+        super().__init__(name, ttl, migrate, renamed_from)
         self.of_type = self._checked_type(of_type)
         self.function = function
         if not callable(function):
@@ -500,8 +519,8 @@ class ReducingState(KeyedState, Generic[T]):
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The type."""
-        return {"of_type": self.of_type}
+        """Type and TTL."""
+        return {"of_type": self.of_type, "ttl": self.ttl}
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -556,6 +575,7 @@ class AggregatingState(KeyedState, Generic[In, Out]):
     Args:
         function: The aggregate function. It has no memory of its own: one object serves all keys.
         name: Unique in the operator; that of the class attribute by default.
+        ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         renamed_from: The name under which the state was saved before.
 
     Raises:
@@ -591,9 +611,14 @@ class AggregatingState(KeyedState, Generic[In, Out]):
     method: ClassVar[str] = "aggregating_state"
 
     def __init__(
-        self, function: FoldsValues[In, Out], *, name: str | None = None, renamed_from: str | None = None
+        self,
+        function: FoldsValues[In, Out],
+        *,
+        name: str | None = None,
+        ttl: Ttl | None = None,
+        renamed_from: str | None = None,
     ) -> None:
-        super().__init__(name, None, renamed_from)
+        super().__init__(name, ttl, None, renamed_from)
         self.function = function
         needed = ("create_accumulator", "add", "get_result")
         if isinstance(function, type) or not all(callable(getattr(function, each, None)) for each in needed):
@@ -632,12 +657,14 @@ class StateInfo:
         kind: `value`, `list`, `map`, `reducing` or `aggregating`.
         of_type: Names of the declared types; empty without any.
         renamed_from: The name that it had before; empty for none.
+        ttl: How long entries live, in words; empty for ever.
     """
 
     name: str
     kind: str
     of_type: str = ""
     renamed_from: str = ""
+    ttl: str = ""
 
 
 def infos_of(kind: type) -> tuple[StateInfo, ...]:
@@ -650,10 +677,12 @@ def infos_of(kind: type) -> tuple[StateInfo, ...]:
         >>> class Visits:
         ...     pages = MapState(str, int)
         >>> infos_of(Visits)
-        (StateInfo(name='pages', kind='map', of_type='str: int', renamed_from=''),)
+        (StateInfo(name='pages', kind='map', of_type='str: int', renamed_from='', ttl=''),)
     """
     return tuple(
-        StateInfo(state.name, state.kind, type_names(state.types), state.renamed_from or "")
+        StateInfo(
+            state.name, state.kind, type_names(state.types), state.renamed_from or "", str(state.ttl or "")
+        )
         for state in states_of(kind).values()
     )
 

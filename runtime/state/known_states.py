@@ -56,7 +56,7 @@ job starts from holds a ListState of this name. Give the new state another name;
             StateMismatchError: It is of another one.
         """
         saved = self._states.get(declaration.name)
-        if saved is not None and saved.kind != declaration.kind:
+        if saved is not None and saved.kind not in ("", declaration.kind):
             msg = (
                 f"state {declaration.name!r} is a {_class_of(declaration.kind)}, but the snapshot that the "
                 f"job starts from holds a {_class_of(saved.kind)} of this name. Give the new state another "
@@ -74,7 +74,12 @@ job starts from holds a ListState of this name. Give the new state another name;
         if declaration.types:
             part_type = declaration.types[0] if len(declaration.types) > 1 else None
             self._types.declare(table, declaration.types[-1], part_type, declaration.migrate)
-        self._states[declaration.name] = SavedState(declaration.name, declaration.kind, is_declared)
+        name, kind = declaration.name, declaration.kind
+        self._states[name] = SavedState(name, kind, is_declared, declaration.ttl is not None)
+
+    def has_stamps(self, name: str) -> bool:
+        """Whether the entries of a state have stamps, as they were restored or are used now."""
+        return name in self._states and self._states[name].has_stamps
 
     def rename(self, before: str, name: str) -> bool:
         """Give a restored state another name; whether it has it now for the first time."""

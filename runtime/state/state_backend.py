@@ -24,6 +24,7 @@ from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.state_table import HasCurrentKey
+from penstock.runtime.state.time_to_live import StateTime
 
 
 class ChangedEntries(Protocol):
@@ -71,10 +72,21 @@ class KeyedStateBackend(HasCurrentKey, Protocol):
     Attributes:
         max_parallelism: Number of key groups.
         key_groups: The range that this subtask owns.
+        time: What time it is for state with a TTL; operators tell it watermarks and timestamps.
     """
 
     max_parallelism: int
     key_groups: KeyGroupRange
+    time: StateTime
+
+    @property
+    def sweep_in(self) -> float | None:
+        """Seconds until something may have expired; not above 0 when it has, `None` for never."""
+        ...
+
+    def sweep(self, most: int) -> None:
+        """Delete what has expired; looks at this many entries at most."""
+        ...
 
     @property
     def table_names(self) -> tuple[str, ...]:

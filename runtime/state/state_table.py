@@ -10,7 +10,10 @@ stand there as well. It is whatever tells entries of one key apart (Flink calls 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
+
+from penstock.runtime.state.time_to_live import Lifetime
 
 
 class StateTable:
@@ -30,6 +33,8 @@ class StateTable:
         entries: Value by key. In a nested table it is a dict by the second part, which is never empty.
         changed: Keys written or deleted since the last snapshot; in a nested table pairs of key and second
             part. Always empty in a job that takes no snapshots.
+        lifetime: The TTL; `None` for none. With one, each entry is a pair: its stamp (`time_to_live.py`), and
+            the value.
 
     Args:
         name: The state's name.
@@ -45,13 +50,14 @@ class StateTable:
         >>> pages.changed.add(("ann", "/cart"))
     """
 
-    __slots__ = ("changed", "entries", "name", "nested")
+    __slots__ = ("changed", "entries", "lifetime", "name", "nested")
 
     def __init__(self, name: str, changed: set[Any] | None = None, *, nested: bool = False) -> None:
         self.name = name
         self.nested = nested
         self.entries: dict[Any, Any] = {}
         self.changed: set[Any] = set() if changed is None else changed
+        self.lifetime: Lifetime | None = None
 
     def mark_all_changed(self) -> None:
         """Every entry is to be in the next snapshot."""
@@ -85,6 +91,71 @@ class StateTable:
                 else:
                     gone.append((key, part))
         return written, values, gone
+
+    def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
+        """The entries have a TTL from now on.
+
+        Args:
+            lifetime: The TTL.
+            has_stamps: Whether they have had one before; otherwise all of them count as changed.
+        """
+        self.lifetime = lifetime
+        if not has_stamps and self.entries:
+            self._replace_all(lambda value: (None, value))
+        if self.nested:
+            pairs = ((key, part, cell) for key, held in self.entries.items() for part, cell in held.items())
+            lifetime.watch_all(((key, part), cell[0]) for key, part, cell in pairs)
+        else:
+            lifetime.watch_all((key, cell[0]) for key, cell in self.entries.items())
+
+    def take_stamps_away(self) -> None:
+        """The entries have no TTL any more; all of them count as changed."""
+        self._replace_all(lambda cell: cell[1])
+
+    def _replace_all(self, replace: Callable[[Any], Any]) -> None:
+        for key, held in self.entries.items():
+            if self.nested:
+                held.update({part: replace(value) for part, value in held.items()})
+            else:
+                self.entries[key] = replace(held)
+        self.mark_all_changed()
+
+    def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
+        """Whether a table with a TTL has an entry, and its stamp."""
+        cell = self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
+        return (False, None) if cell is None else (True, cell[0])
+
+    def set_stamp(self, entry: Any, stamp: int) -> None:
+        """Give an entry of a table with a TTL a stamp."""
+        if self.nested:
+            held = self.entries[entry[0]]
+            held[entry[1]] = stamp, held[entry[1]][1]
+        else:
+            self.entries[entry] = stamp, self.entries[entry][1]
+        self.changed.add(entry)
+
+    def delete(self, entry: Any) -> None:
+        """Delete an entry."""
+        if self.nested:
+            key, part = entry
+            held = self.entries[key]
+            del held[part]
+            if not held:
+                del self.entries[key]
+        else:
+            del self.entries[entry]
+        self.changed.add(entry)
+
+    def live(self) -> dict[Any, Any]:
+        """A copy of what has not expired: by key the value, or a dict by the second part."""
+        if self.lifetime is None:
+            return (
+                {key: dict(held) for key, held in self.entries.items()} if self.nested else {**self.entries}
+            )
+        if not self.nested:
+            return self.lifetime.live(self.entries)
+        parts = ((key, self.lifetime.live(held)) for key, held in self.entries.items())
+        return {key: held for key, held in parts if held}
 
 
 class HasCurrentKey(Protocol):

@@ -121,12 +121,9 @@ function that converts a saved value, or give the new state another name; the ol
 
 def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
     """Each key with a value."""
-    if not table.nested:
-        yield from table.entries.items()
-        return
     for key, held in table.entries.items():
-        for value in held.values():
-            yield key, value
+        for value in held.values() if table.nested else (held,):
+            yield key, value if table.lifetime is None else value[1]
 
 
 def _parts(table: StateTable) -> Iterator[tuple[Any, Any]]:
@@ -163,18 +160,28 @@ def _check(
 
 def _migrate(table: StateTable, of_type: type, migrate: Callable[[Any], Any]) -> None:
     """Convert the values that are not of a type."""
+
+    def converted(key: Any, cell: Any) -> Any:
+        if table.lifetime is None:
+            return _migrated(table.name, key, cell, of_type, migrate)
+        return cell[0], _migrated(table.name, key, cell[1], of_type, migrate)
+
     for key, held in table.entries.items():
-        if table.nested:
-            old = [part for part, value in held.items() if not isinstance(value, of_type)]
-            for part in old:
-                held[part] = _migrated(table.name, key, held[part], of_type, migrate)
-            table.changed.update([(key, part) for part in old])
-        elif not isinstance(held, of_type):
-            table.entries[key] = _migrated(table.name, key, held, of_type, migrate)
-            table.changed.add(key)
+        for part, cell in list(held.items()) if table.nested else [(None, held)]:
+            new = converted(key, cell)
+            if new is cell or (table.lifetime is not None and new[1] is cell[1]):
+                continue
+            if table.nested:
+                held[part] = new
+            else:
+                table.entries[key] = new
+            table.changed.add((key, part) if table.nested else key)
 
 
 def _migrated(name: str, key: Any, value: Any, of_type: type, migrate: Callable[[Any], Any]) -> Any:
+    """A value of a type: the same one, or what it is migrated to."""
+    if isinstance(value, of_type):
+        return value
     where = function_location(migrate)
     try:
         new = migrate(value)

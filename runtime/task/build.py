@@ -127,7 +127,8 @@ class _Builder:
         operators = self._vertex.operators
         ids = [operator.id for operator in operators]
         outputs = self._outputs(ids)
-        source = None if operators[0].source is None else SourceOperator(operators[0].source)
+        head = operators[0]
+        source = None if head.source is None else SourceOperator(head.source, head.watermarks)
         first = 0 if source is None else 1
         finished = self._descriptor.restore is not None and self._descriptor.restore.finished
 
@@ -268,7 +269,11 @@ class _Builder:
     def _backend(self, location: OperatorLocation) -> KeyedStateBackend:
         takes_snapshots = self._descriptor.config.checkpointing is not None
         backend = HeapKeyedStateBackend(
-            self._vertex.max_parallelism, self._key_groups, self._values, takes_snapshots=takes_snapshots
+            self._vertex.max_parallelism,
+            self._key_groups,
+            self._values,
+            takes_snapshots=takes_snapshots,
+            clock=self._clock,
         )
         restore, task = self._restored(location.operator), self._descriptor.restore
         if restore is None or task is None or not restore.keyed:

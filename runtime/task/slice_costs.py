@@ -1,14 +1,15 @@
 """`SliceCosts`: what a slice costs, once and for each row.
 
-A slice has a fixed cost. An Arrow batch wakes every operator of the chain, whatever its size, and a model
-that takes whole batches may need most of its time to begin. Where more processes run than there are
-processors, the operating system takes the processor away now and then, which costs a short slice as much as a
-long one. A share of the last slice's time for each of its rows mixes both: slices become smaller, the share
-becomes larger, and both end with slices of a few rows that do nothing but pay the fixed cost.
+A slice has a fixed cost. An Arrow batch wakes every operator of the chain, whatever its size. A model that
+takes whole batches may need most of its time to begin. Where processes outnumber processors, the operating
+system takes the processor away now and then. That costs a short slice as much as a long one.
 
-So the two are told apart by a straight line through the times of the last slices (least squares, in which an
-older slice counts less). Slices of one size draw no line. While they last, the fixed cost that is known is
-believed less and less. So the sizes change a little, and there is a line again.
+A time per row of the last slice mixes both. Slices become smaller, their rows seem to become slower, and so
+on. It ends with slices of a few rows that pay nothing but the fixed cost.
+
+So the two are told apart by a straight line through the times of the last slices. It is that of least
+squares, and an older slice counts less. Slices of one size draw no line. While they last, the fixed cost that
+is known is believed less and less. So the sizes change a little, and there is a line again.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from penstock.runtime.graph.job_graph import DEAD_LETTERS
 from penstock.runtime.operators.source import SourceOperator
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.operators.source_watermarks import NO_CHANGE
+from penstock.runtime.record.elements import RowBatch, StreamStatus
 from penstock.runtime.task.task_input import (
     NOTHING,
     BatchArrived,
     DataEnded,
+    EventTimeAdvanced,
     InputProgress,
     Nothing,
     SideBatch,
@@ -31,14 +33,23 @@ class SourceInput(TaskInput):
         """Records of the source, or when to ask again, or its end."""
         if self._ended or self.source.mark is not None:
             return NOTHING  # after a mark nothing is read before its checkpoint is taken
+        if self.source.is_held:
+            return NOTHING
         polled = self.source.poll(max_rows)
         side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None
+        change = self.source.change
+        wakes_up = change.status is StreamStatus.ACTIVE
         if polled.finished:
             self._ended = True
-            return DataEnded(drain=True, batch=polled.batch, side=side)
+            return DataEnded(drain=True, batch=polled.batch, side=side, is_active_again=wakes_up)
         if polled.batch is None and side is None:
+            if change is not NO_CHANGE:
+                return EventTimeAdvanced(change.watermark, change.status)
             return Nothing(polled.ready_at)
-        return BatchArrived(polled.batch, side)
+        if change is NO_CHANGE:
+            return BatchArrived(polled.batch, side)
+        then = EventTimeAdvanced(change.watermark, None if wakes_up else change.status)
+        return BatchArrived(polled.batch, side, wakes_up, then)
 
     @property
     def is_exhausted(self) -> bool:

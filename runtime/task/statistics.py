@@ -33,6 +33,7 @@ class SubtaskStatistics:
         current_watermark: The last watermark that has passed all of its operators, in microseconds since the
             epoch; `None` before the first one.
         is_idle: Whether its receivers do not wait for its watermarks.
+        is_paused: Whether it waits for other sources of its alignment group.
     """
 
     records_in: int
@@ -50,6 +51,7 @@ class SubtaskStatistics:
     stored: BufferStorageStatistics | None = None
     current_watermark: int | None = None
     is_idle: bool = False
+    is_paused: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""

@@ -22,9 +22,11 @@ from typing import Any, Final
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.operators.chain import Work
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator
+from penstock.runtime.operators.source_alignment import WatermarksAligned
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
@@ -185,6 +187,10 @@ class Subtask:
         if isinstance(event, EventOfCoordinator):
             self._coordinator_mail.receive(operator_id, event)
             return
+        if isinstance(event, WatermarksAligned):
+            if self._parts.source is not None and self._end.is_running:
+                self._parts.source.aligned(event)
+            return
         if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
             raise ValueError(msg)
@@ -324,7 +330,7 @@ class Subtask:
                 self._source_ready_at = pause if progress.ready_at is None else progress.ready_at
             if not self._is_tick_due:
                 return False
-            self._work.then(self._chain.tick(self._input_seconds))
+            self._work.then(self._time_passes())
         self._work.go_on(begun)
         return True
 
@@ -335,23 +341,44 @@ class Subtask:
 
     @property
     def _is_tick_due(self) -> bool:
-        at = self._chain.tick_at if self._end.is_running else None
+        at = self._tick_seconds
         return at is not None and at <= self._input_seconds
 
+    @property
+    def _tick_seconds(self) -> float | None:
+        """When the source or an operator wants to be told of time, in seconds of the input time."""
+        if not self._end.is_running:
+            return None
+        source = self._parts.source
+        return _earliest(None if source is None else source.tick_at, self._chain.tick_at)
+
     def _tick_at(self, now: float) -> float | None:
-        """Monotonic time at which an operator wants to be told of time."""
-        at = self._chain.tick_at if self._end.is_running else None
+        """The same as monotonic time."""
+        at = self._tick_seconds
         return None if at is None else self._input_time.monotonic_at(at, now)
+
+    def _time_passes(self, then: EventTimeAdvanced | None = None) -> Work:
+        """Let event time go on behind a batch, then with time alone."""
+        if then is not None:
+            yield from self._event_time.advance(then.watermark, then.status)
+        source = self._parts.source
+        if source is not None:
+            change = source.tick(self._input_seconds)
+            yield from self._event_time.advance(change.watermark, change.status)
+        yield from self._chain.tick(self._input_seconds)
 
     def _begin(self, progress: BatchArrived | DataEnded) -> None:
         self._emit_side(progress.side)
+        if progress.is_active_again:
+            for _ in self._event_time.advance(None, StreamStatus.ACTIVE):
+                pass  # no operator emits anything for that, and it belongs in front of the records
         if progress.batch is not None:
             self._records_in += len(progress.batch)
             self._work.begin_batch(progress.batch)
         if isinstance(progress, DataEnded):
             self._work.then(self._end.finish(progress.drain))
-        elif self._is_tick_due:
-            self._work.then(self._chain.tick(self._input_seconds))
+        elif progress.then is not None or self._is_tick_due:
+            self._work.then(self._time_passes(progress.then))
 
     def _stored(self) -> StoredBytes:
         network = self._parts.network
@@ -379,6 +406,7 @@ class Subtask:
             stored=None if network is None else network.gate.storage_statistics(),
             current_watermark=self._outputs.watermark,
             is_idle=self._outputs.is_idle,
+            is_paused=self._parts.source is not None and self._parts.source.is_paused,
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

@@ -23,10 +23,14 @@ class BatchArrived:
     Attributes:
         batch: Records for the operators; `None` if all went to the side output.
         side: Records for a side output.
+        is_active_again: Whether the input was idle before these records.
+        then: Event time behind these records.
     """
 
     batch: Batch | None
     side: SideBatch | None = None
+    is_active_again: bool = False
+    then: EventTimeAdvanced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,13 @@ class DataEnded:
         drain: Whether event time goes to its end.
         batch: The last records.
         side: The last records for a side output.
+        is_active_again: Whether the input was idle before these records.
     """
 
     drain: bool
     batch: Batch | None = None
     side: SideBatch | None = None
+    is_active_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

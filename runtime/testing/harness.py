@@ -201,6 +201,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def flush(self) -> list[Any]:
         """Let the operator emit what it keeps back, if its time has come; returns these rows.
 
+        It also deletes some of the state whose TTL is over, as a job does while it has time.
+
         Raises:
             OperatorError: The operator failed.
         """
@@ -254,8 +256,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return list(self._side.get(tag, ()))
 
     def state(self, name: str) -> dict[Any, Any]:
-        """A copy of a keyed state's values by key."""
-        return {} if self._backend is None else dict(self._backend.table(name).entries)
+        """A copy of what a keyed state holds: by key a value, a list or a map; nothing that has expired."""
+        return {} if self._backend is None else self._backend.contents(name)
 
     def owns(self, key: Any) -> bool:
         """Whether a job would send this key to this subtask; keys of other subtasks can't be snapshotted."""
@@ -393,7 +395,9 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return {group: data for group, data in every if group in self._key_groups}
 
     def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(self._max_parallelism, self._key_groups, self._codec)
+        backend = HeapKeyedStateBackend(
+            self._max_parallelism, self._key_groups, self._codec, clock=self.clock
+        )
         own = self._key_groups
         handles = [s.keyed for s in restored if s.keyed and len(s.keyed.key_groups.intersection(own))]
         if restored:

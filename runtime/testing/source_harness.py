@@ -22,10 +22,13 @@ from penstock.runtime.operators.protocols import (
     Source,
 )
 from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.operators.source_watermarks import TimeChange
+from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.redistribution import redistribute
 from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 
 class SourceHarness(NearestMembers, metaclass=NearestNames):
@@ -38,9 +41,12 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         parallelism: Number of subtasks.
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
         clock: The reader's clock.
+        watermarks: The strategy that the source has in the job.
 
     Attributes:
         clock: The reader's clock.
+        watermarks: Timestamps of all watermarks of the subtask, in microseconds.
+        is_idle: Whether the subtask is idle.
         is_finished: Whether all splits are read.
         dead_letters: Records that could not be read, so far.
 
@@ -66,13 +72,16 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         restored: Sequence[HarnessSnapshot] = (),
         attempt: int = 1,
         clock: ManualClock | None = None,
+        watermarks: WatermarkStrategy[Any] | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.is_finished = False
         self.dead_letters: list[DeadLetter] = []
         self._codec = ValueCodec()
         self._last_id = max((snapshot.checkpoint_id for snapshot in restored), default=0)
-        self._operator = SourceOperator(source)
+        self._operator = SourceOperator(source, watermarks)
+        self.watermarks: tuple[int, ...] = ()
+        self.is_idle = False
         connector = ConnectorContext(
             job_id="harness",
             job_name="harness",
@@ -107,11 +116,26 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         if self.is_finished:
             return []
         polled: Polled[Any] = self._operator.poll(max_rows)
+        self._changed(self._operator.change)
         self.is_finished = polled.finished
         self.dead_letters.extend(polled.dead_letters)
         if polled.batch is None and polled.ready_at is not None:
             self.clock.advance_to(polled.ready_at)
         return [] if polled.batch is None else list(rows_of(polled.batch).rows)
+
+    @checked_keywords
+    def advance(self, seconds: float) -> None:
+        """Let time pass in which the reader is not polled, and see which splits are idle.
+
+        Raises:
+            OperatorError: The generator of watermarks failed.
+        """
+        until = self.clock.monotonic() + seconds
+        self._changed(self._operator.tick(self.clock.monotonic()))
+        while (at := self._operator.tick_at) is not None and at <= until:
+            self.clock.advance_to(at)
+            self._changed(self._operator.tick(self.clock.monotonic()))
+        self.clock.advance_to(until)
 
     @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
@@ -162,6 +186,12 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
     def close(self) -> None:
         """Close the reader."""
         self._operator.close()
+
+    def _changed(self, change: TimeChange) -> None:
+        if change.watermark is not None:
+            self.watermarks = (*self.watermarks, change.watermark.timestamp)
+        if change.status is not None:
+            self.is_idle = change.status is StreamStatus.IDLE
 
     def __enter__(self) -> Self:
         return self

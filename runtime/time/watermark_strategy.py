@@ -11,12 +11,16 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.time.instants import micros_in
+from penstock.runtime.time.watermark_alignment import WatermarkAlignment
 from penstock.runtime.time.watermark_generator import PunctuatedWatermarks, WatermarkGenerator
 
 T = TypeVar("T")
 
 #: Seconds between two calls of a generator's `on_periodic`.
 INTERVAL: Final = 0.2
+
+#: Seconds between two reports of an aligned source.
+ALIGNMENT_INTERVAL: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         named_by: The user's class or function behind the generator, for messages.
         interval: Seconds between two calls of a generator's `on_periodic`.
         idle_after: Seconds without records after which nobody waits for a stream; `None` waits for ever.
+        alignment: The group of sources that wait for each other; `None` for none.
 
     Example:
         >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=5))
@@ -48,6 +53,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     named_by: Callable[..., Any] | None = None
     interval: float = INTERVAL
     idle_after: float | None = None
+    alignment: WatermarkAlignment | None = None
 
     @staticmethod
     @checked_keywords
@@ -168,6 +174,35 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             (True, False)
         """
         return replace(self, idle_after=micros_in("the idleness", timeout) / 1_000_000)
+
+    def with_alignment(
+        self, group: str, max_drift: timedelta | float, interval: timedelta | float = ALIGNMENT_INTERVAL
+    ) -> WatermarkStrategy[T]:
+        """The same, and a source that is far ahead of the others of its group waits for them.
+
+        Only for a strategy that is given to a source. A subtask that is ahead reads nothing; of a reader that
+        `PausesSplits` only the splits wait that are ahead. It may be ahead by a little more than the drift:
+        by what it reads until the JobMaster answers.
+
+        Args:
+            group: Sources of a job that name the same group wait for each other.
+            max_drift: Event time by which it may be ahead of the slowest: a `timedelta`, or seconds.
+            interval: Time between two reports of a subtask to the JobMaster: a `timedelta`, or seconds.
+
+        Raises:
+            ConfigurationError: The group has no name, or something is no span of time.
+
+        Example:
+            >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5)
+            >>> strategy.with_alignment("clicks and views", timedelta(minutes=1)).alignment.max_drift
+            60000000
+        """
+        if not isinstance(group, str) or not group:
+            msg = f"with_alignment needs the name of a group, not {group!r:.80}"
+            raise ConfigurationError(msg)
+        drift = micros_in("the drift", max_drift)
+        seconds = micros_in("the interval", interval) / 1_000_000
+        return replace(self, alignment=WatermarkAlignment(group, drift, seconds))
 
 
 def _need_function(call: str, function: object) -> None:

@@ -10,11 +10,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import own_connector
 import process_function
 import pytest
+import silent_machines
 from generate_text import generate_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -128,6 +131,27 @@ def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tm
     assert run.returncode == 0, run.stdout
     assert process_function.committed_alarms(tmp_path / "alarms") == expected
     assert f"sensor-9: {expected['sensor-9']} alarms" in run.stdout
+
+
+@pytest.mark.ray
+def test_each_silence_of_a_machine_is_one_alarm(run_example: RunExample, tmp_path: Path) -> None:
+    count = 20_000
+    run = run_example("silent_machines.py", "--output", tmp_path / "alarms", "--heartbeats", count)
+
+    beats: dict[str, list[int]] = {}
+    for machine, second, is_alive in map(silent_machines.heartbeat, range(count)):
+        if is_alive:
+            beats.setdefault(machine, []).append(second)
+    ends = [[*pairwise(seconds), (seconds[-1], inf)] for seconds in beats.values()]
+    expected = sorted(
+        (machine, before)
+        for machine, gaps in zip(beats, ends, strict=True)
+        for before, after in gaps
+        if after - before > silent_machines.LIMIT
+    )
+    assert run.returncode == 0, run.stdout
+    assert silent_machines.alarms_of(tmp_path / "alarms") == expected
+    assert len(expected) > 1000
 
 
 @pytest.mark.ray

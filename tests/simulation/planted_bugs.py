@@ -35,6 +35,7 @@ from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job import job_ledger
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
@@ -52,6 +53,7 @@ from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task import channel_restore, describe_tasks
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
+from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.testing.simulation.world.model_disk import KeptFolder, ModelDisk
 from penstock.runtime.time.watermark_valve import WatermarkValve
 
@@ -359,6 +361,13 @@ def fire_windows_when_the_job_stops(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EndOfInput, "finish", lambda self, drain: finish(self, True))
 
 
+def wait_for_receivers_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    def wait_on(self: SubtaskOutputs, channel: OutputChannelSpec) -> None:
+        """As if its last answers were still to come."""
+
+    patch.setattr(SubtaskOutputs, "receiver_gone", wait_on)
+
+
 def follow_the_fastest_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WatermarkValve, "_slowest", lambda self: max(self._watermarks))
 
@@ -475,6 +484,7 @@ PLANTED: Final[tuple[Plant, ...]] = (
     give_splits_back_that_a_checkpoint_covers,
     leave_with_any_checkpoint,
     fire_windows_when_the_job_stops,
+    wait_for_receivers_that_are_gone,
     follow_the_fastest_watermark,
     answer_before_names_are_synced,
     name_files_before_their_content_is_synced,

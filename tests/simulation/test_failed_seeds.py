@@ -43,6 +43,9 @@ TOOK_THE_SAME_SNAPSHOT_AGAIN = (1207,)
 #: A JobMaster that is past, and does not know it, found files deleted (a bug of the simulation).
 READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED = (2283,)
 
+#: What was damaged in a savepoint that its user had moved counted as a bug (a bug of the simulation).
+DAMAGED_AND_THEN_MOVED = (14025,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -56,6 +59,7 @@ READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED = (2283,)
         *REGION_WENT_BACK_FURTHER,
         *TOOK_THE_SAME_SNAPSHOT_AGAIN,
         *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
+        *DAMAGED_AND_THEN_MOVED,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:

@@ -53,6 +53,7 @@ from planted_bugs import (
     take_frames_as_they_come,
     take_frames_of_other_attempts,
     take_no_older_checkpoint,
+    wait_for_receivers_that_are_gone,
 )
 
 from penstock.runtime.testing.simulation.runs import run_seed
@@ -101,6 +102,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     give_splits_back_that_a_checkpoint_covers: 204,
     leave_with_any_checkpoint: 9,
     fire_windows_when_the_job_stops: 132,
+    wait_for_receivers_that_are_gone: 19,
     follow_the_fastest_watermark: 18,
     answer_before_names_are_synced: 2,
     name_files_before_their_content_is_synced: 8,

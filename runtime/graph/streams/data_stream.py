@@ -265,6 +265,11 @@ class DataStream(Generic[T_co]):
         """
         if not isinstance(strategy, WatermarkStrategy):
             refuse(f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {strategy!r:.80}")
+        if strategy.alignment is not None:
+            refuse(
+                "assign_timestamps_and_watermarks: only a source can wait for others, so a strategy "
+                "with_alignment belongs there: from_source(id, source, watermarks=strategy)"
+            )
         assigner = strategy.timestamp_assigner
         what = "timestamps of the source" if assigner is None else function_name(assigner)
         if strategy.timestamp_column is not None:

@@ -14,6 +14,7 @@ from penstock.runtime.operators.output_tag import tags_of
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.state.keyed_states import StateInfo, infos_of
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class GraphBuilder:
         makes_watermarks: bool = False,
         coordinator: HasCoordinator | None = None,
         function: object = None,
+        watermarks: WatermarkStrategy[Any] | None = None,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -67,6 +69,7 @@ class GraphBuilder:
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
             function: The user's object whose class may declare keyed state.
+            watermarks: The strategy of a source.
 
         Raises:
             GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is
@@ -90,6 +93,7 @@ class GraphBuilder:
             coordinator=coordinator,
             states=_declared_states(kind, function, keyed=keyed),
             side_outputs=_side_outputs(kind, function),
+            watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),

@@ -25,6 +25,7 @@ from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
 from penstock.runtime.misspelt_names import NearestMembers
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")
@@ -102,12 +103,21 @@ class StreamEnvironment(NearestMembers):
         return self._config
 
     @checked_call(OPTION_NAMES)
-    def from_source(self, id: str, source: Source[T], **options: Unpack[OperatorOptions]) -> DataStream[T]:
+    def from_source(
+        self,
+        id: str,
+        source: Source[T],
+        *,
+        watermarks: WatermarkStrategy[T] | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T]:
         """A stream of the records of `source`.
 
         Args:
             id: The source's id; how far it was read is found again under it.
             source: Any object with the methods of the `Source` protocol.
+            watermarks: Gives records their moments, and lets event time advance with the slowest split. With
+                `assign_timestamps_and_watermarks` it advances with all records of a subtask together.
             **options: See `OperatorOptions`.
 
         Raises:
@@ -120,8 +130,12 @@ class StreamEnvironment(NearestMembers):
                 f"from_source: {source!r:.80} has no methods `splits(parallelism)` and "
                 "`reader(context, splits)`, so it is no Source"
             )
+        if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
+            refuse(f"from_source: watermarks must be a WatermarkStrategy, not {watermarks!r:.80}")
         what = type(source).__name__
-        added = self._builder.add("source", what, None, (), id, options, source=source, stateful=True)
+        added = self._builder.add(
+            "source", what, None, (), id, options, source=source, stateful=True, watermarks=watermarks
+        )
         return DataStream(self._builder, (added,))
 
     @checked_call(OPTION_NAMES)

@@ -7,7 +7,7 @@ fell behind (back pressure, a long pause) makes up at most one second of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.index_range import IndexRange, index_splits
 from penstock.runtime.misspelt_names import NearestNames
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch
 
@@ -85,18 +85,32 @@ class GeneratorReader(Generic[T]):
         self._function = function
         self._clock = clock
         self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
+        self._progress = SplitProgress(tuple(self._lanes))
+        self._paused: Set[Any] = frozenset()
 
     def poll(self, max_rows: int) -> Polled[T]:
         """Make the next records that the rate allows."""
-        self._lanes = [lane for lane in self._lanes if not lane.split.finished]
+        if any(lane.split.finished for lane in self._lanes):
+            self._lanes = [lane for lane in self._lanes if not lane.split.finished]
+            self._progress = SplitProgress(tuple(self._lanes))
         if not self._lanes:
             return Polled(finished=True)
         now = self._clock.monotonic()
-        for lane in sorted(self._lanes, key=lambda each: each.split.next):
+        lanes = [lane for lane in self._lanes if lane not in self._paused]
+        for lane in sorted(lanes, key=lambda each: each.split.next):
             allowed = min(max_rows, lane.allowed(now))
             if allowed > 0:
-                return Polled(RowBatch(self._make(lane, allowed)))
-        return Polled(ready_at=min(lane.ready_at() for lane in self._lanes))
+                return Polled(RowBatch(self._make(lane, allowed)), split=lane)
+        return Polled(ready_at=min((lane.ready_at() for lane in lanes), default=None))
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """All its ranges: it reads them in turn."""
+        return self._progress
+
+    def pause_splits(self, paused: Set[Any]) -> None:
+        """Make no records of these ranges until the next call."""
+        self._paused = paused
 
     def snapshot(self) -> Sequence[IndexRange]:
         """The unfinished ranges."""

@@ -5,6 +5,9 @@ A batch goes two steps. `reduced` makes of it one row a key, by pyarrow's `group
 The parts of a combiner in front of the exchange come in the same form. Several of its batches may have been
 put together on the way. Then a key occurs a few times, and its rows are merged in rounds.
 
+Where keys hardly repeat in a batch, `group_by` takes a third of the time and makes few rows of many no fewer.
+Then `merge_each` finds the slot of each row first, and takes each row as parts of its own.
+
 Functions that have no such step are given the rows of the batch behind it, when all keys have their slots.
 """
 
@@ -15,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
@@ -159,6 +163,50 @@ class Aggregation:
                 self._merge_once(table, slots[rows], some)
                 touched = np.unique(slots)
         table.note_changed(touched)
+        return touched
+
+    def merge_each(
+        self, table: ColumnTable, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
+    ) -> Slots | None:
+        """Merge the rows of a batch whose keys hardly repeat, without reducing them first.
+
+        The first row of each key is merged at once. The others are few, and are reduced. The results are
+        those of `reduced` and `merge`, apart from the order of additions.
+
+        Args:
+            table: The accumulators.
+            keys: As for `reduced`.
+            inputs: As for `reduced`.
+
+        Returns:
+            The slots that were touched, each once; `None` if a function can't do it, and nothing was done.
+
+        Raises:
+            PenstockError: A function can't work on its column.
+            SumOverflowError: A sum does not fit; names the key.
+            StateMismatchError: A column is of another type than in the state.
+        """
+        prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
+        parts = {name: f.of_each(prepared[name]) for name, f in self._of_parts.items()}
+        columns = dict(keys)
+        for name, function in self._of_parts.items():
+            found, names = parts[name], self._columns[name]
+            if found is None:
+                return None
+            types = function.parts(prepared[name].type)
+            columns |= {names[part]: _typed(array, types[part]) for part, array in found.items()}
+        slots = table.slots_of(keys)
+        is_first = table.are_first(slots)
+        if is_first.all():
+            self._merge_once(table, slots, columns)
+            table.note_changed(slots)
+            return slots
+        first = pa.array(is_first)
+        touched = slots[is_first]
+        self._merge_once(table, touched, _filtered(columns, first))
+        table.note_changed(touched)
+        others = pc.invert(first)
+        self.merge(table, self.reduced(_filtered(keys, others), _filtered(inputs, others)))
         return touched
 
     def add_rows(

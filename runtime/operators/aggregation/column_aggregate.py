@@ -103,6 +103,10 @@ class PartialAggregate(ColumnAggregate):
         """The parts, from the results of `reductions` in their order."""
         return dict(zip(self.parts(column.type), results, strict=True))
 
+    def of_each(self, column: pa.Array) -> Parts | None:
+        """The parts of each row as if it were alone in its key; `None` if only `reductions` can tell."""
+        return None
+
     @abstractmethod
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Merge parts into those of the state; each slot occurs once.

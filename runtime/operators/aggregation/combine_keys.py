@@ -27,5 +27,4 @@ class CombineOperator(Combiner):
         if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
             yield from self._handed_on(self._columns.projected(batch))
             return
-        self._keep(len(batch), self._aggregation.reduced(*self._columns.of(batch)))
-        yield from self._flush_if_many()
+        yield from self._taken_in(len(batch), self._aggregation.reduced(*self._columns.of(batch)))

@@ -85,9 +85,13 @@ class WindowCombineOperator(Combiner):
         if late.any():
             yield self._sent(chosen_rows(batch, late))
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
-        if len(batch):
-            self._take_in(batch, stamps)
-        yield from self._flush_if_many()
+        if not len(batch):
+            return
+        keys, inputs = self._columns.of(batch)
+        reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
+        panes = reduced.column(PANE)
+        self._look_for_ends(panes.to_numpy(zero_copy_only=False))
+        yield from self._taken_in(len(batch), reduced, {PANE: panes})
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Send what is kept if a window of it ends."""
@@ -104,13 +108,6 @@ class WindowCombineOperator(Combiner):
         """How far event time has come, where that is known of the receivers, too."""
         assert self._reached is not None, "open() comes first"
         return {REACHED: self._reached.state()} if self._knows_receivers else {}
-
-    def _take_in(self, batch: Batch, stamps: Moments) -> None:
-        keys, inputs = self._columns.of(batch)
-        reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
-        column = reduced.column(PANE)
-        self._keep(len(batch), reduced, {PANE: column})
-        self._look_for_ends(column.to_numpy(zero_copy_only=False))
 
     def _look_for_ends(self, panes: Moments) -> None:
         """The first end of a window that is open and holds one of these panes."""

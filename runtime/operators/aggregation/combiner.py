@@ -64,10 +64,12 @@ class Gain:
         self._untried -= rows
         return False
 
-    def learn(self, rows: int, reduced: int) -> None:
-        """A batch of so many rows has become so many."""
-        if rows >= _TELLING and reduced > (1 - _LEAST_GAIN) * rows:
-            self._untried = _UNTRIED * rows
+    def learn(self, rows: int, reduced: int) -> bool:
+        """A batch of so many rows has become so many; whether reducing pays as far as that can be told."""
+        if rows < _TELLING or reduced <= (1 - _LEAST_GAIN) * rows:
+            return True
+        self._untried = _UNTRIED * rows
+        return False
 
 
 class Combiner(Operator):
@@ -118,20 +120,22 @@ class Combiner(Operator):
         """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
 
-    def _keep(self, rows: int, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None) -> None:
-        """Keep what a batch of so many rows was reduced to.
+    def _taken_in(
+        self, rows: int, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
+    ) -> Iterator[Output]:
+        """Keep what a batch was reduced to; send it at once where that is most of the batch.
 
         Args:
             rows: Those of the batch.
             reduced: As `Aggregation.reduced` gives it.
             extra: Parts of the key that users do not name.
         """
-        self._gain.learn(rows, reduced.num_rows)
+        if not self._gain.learn(rows, reduced.num_rows):
+            yield from self._handed_on(ArrowBatch(reduced.replace_schema_metadata(REDUCED)))
+            return
         self._aggregation.merge(self._table, reduced, extra)
         if self._flush_at is None:
             self._flush_at = self._monotonic() + PATIENCE
-
-    def _flush_if_many(self) -> Iterator[Output]:
         if len(self._table) >= MOST_KEYS:
             yield from self.flush()
 

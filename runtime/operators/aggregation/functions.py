@@ -44,6 +44,10 @@ class Count(PartialAggregate):
         mode = "only_valid" if self.column else "all"
         return [Reduction(column, "count", pc.CountOptions(mode))]
 
+    def of_each(self, column: pa.Array) -> Parts:
+        """1, and 0 for a null of a column that was named."""
+        return {"count": _ones_of(column) if self.column else pa.array(np.ones(len(column), np.int64))}
+
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Add."""
         count = state["count"]
@@ -73,6 +77,10 @@ class Mean(PartialAggregate):
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
         """Sum and number of values."""
         return [Reduction(column, "sum"), Reduction(column, "count")]
+
+    def of_each(self, column: pa.Array) -> Parts:
+        """The value, and that it is one."""
+        return {"sum": column, "count": _ones_of(column)}
 
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Add both."""
@@ -115,6 +123,10 @@ class _Extreme(PartialAggregate):
         """In the column's own type."""
         (value,) = results
         return {self._function: value.view(column.type) if kinds.is_duration(column.type) else value}
+
+    def of_each(self, column: pa.Array) -> Parts:
+        """The value itself."""
+        return {self._function: column}
 
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Keep the better one."""
@@ -181,6 +193,10 @@ class _AtEnd(PartialAggregate):
     def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The values at these places."""
         return {self._function: column.take(results[0])}
+
+    def of_each(self, column: pa.Array) -> Parts:
+        """The value itself."""
+        return {self._function: column}
 
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Keep the one that came first, or last."""
@@ -252,6 +268,11 @@ class StdDev(PartialAggregate):
         squares = pc.multiply(pc.fill_null(variance, 0.0), pc.cast(count, pa.float64()))
         return {"count": count, "mean": pc.fill_null(mean, 0.0), "squares": squares}
 
+    def of_each(self, column: pa.Array) -> Parts:
+        """The value as the mean; NaN and infinite values have no distance to it."""
+        mean = pc.fill_null(column, 0.0)
+        return {"count": _ones_of(column), "mean": mean, "squares": pc.subtract(mean, mean)}
+
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """By Chan's formula."""
         (n_b, _), (mean_b, _), (squares_b, _) = (state[name].arrays_of(parts[name]) for name in state)
@@ -274,3 +295,8 @@ class StdDev(PartialAggregate):
         with np.errstate(invalid="ignore", divide="ignore"):
             roots = np.sqrt(numbers(state["squares"], slots) / degrees)
         return pa.array(roots, mask=degrees <= 0)
+
+
+def _ones_of(column: pa.Array) -> pa.Array:
+    """1 for each value, 0 for each null."""
+    return column.is_valid().cast(pa.int64())

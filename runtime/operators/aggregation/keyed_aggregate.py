@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
+from penstock.runtime.operators.aggregation.combiner import Gain
 from penstock.runtime.operators.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -54,6 +55,7 @@ class KeyedAggregateOperator(Operator):
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
         self._emit_every = emit_every
+        self._gain = Gain()
         self._table: ColumnTable | None = None
         #: The pairs of key and value of each result that counts different values.
         self._pairs: dict[str, ColumnTable] = {}
@@ -94,7 +96,7 @@ class KeyedAggregateOperator(Operator):
             # A combiner's parts that had become rows on the way would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._is_combined, "a combiner sends columns"
             keys, inputs = self._columns.of(batch)
-            slots = self._aggregation.merge(self._table, self._aggregation.reduced(keys, inputs))
+            slots = self._merged(len(batch), keys, inputs)
             self._aggregation.add_rows(self._table, self._pairs, keys, inputs)
         if self._emit_every is None:
             yield from self._emitted(slots)
@@ -122,6 +124,17 @@ class KeyedAggregateOperator(Operator):
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
+
+    def _merged(self, rows: int, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> Slots:
+        """Merge records: reduced first where that makes them fewer, otherwise as they are."""
+        assert self._table is not None, "open() comes first"
+        if not self._gain.should_try(rows):
+            touched = self._aggregation.merge_each(self._table, keys, inputs)
+            if touched is not None:
+                return touched
+        reduced = self._aggregation.reduced(keys, inputs)
+        self._gain.learn(rows, reduced.num_rows)
+        return self._aggregation.merge(self._table, reduced)
 
     def _emitted(self, slots: Slots) -> Iterator[Output]:
         assert self._table is not None, "open() comes first"

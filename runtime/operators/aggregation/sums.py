@@ -83,6 +83,10 @@ class Sum(PartialAggregate):
                 raise _too_large(self.column, total, position)
         return {"sum": pa.array(sums, pa.int64())}
 
+    def of_each(self, column: pa.Array) -> Parts | None:
+        """The value itself; decimals are objects in the state, so that they are better summed up before."""
+        return None if kinds.is_decimal(column.type) else {"sum": column}
+
     def merge(self, state: State, slots: Slots, parts: Parts) -> None:
         """Add."""
         total = state["sum"]
@@ -90,26 +94,40 @@ class Sum(PartialAggregate):
             return
         total.adopt(parts["sum"].type)
         more, valid = total.arrays_of(parts["sum"])
-        had = total.valid[slots]
+        had = total.valid.take(slots)
         add = self._decimals if total.is_object else self._numbers
-        new = add(total, slots, more, valid)
+        new = add(total, slots, had, more, valid)
         total.values[slots], total.valid[slots] = new, had | valid
 
     def _decimals(
-        self, total: GrowingColumn, slots: Slots, more: NDArray[Any], valid: NDArray[np.bool_]
+        self,
+        total: GrowingColumn,
+        slots: Slots,
+        had: NDArray[np.bool_],
+        more: NDArray[Any],
+        valid: NDArray[np.bool_],
     ) -> NDArray[Any]:
-        pairs = zip(total.values[slots], more, total.valid[slots], valid, strict=True)
+        pairs = zip(total.values[slots], more, had, valid, strict=True)
         new = np.array(
-            [b if not had else a if not some else _EXACT.add(a, b) for a, b, had, some in pairs], np.object_
+            [b if not old else a if not some else _EXACT.add(a, b) for a, b, old, some in pairs], np.object_
         )
         _check_digits(self.column, new, total.kind)
         return new
 
     def _numbers(
-        self, total: GrowingColumn, slots: Slots, more: NDArray[Any], valid: NDArray[np.bool_]
+        self,
+        total: GrowingColumn,
+        slots: Slots,
+        had: NDArray[np.bool_],
+        more: NDArray[Any],
+        valid: NDArray[np.bool_],
     ) -> NDArray[Any]:
         zero = total.values.dtype.type(0)
-        old, more = np.where(total.valid[slots], total.values[slots], zero), np.where(valid, more, zero)
+        old = total.values.take(slots)
+        if not had.all():
+            old[~had] = zero
+        if not valid.all():
+            more = np.where(valid, more, zero)
         with np.errstate(over="ignore", invalid="ignore"):
             new: NDArray[Any] = old + more
         if new.dtype.kind == "i":

@@ -10,10 +10,11 @@ It must never give two keys one slot, and never forget a deleted key before a sn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
@@ -21,6 +22,9 @@ from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 from penstock.runtime.state.columns.key_table import KeyTable
 from penstock.runtime.state.mix64 import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
+
+#: Scatters the hash in front of an extra part; any large odd number does.
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ColumnTable:
@@ -53,8 +57,11 @@ class ColumnTable:
         self._columns: dict[str, GrowingColumn] = {}
         self._groups: NDArray[np.uint16] = np.empty(0, np.uint16)
         self._changed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        #: Scratch: a row by slot.
+        self._rows: NDArray[np.int32] = np.empty(0, np.int32)
         self._deleted: list[ColumnBlock] = []
         self._extra = 0
+        self._has_null = False
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -63,7 +70,7 @@ class ColumnTable:
     def nbytes(self) -> int:
         """Bytes of the arrays, without what Python objects in them occupy."""
         columns = [*self._keys.values(), *self._columns.values()]
-        own = self._slots.nbytes + self._changed.nbytes + self._groups.nbytes
+        own = self._slots.nbytes + self._changed.nbytes + self._groups.nbytes + self._rows.nbytes
         return own + sum(column.nbytes for column in columns)
 
     @property
@@ -131,6 +138,9 @@ class ColumnTable:
         columns = self._key_columns(parts)
         self._extra = len(extra or {})
 
+        self._has_null = self._has_null or any(part.null_count for part in parts.values())
+        is_exact = not self._has_null and _are_told_by_hash(parts)
+
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)
             self._reserve(self._slots.end)
@@ -142,13 +152,30 @@ class ColumnTable:
 
         def same(slots: Slots, rows: Slots) -> NDArray[np.bool_]:
             is_same = np.ones(len(rows), np.bool_)
+            if is_exact:
+                return is_same
             everything = len(rows) == len(hashes)
             for column, part in zip(columns, parts.values(), strict=True):
                 is_same &= column.equals(slots, part if everything else part.take(pa.array(rows)))
             return is_same
 
-        slots = self._slots.slots_of(_with_extra(hashes, extra), same, store)
+        slots = self._slots.slots_of(with_extra(hashes, extra), same, store)
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
+
+    def are_first(self, slots: Slots) -> NDArray[np.bool_]:
+        """Of each row whether it is the first one of its slot.
+
+        Example:
+            >>> table = ColumnTable("t", 128)
+            >>> table.are_first(table.slots_of({"k": pa.array(["a", "b", "a"])})).tolist()
+            [True, True, False]
+        """
+        if len(self._rows) < len(self._changed):
+            self._rows = np.empty(len(self._changed), np.int32)
+        rows = np.arange(len(slots), dtype=np.int32)
+        self._rows[slots[::-1]] = rows[::-1]  # of several rows for one slot the last one written stays
+        are_first: NDArray[np.bool_] = self._rows.take(slots) == rows
+        return are_first
 
     def note_changed(self, slots: Slots) -> None:
         """Say which slots were written; what is not said is in no snapshot."""
@@ -248,7 +275,14 @@ def _taken(columns: Mapping[str, GrowingColumn], slots: Slots) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
+def _are_told_by_hash(parts: Mapping[str, pa.Array]) -> bool:
+    """Whether no two keys have one hash: whole numbers of 64 bits are scattered one to one."""
+    kind = next(iter(parts.values())).type
+    return len(parts) == 1 and bool(kinds.is_signed_integer(kind))
+
+
+def with_extra(hashes: HashArray, extra: Mapping[str, pa.Array] | None) -> HashArray:
+    """Hashes of keys with their extra parts; two parts that change places have another hash."""
     for part in (extra or {}).values():
-        hashes = mix64_array(hashes ^ key_hashes([part]))
+        hashes = mix64_array(hashes * _ODD ^ key_hashes([part]))
     return hashes

@@ -21,8 +21,10 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def report(
@@ -66,6 +68,20 @@ def test_the_line_shows_what_sources_read_and_sinks_took() -> None:
     assert line == (
         "words: running | in 12,345 (-/s) | out 678 (-/s) | checkpoint 4 (3 s ago) | restarts 0 | 10 s"
     )
+
+
+def test_the_line_of_a_job_that_restarts_ends_with_the_cause() -> None:
+    root = FailureCause("operator 'parse' failed: no number\n  more lines", SubtaskId("parse", 1))
+    failed = replace(report(attempt=2), failures=(FailureRecord(1, 1_000.0, root),))
+    restarting = replace(failed, status=JobStatus.RESTARTING)
+    assert (
+        ProgressText()
+        .line(restarting, 0.0)
+        .endswith(" | restarts 1 | 10 s | parse[1]: operator 'parse' failed: no number")
+    )
+    assert ProgressText().line(failed, 0.0).endswith(" | restarts 1 | 10 s")
+    long = replace(restarting, failures=(FailureRecord(1, 1_000.0, FailureCause("x" * 5_000)),))
+    assert len(ProgressText().line(long, 0.0)) < 700
 
 
 def test_rates_are_those_of_the_last_seconds() -> None:

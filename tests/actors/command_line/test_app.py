@@ -176,7 +176,7 @@ def test_the_status_shows_the_watermark_of_every_subtask() -> None:
         for line in text(status_view(replace(report(), subtasks=subtasks))).splitlines()
     ]
     assert shown[shown.index("event time (UTC)") + 1 :][:6] == [
-        "subtask current watermark idle",
+        "subtask current watermark waits",
         "lines[0] 2023-11-15 12:00:00.001",
         "lines[1] none yet idle",
         "out[0] end of time",

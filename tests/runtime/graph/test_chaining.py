@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, Partitioning
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -154,6 +155,15 @@ def test_event_time_begins_in_the_sources_chain_also_when_dead_letters_are_read(
     source.assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
     source.dead_letters().sink("bad", discard)
     assert chains(env.build()) == {"in": ["in", "timestamps-1", "out"], "bad": ["bad"]}
+
+
+def test_a_second_event_time_is_not_chained_behind_a_source_with_a_strategy_whose_dead_letters_are_read(
+    env: StreamEnvironment, discard: Any
+) -> None:
+    timed = env.from_source("in", CollectionSource([1]), watermarks=STRATEGY)
+    timed.assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
+    timed.dead_letters().sink("bad", discard)
+    assert chains(env.build()) == {"in": ["in"], "timestamps-1": ["timestamps-1", "out"], "bad": ["bad"]}
 
 
 def test_start_new_chain_cuts_before_an_operator(env: StreamEnvironment, source: Any, discard: Any) -> None:

@@ -96,3 +96,38 @@ def test_a_key_by_a_function_needs_all_columns(env: StreamEnvironment, rows: Any
 def test_a_filter_by_a_computed_column_is_not_pushed(env: StreamEnvironment, rows: Any) -> None:
     rows.with_columns(v=V + 1).filter(V > 3).select("k", "v").sink("out", DiscardSink())
     assert told(env) == (("k",), ["add_checked(v, 1)", "(v > 3)"], "None")
+
+
+def test_a_source_with_a_strategy_is_told_no_filter_and_keeps_the_column_of_the_timestamp(
+    env: StreamEnvironment,
+) -> None:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
+    source = FileSource.parquet("/data", format="arrow")
+    rows: Any = env.from_source("rows", source, watermarks=strategy)
+    rows.filter(V > 3).key_by("k").aggregate("sums", s=Sum("x")).sink("out", DiscardSink())
+    names, expressions, wanted = told(env)
+    assert set(names or ()) == {"ts", "k", "x"}
+    assert (expressions, wanted) == (["(v > 3)"], "None")
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        WatermarkStrategy.for_punctuated(lambda row, at: at).with_timestamp_column("ts"),
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(len),
+    ],
+    ids=["generator", "assigner"],
+)
+def test_code_that_sees_whole_records_needs_all_columns(
+    env: StreamEnvironment, rows: Any, strategy: Any
+) -> None:
+    rows.filter(V > 3).assign_timestamps_and_watermarks(strategy).select("k").sink("out", DiscardSink())
+    assert told(env) == (None, [], "(v > 3)")
+
+
+def test_code_of_a_source_that_sees_whole_records_needs_all_columns(env: StreamEnvironment) -> None:
+    strategy = WatermarkStrategy.for_punctuated(lambda row, at: at).with_timestamp_column("ts")
+    source = FileSource.parquet("/data", format="arrow")
+    rows: Any = env.from_source("rows", source, watermarks=strategy)
+    rows.filter(V > 3).select("k").sink("out", DiscardSink())
+    assert told(env) == (None, [], "None")

@@ -242,6 +242,14 @@ class SubtaskSetup:
             else:
                 return result
 
+    def wait(self, seconds: float) -> None:
+        """Let time pass; the subtask is stepped when it wants to be."""
+        until = self.clock.monotonic() + seconds
+        while (at := self.run_freely().wake_at) is not None and at <= until:
+            self.clock.advance_to(at)
+        self.clock.advance_to(until)
+        self.run_freely()
+
     def upload(self) -> None:
         """Finish everything beside the task."""
         while self.runner.waiting:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_setup import SubtaskSetup, rows
+from subtask_setup import ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask, small
 
-from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.runtime import DiscardSink, GeneratorSource, Polled, StreamEnvironment, WatermarkStrategy
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, RowBatch, StreamStatus, Watermark
 
 IDLE, ACTIVE = StreamStatus.IDLE, StreamStatus.ACTIVE
@@ -29,15 +29,6 @@ def timed(
     return env
 
 
-def wait(task: SubtaskSetup, seconds: float) -> None:
-    """Let time pass; the subtask is stepped when it wants to be."""
-    until = task.clock.monotonic() + seconds
-    while (at := task.run_freely().wake_at) is not None and at <= until:
-        task.clock.advance_to(at)
-    task.clock.advance_to(until)
-    task.run_freely()
-
-
 def sent(task: SubtaskSetup) -> list[Any]:
     return [list(e.rows) if isinstance(e, RowBatch) else e for e in task.sent[0]]
 
@@ -47,11 +38,11 @@ def test_idle_is_sent_when_the_time_is_over_and_active_in_front_of_the_next_reco
 ) -> None:
     task = make_subtask(timed(), "before")
     task.deliver(rows(7))
-    wait(task, 4.9)
+    task.wait(4.9)
     assert sent(task) == [[7], Watermark(6)]
-    wait(task, 0.2)
+    task.wait(0.2)
     assert sent(task)[2:] == [IDLE]
-    wait(task, 100)
+    task.wait(100)
     task.deliver(rows(8))
     task.run_freely()
     assert sent(task)[3:] == [ACTIVE, [8], Watermark(7)]
@@ -59,7 +50,7 @@ def test_idle_is_sent_when_the_time_is_over_and_active_in_front_of_the_next_reco
 
 def test_an_idle_subtask_asks_for_no_alarm(make_subtask: MakeSubtask) -> None:
     task = make_subtask(timed(), "before")
-    wait(task, 6)
+    task.wait(6)
     assert sent(task) == [IDLE]
     assert task.run_freely().wake_at is None
 
@@ -81,9 +72,9 @@ def test_time_without_a_credit_is_no_idleness(make_subtask: MakeSubtask) -> None
     task.run()
     assert task.subtask.statistics().backpressured_seconds == 1_000
     assert sent(task) == [[1]]
-    wait(task, 4.8)
+    task.wait(4.8)
     assert sent(task) == [[1], [2], Watermark(1)]
-    wait(task, 0.3)
+    task.wait(0.3)
     assert sent(task)[3:] == [IDLE]
 
 
@@ -104,7 +95,7 @@ def test_records_that_do_not_reach_the_strategy_are_no_activity(make_subtask: Ma
     task = make_subtask(timed(before=lambda n: n > 0), "before")
     for _ in range(12):
         task.deliver(rows(0))
-        wait(task, 0.5)
+        task.wait(0.5)
     assert sent(task) == [IDLE]
 
 
@@ -118,7 +109,7 @@ def test_statuses_of_the_senders_end_where_event_time_begins(make_subtask: MakeS
 def test_an_idle_subtask_ends_like_any_other(make_subtask: MakeSubtask) -> None:
     task = make_subtask(timed(), "before")
     task.deliver(rows(7))
-    wait(task, 6)
+    task.wait(6)
     task.deliver(Watermark(END_OF_TIME), EndOfData())
     task.run_freely()
     assert sent(task)[2:] == [IDLE, Watermark(END_OF_TIME), EndOfData()]
@@ -151,3 +142,61 @@ def test_a_job_that_is_stopped_fires_nothing_because_a_sender_has_ended(
     task.deliver(Watermark(3), *([Watermark(END_OF_TIME)] if drain else []), EndOfData(drain, 1), channel=1)
     task.run_freely()
     assert sent(task) == [Watermark(3), *([Watermark(5), IDLE] if drain else [])]
+
+
+# -- event time of sources ----------------------------------------------------------------------------------
+
+
+def source_of(*script: Polled[Any]) -> StreamEnvironment:
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ScriptedSource(script), watermarks=STRATEGY)
+    stream.rebalance().sink("sink", DiscardSink())
+    return env
+
+
+def test_a_source_says_that_it_is_active_in_front_of_its_records_and_how_far_it_is_behind(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(source_of(Polled(ready_at=10.0)), "source")
+    task.wait(9)
+    assert sent(task) == [IDLE]
+    task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=20.0)), "source")
+    task.wait(9)
+    assert sent(task) == [[7], Watermark(6), IDLE]
+
+
+def test_a_quiet_source_becomes_active_with_its_next_records(make_subtask: MakeSubtask) -> None:
+    env = StreamEnvironment("job")
+    # A record every ten seconds; the source counts as idle after five.
+    numbers = env.from_source("source", GeneratorSource(lambda i: i, rate=0.1), watermarks=STRATEGY)
+    numbers.rebalance().sink("sink", DiscardSink())
+    task = make_subtask(env, "source", splits=GeneratorSource(lambda i: i).splits(1))
+    task.wait(24)
+    assert sent(task) == [
+        [0],
+        Watermark(-1),
+        IDLE,
+        ACTIVE,
+        [1],
+        Watermark(0),
+        IDLE,
+        ACTIVE,
+        [2],
+        Watermark(1),
+    ]
+
+
+def test_the_end_of_an_idle_source_is_the_end_of_event_time(make_subtask: MakeSubtask) -> None:
+    script = [Polled(rows(7)), Polled(rows(8), finished=True)]
+    task = make_subtask(source_of(*script), "source")
+    task.run_freely()
+    assert sent(task) == [[7], Watermark(6), [8], Watermark(END_OF_TIME), EndOfData()]
+
+
+def test_the_statistics_show_the_watermark_and_the_status(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(source_of(Polled(rows(7)), Polled(ready_at=100.0)), "source")
+    statistics = task.subtask.statistics()
+    assert (statistics.current_watermark, statistics.is_idle) == (None, False)
+    task.wait(9)
+    statistics = task.subtask.statistics()
+    assert (statistics.current_watermark, statistics.is_idle) == (6, True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
-from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 
 #: Splits that give nothing and are passed by within one poll.
 _EMPTY_SPLITS_PER_POLL: Final = 8
@@ -68,6 +68,8 @@ class FileReader:
         self._format = form
         self._filesystem = filesystem
         self._current: SplitReader | None = None
+        self._opened = 0
+        self._progress = SplitProgress((), bool(splits))
 
     def poll(self, max_rows: int) -> Polled[Any]:
         """Read the next records of the current split, or of the next one."""
@@ -78,14 +80,22 @@ class FileReader:
                 split = self._waiting[0]
                 self._current = self._format.open(split, self._filesystem(split.path))
                 self._waiting.popleft()
+                self._opened += 1
+                self._progress = SplitProgress((self._opened,), bool(self._waiting))
             polled = self._current.read(max_rows)
             if not polled.finished:
-                return (
-                    polled if polled.batch is not None else replace(polled, ready_at=self._clock.monotonic())
-                )
+                if polled.batch is not None:
+                    return replace(polled, split=self._opened)
+                return replace(polled, ready_at=self._clock.monotonic())
             self._current.close()
             self._current = None
+            self._progress = SplitProgress((), bool(self._waiting))
         return Polled(ready_at=self._clock.monotonic())
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The split whose file is open, numbered in the order of reading."""
+        return self._progress
 
     def snapshot(self) -> Sequence[Any]:
         """The unfinished splits with their positions."""

@@ -101,8 +101,9 @@ class SimulatedProcess:
         self.needs = needs
         self.is_alive = True
         self.is_silent = False
-        self.answers_are_lost = False
+        self.answers_are_lost = self._dies_when_its_end_is_known = False
         self.task: RunningTask | None = None
+        self._known_end: RunningTask | None = None
         self._world = world
         self._processor_time = 0.0
         self._refuses = False
@@ -165,6 +166,18 @@ class SimulatedProcess:
         """Lose everything, also the answers on their way: whoever has called hears of its death instead."""
         self.answers_are_lost = True
         self.die(FaultKind.CRASH_AFTER_END)
+
+    def die_when_its_end_is_known(self) -> None:
+        """Do so when the JobMaster has heard of the end; the senders may not know it yet."""
+        self._dies_when_its_end_is_known = True
+        if self._known_end is self.task:
+            self.end_is_known()
+
+    def end_is_known(self) -> None:
+        """The JobMaster has heard how the subtask has ended."""
+        self._known_end = self.task
+        if self._dies_when_its_end_is_known and self.has_finished and not self._world.is_calm:
+            self.die_with_its_answers()
 
     def end(self) -> None:
         """It is gone, whatever the reason."""

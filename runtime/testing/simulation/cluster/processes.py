@@ -225,9 +225,13 @@ class MasterProcesses:
         """Run an attempt; the answer comes when it has ended."""
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
+        def hear(outcome: Any) -> None:
+            reply(outcome)
+            self._table.get(process).end_is_known()
+
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
             what = self._said("the run of", role, "has ended:", type(outcome).__name__)
-            self._answer(process, Happening.REPORT, what, reply, outcome)
+            self._answer(process, Happening.REPORT, what, hear, outcome)
 
         def arrive() -> None:
             called = self._table.get(process)

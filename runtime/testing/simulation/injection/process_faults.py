@@ -40,8 +40,13 @@ def _freeze(target: Target) -> None:
 
 def _crash_after_end(target: Target) -> None:
     finished = [process for process in target.control.alive if process.has_finished]
-    if finished:
-        target.draws.pick(finished).die_with_its_answers()
+    if not finished:
+        return
+    victim = target.draws.pick(finished)
+    if target.draws.chance(0.3):
+        victim.die_with_its_answers()
+    else:
+        victim.die_when_its_end_is_known()
 
 
 #: What strikes processes. Every seed draws the others in `draw_faults`.

@@ -108,7 +108,9 @@ class Handover:
         url = snapshot_url(snapshot, root)
         if not snapshot.is_savepoint or not is_moved:
             return url
-        move_folder(self._storage, url.removeprefix(f"{root}/"), _MOVED)
+        folder = url.removeprefix(f"{root}/")
+        move_folder(self._storage, folder, _MOVED)
+        self._world.damage.moved(folder, _MOVED)
         return f"{root}/{_MOVED}"
 
     def _parallelism(

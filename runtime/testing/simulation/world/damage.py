@@ -18,6 +18,9 @@ class Damage:
         >>> damage.strike("j/chk-7-1/metadata", FaultKind.METADATA_GONE)
         >>> damage.explains("memory:/j/chk-7-1/metadata is not there"), damage.explains("j/chk-6-1/metadata")
         (True, False)
+        >>> damage.moved("j/chk-7-1", "kept")
+        >>> damage.explains("memory:/kept/metadata is not there")
+        True
     """
 
     def __init__(self) -> None:
@@ -26,6 +29,11 @@ class Damage:
     def strike(self, path: str, kind: FaultKind) -> None:
         """A file was damaged or lost."""
         self._struck[path] = kind
+
+    def moved(self, folder: str, to: str) -> None:
+        """A folder has another name now, with what is damaged in it."""
+        inside = {path: kind for path, kind in self._struck.items() if path.startswith(f"{folder}/")}
+        self._struck.update({to + path.removeprefix(folder): kind for path, kind in inside.items()})
 
     @property
     def has_struck(self) -> bool:

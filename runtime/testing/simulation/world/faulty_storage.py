@@ -156,8 +156,9 @@ class FaultyStorage:
             earlier.append(found)
             stale, self._stale = self._stale, None
             if stale is not None and not (self._is_reliable or self._lists_truly):
-                self._counts.happened(FaultKind.LISTED_LATE)
-                return stale.pick(earlier)
+                listed = stale.pick(earlier)
+                self._counts.happened(FaultKind.LISTED_LATE, int(listed != found))
+                return listed
         return [*self._without_newest(found)]
 
     def delete(self, paths: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
@@ -132,6 +133,14 @@ HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
         (
             lambda s, w: s.window(MINUTE),
             r"a DataStream has no window: group it with key_by\(function\) first",
+        ),
+        (
+            lambda s, w: s.environment.from_source("other", CollectionSource([1]), watermarks=5),
+            "from_source: watermarks must be a WatermarkStrategy, not 5",
+        ),
+        (
+            lambda s, w: s.assign_timestamps_and_watermarks(STRATEGY.with_alignment("all", 5)),
+            "only a source can wait for others, so a strategy with_alignment belongs there: from_source",
         ),
         (
             lambda s, w: s.assign_timestamps_and_watermarks(abs),

@@ -233,3 +233,68 @@ def test_types_of_results_do_not_depend_on_the_width_of_the_numbers() -> None:
 def test_a_wrong_ddof_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ddof must be a whole number"):
         StdDev("v", ddof=-1)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.duration("s")], ids=str
+)
+@pytest.mark.parametrize("repeats", [False, True], ids=["no key twice", "keys repeat"])
+def test_rows_merged_one_by_one_give_what_reduced_ones_give(kind: pa.DataType, repeats: bool) -> None:
+    functions = {n: f for n, f in ALL.items() if is_numeric(kind) or n not in ("sum", "mean", "dev")}
+    aggregation = Aggregation(["k"], functions)
+    for seed in range(8):
+        draws = Random(seed)
+        tables = ColumnTable("reduced", 128), ColumnTable("each", 128)
+        for _ in range(5):
+            known = [None, *range(60)]
+            keys = draws.choices(known, k=40) if repeats else draws.sample(known, 40)
+            numbers = [draws.choice([None, draws.randrange(-5, 100)]) for _ in keys]
+            values = as_kind(numbers, kind, draws)
+            of_key, of_value = {"k": pa.array(keys, pa.int64())}, {"v": values}
+            slots = aggregation.merge_each(tables[1], of_key, of_value)
+            assert slots is not None
+            assert sorted(found(aggregation, tables[1], slots)) == sorted(set(map(repr, keys)))
+            aggregation.merge(tables[0], aggregation.reduced(of_key, of_value))
+        reduced, each = (found(aggregation, table, table.all_slots) for table in tables)
+        assert reduced.keys() == each.keys()
+        for key, row in reduced.items():
+            for name, value in row.items():
+                other = each[key][name]
+                if isinstance(other, float):
+                    other = pytest.approx(other, rel=1e-9, abs=1e-9, nan_ok=True)
+                assert value == other, (key, name)
+
+
+def found(aggregation: Aggregation, table: ColumnTable, slots: Any) -> dict[str, dict[str, Any]]:
+    """The results of slots by the text of their key."""
+    columns = {name: column.to_pylist() for name, column in aggregation.results(table, slots).items()}
+    keys = table.keys(slots).column(0).to_pylist()
+    return {repr(key): {name: c[at] for name, c in columns.items()} for at, key in enumerate(keys)}
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    return kind in (pa.int64(), pa.float64(), pa.bool_())
+
+
+def as_kind(numbers: list[int | None], kind: pa.DataType, draws: Random) -> pa.Array:
+    if kind == pa.float64():
+        odd = [math.nan, math.inf, -0.0]
+        return pa.array([draws.choice([*odd, n / 8]) if n == 7 else n for n in numbers], kind)
+    if kind == pa.bool_():
+        return pa.array([None if n is None else n > 50 for n in numbers], kind)
+    return pa.array(numbers, pa.int64()).cast(kind)
+
+
+def test_rows_that_only_a_group_can_tell_the_parts_of_are_not_merged_one_by_one() -> None:
+    aggregation, table = Aggregation(["k"], {"n": Count(), "sum": Sum("v")}), ColumnTable("t", 128)
+    decimals = pa.array([Decimal("1.5")])
+    assert aggregation.merge_each(table, {"k": pa.array([1])}, {"v": decimals}) is None
+    assert len(table) == 0
+
+
+def test_a_sum_that_does_not_fit_names_its_key_also_where_rows_are_merged_one_by_one() -> None:
+    aggregation, table = Aggregation(["k"], {"sum": Sum("v")}), ColumnTable("t", 128)
+    keys, values = {"k": pa.array([1, 2, 3])}, {"v": pa.array([5, 2**63 - 1, 5])}
+    aggregation.merge_each(table, keys, values)
+    with pytest.raises(PenstockError, match="of key 2: "):
+        aggregation.merge_each(table, keys, values)

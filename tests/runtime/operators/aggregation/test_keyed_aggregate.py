@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -163,3 +164,22 @@ def test_an_empty_batch_emits_nothing() -> None:
     with OperatorHarness.of(sums) as harness:
         assert harness.push([]) == []
         assert push(harness, ArrowBatch(pa.RecordBatch.from_pylist(rows(("a", 1))).slice(0, 0))) == []
+
+
+def test_keys_that_hardly_repeat_are_not_grouped_and_the_results_are_the_same() -> None:
+    draws = Random(3)
+    expected: dict[int | None, list[int]] = {}
+    got: dict[int | None, dict[str, Any]] = {}
+    with OperatorHarness.of(sums) as harness:
+        for number in range(12):
+            few = number >= 6
+            keys = [draws.choice([None, *range(9 if few else 9_000)]) for _ in range(1_000)]
+            values = [draws.randrange(100) for _ in keys]
+            for key, value in zip(keys, values, strict=True):
+                expected.setdefault(key, []).append(value)
+            rows = harness.push_batch(ArrowBatch(pa.record_batch({"k": keys, "v": values})))
+            assert len(rows) == len({row["k"] for row in rows}) == len(set(keys))
+            got |= {row["k"]: row for row in rows}
+    assert {key: (row["total"], row["n"]) for key, row in got.items()} == {
+        key: (sum(values), len(values)) for key, values in expected.items()
+    }

@@ -23,6 +23,7 @@ from penstock.runtime import (
     ConnectorContext,
     FileSink,
     FileSource,
+    GeneratorSource,
     GraphError,
     InMemoryCollector,
     KeyedProcessFunction,
@@ -139,6 +140,63 @@ def test_windows_of_streams_that_pause_come_out_once_and_whole(settings: dict[st
     assert simulate(build, output=rows, seeds=range(25), interleavings=4).passed
 
 
+def of_ordered_files(form: Any) -> Built:
+    """Each file is in order, and all begin together: with a watermark of its own for each nothing is late."""
+    results, env = InMemoryCollector(), environment()
+    folder = tempfile.TemporaryDirectory()
+    for part in range(4):
+        lines = [json.dumps({"n": n, "at": n * 1_000_000}) + "\n" for n in range(part, COUNT, 4)]
+        Path(folder.name, f"{part}.json").write_text("".join(lines))
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+    source = FileSource.json(f"{folder.name}/*.json", format=form)
+    read = env.from_source("read", source, watermarks=strategy.with_idleness(60))
+    windows = read.key_by(lambda row: row["n"] % 3).window(TumblingEventTimeWindows(10))
+    sums = windows.apply(
+        "sum", lambda key, window, held: [(key, window.start, sum(row["n"] for row in held))]
+    )
+    sums.sink("out", CollectSink(results))
+    sums.side_output("late_records").sink("late", CollectSink(results))
+    results.folder = folder  # type: ignore[attr-defined] # it goes with the results
+    return env, results
+
+
+@pytest.mark.parametrize("form", ["rows", "arrow"])
+def test_nothing_is_late_where_each_split_is_in_order(form: str) -> None:
+    seen: list[list[Any]] = []
+
+    def output(results: Any) -> list[Any]:
+        seen.append(rows(results))
+        return seen[-1]
+
+    assert simulate(partial(of_ordered_files, form), output=output, seeds=range(15), interleavings=2).passed
+    assert sum(total for _, _, total in seen[0]) == sum(range(COUNT))
+
+
+def seconds(n: int) -> int:
+    return n * 1_000_000
+
+
+def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
+    results, env = InMemoryCollector(), environment(**settings)
+    monotonous = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda n: n * 1_000_000
+    )
+    aligned = monotonous.with_alignment("both", max_drift=3, interval=0.002)
+    even = env.from_source("even", GeneratorSource(lambda i: 2 * i, COUNT), watermarks=aligned)
+    odd = env.from_source("odd", GeneratorSource(lambda i: 2 * i + 1, COUNT // 2), watermarks=aligned)
+    windows = even.union(odd).key_by(lambda n: n % 3).window(TumblingEventTimeWindows(10))
+    sums = windows.apply("sum", lambda key, window, held: [(key, window.start, sum(held))])
+    sums.sink("out", CollectSink(results))
+    sums.side_output("late_records").sink("late", CollectSink(results))
+    return env, results
+
+
+@pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
+def test_sources_that_wait_for_each_other_come_to_their_end(settings: dict[str, Any]) -> None:
+    build = partial(of_sources_that_wait_for_each_other, **settings)
+    assert simulate(build, output=rows, seeds=range(20), interleavings=3).passed
+
+
 def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirectory[str]]:
     folder = tempfile.TemporaryDirectory()
     lines = Path(folder.name, "in")
@@ -184,6 +242,7 @@ STRUCK: dict[Fault, str] = {
     "slow_storage": "storage slow",
     "hanging_storage": "storage call given up, done later or never",
     "partial_listings": "listing without the newest names",
+    "late_listings": "log listed late",
     "power_cuts": "power cut of the storage during a write",
     "full_disk": "checkpoint storage full",
     "network_cuts": "network cut in two",
@@ -195,7 +254,7 @@ STRUCK: dict[Fault, str] = {
 
 
 def test_a_correct_job_passes_whatever_faults_are_asked_for() -> None:
-    report = simulate(counting, output=rows, faults=STRUCK, seeds=range(16), interleavings=1)
+    report = simulate(counting, output=rows, faults=STRUCK, seeds=range(24), interleavings=1)
     assert report.passed
     assert [fault for fault, happened in STRUCK.items() if not report.failures.get(happened)] == []
 
