@@ -281,7 +281,8 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
         for state in operator.states or [None]:
             cells = ["-"] * 3
             if state is not None:
-                kind = f"{state.kind}, {state.of_type}" if state.of_type else state.kind
+                kind = f"{state.kind} {state.holds}" if state.holds else state.kind
+                kind = ", ".join(filter(None, (kind, state.of_type, "TTL" if state.has_ttl else "")))
                 cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
             table.add_row(*map(Text, head + cells))
             head = [""] * len(head)

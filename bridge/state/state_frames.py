@@ -143,8 +143,8 @@ def write_state(
         UnsupportedTypeError: A column has a type that can't be transferred.
         Exception: Spark's, when a task fails: for a key that comes twice or can't be one, for example.
     """
-    if kind == "columns":
-        msg = 'kind="columns" is not for DataFrames: give an Arrow table to penstock.runtime.write_state'
+    if kind in ("columns", "list", "map"):
+        msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.runtime.write_state'
         raise ConfigurationError(msg)
     names = ["key", "value"] if kind == "keyed" else ["value"]
     missing = [name for name in names if name not in df.columns]

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError
@@ -28,8 +28,12 @@ from penstock.runtime.state_processor.state_writing import (
     with_state,
 )
 
-#: Keyed state, in rows or in columns, or how a list state is redistributed when a job starts.
-StateKind: TypeAlias = Literal["keyed", "columns", "split_distribute", "union", "broadcast"]
+#: Keyed state: one value a key, a list, a map, or in columns. Or how a list state of an operator is
+#: redistributed when a job starts.
+StateKind: TypeAlias = Literal["keyed", "list", "map", "columns", "split_distribute", "union", "broadcast"]
+
+#: Kinds of state by key.
+_BY_KEY: Final = ("keyed", "list", "map", "columns")
 
 
 class SavepointDraft:
@@ -39,7 +43,7 @@ class SavepointDraft:
         target: Folder of the new savepoint.
         operator: Id of the operator that is to have the state.
         state: The state's name.
-        kind: `"keyed"` or `"columns"`, or how a list state is redistributed.
+        kind: `"keyed"`, `"list"`, `"map"` or `"columns"`, or how a list state is redistributed.
         base: A snapshot that the new one is made from.
         parallelism: Subtasks of the operator; 1, or that of the base.
         max_parallelism: Number of key groups; that of the base, or the default.
@@ -60,7 +64,8 @@ class SavepointDraft:
         max_parallelism: int | None,
     ) -> None:
         self.folder = absolute_location(target)
-        self.mode = None if kind in ("keyed", "columns") else _mode(kind)
+        self.kind: StateKind = kind
+        self.mode = None if kind in _BY_KEY else _mode(kind)
         self._base: OpenedSnapshot | None = None
         self._began = time.time()
         self.token = secrets.token_hex(4)
@@ -140,7 +145,7 @@ def _mode(kind: str) -> RedistributionMode:
     try:
         return RedistributionMode(kind)
     except ValueError:
-        known = ", ".join(["'keyed'", "'columns'", *(repr(mode.value) for mode in RedistributionMode)])
+        known = ", ".join(map(repr, [*_BY_KEY, *(mode.value for mode in RedistributionMode)]))
         msg = f"kind={kind!r} is not allowed; kinds are {known}"
         raise ConfigurationError(msg) from None
 

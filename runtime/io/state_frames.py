@@ -21,17 +21,22 @@ from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_columns import parts_of_columns, table_of_blocks
 from penstock.runtime.io.state_parts import (
+    MAP_KEY,
+    POSITION,
     Conversion,
     Convert,
     PartFiles,
     StateQuery,
     rows_of,
+    stamps_of,
     table_of,
 )
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
-from penstock.runtime.snapshot.handles import OperatorSubtaskState
+from penstock.runtime.record.arrow_values import from_arrow
+from penstock.runtime.snapshot.handles import OperatorSubtaskState, SavedState
+from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state_processor.state_writing import (
     by_subtask,
     listed_by_subtask,
@@ -69,12 +74,14 @@ def read_state(
 ) -> pa.Table:
     """One state of one operator as a table; no job runs.
 
-    Keyed state has the columns `key_group`, `key` and `value`, list state `subtask` and `value`. See
-    `penstock.runtime.record.arrow_values` for the types.
+    Keyed state has the columns `key_group`, `key` and `value`. A `MapState` has a row for each entry, with
+    `map_key`. A `ListState` has one for each element, with `position`. State with a TTL has `last_used`, too.
+    List state of an operator has `subtask` and `value`. For the types see
+    `penstock.runtime.record.arrow_values`.
 
     Args:
         snapshot: Path or URL: a savepoint, a checkpoint, or a job's folder for its newest one.
-        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` was given.
+        state: `"reduce"` for that of `reduce(...)`, else the name of a declared state, or of `value_state`.
         key: Makes of each key what the table is to hold.
         value: Makes of each value what the table is to hold, for example `dataclasses.asdict`.
         encoded: Leave values in the bytes of the value codec: for those that no Arrow type carries.
@@ -132,8 +139,11 @@ def write_state(
         target: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
-        kind: `"keyed"`, or how a list state is redistributed. `"columns"` is for the state of an aggregation
-            over columns: the table has a column for each part of key and value.
+        kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
+            `map_key`. `"list"` for a `ListState`: a row for each element, in the order of `position`, or of
+            the rows. Or how a list state of an operator is redistributed. `"columns"` is for the state of an
+            aggregation over columns: the table has a column for each part of key and value. State with a TTL
+            has the column `last_used`.
         base: A snapshot that the new one is made from; it stays as it is.
         parallelism: Over how many subtasks' files the state is split; 1, or that of the base. A job starts
             from it at any other.
@@ -206,22 +216,55 @@ def parts_of_table(
         }
     keys = list(conversion.keys(keys))
     positions = by_subtask(keys, place) or {0: []}
-    refuse_doubles(keys)
-    return {
-        index: OperatorSubtaskState(
-            (
-                write_keyed(
-                    files.of(place.operator, index),
-                    place,
-                    index,
-                    [keys[i] for i in some],
-                    [values[i] for i in some],
-                    codec,
-                ),
-            )
+    entries, rank = _entries(table, draft.kind, keys)
+    refuse_doubles(entries)
+    stamps = stamps_of(table)
+    if stamps is not None:
+        values = list(zip(stamps, values, strict=True))
+    saved = None
+    if draft.kind != "keyed" or stamps is not None:
+        kind = draft.kind if draft.kind in ("list", "map") else ""
+        saved = SavedState(place.state, kind, has_stamps=stamps is not None)
+    parts = {}
+    for index, some in positions.items():
+        rows = some if rank is None else sorted(some, key=rank.__getitem__)
+        written, held = [entries[i] for i in rows], [values[i] for i in rows]
+        place_of_files = files.of(place.operator, index)
+        parts[index] = OperatorSubtaskState(
+            (write_keyed(place_of_files, place, index, written, held, codec, saved),)
         )
-        for index, some in positions.items()
-    }
+    return parts
+
+
+def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
+    """What names the entry of each row, and the rank of each row when they are written.
+
+    The rows of one key follow each other where it has several; `None` for the order of the table.
+
+    Raises:
+        ConfigurationError: The column of the map keys is missing, or one comes twice.
+    """
+    if kind not in ("list", "map"):
+        return keys, None
+    if kind == "map" and MAP_KEY not in table.schema.names:
+        msg = f"the table has no column {MAP_KEY!r}, only {table.schema.names}: each row is an entry of a map"
+        raise ConfigurationError(msg)
+    rows_of_key: dict[Any, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows_of_key.setdefault(key, []).append(row)
+    if kind == "map":
+        map_keys = from_arrow(table[MAP_KEY])
+        entries = list(zip(keys, map_keys, strict=True))
+        for map_key in map_keys:
+            stable_hash(map_key)
+    else:
+        if POSITION in table.schema.names:
+            place = table[POSITION].to_pylist()
+            rows_of_key = {key: sorted(rows, key=place.__getitem__) for key, rows in rows_of_key.items()}
+        numbers = {row: number for rows in rows_of_key.values() for number, row in enumerate(rows)}
+        entries = [(key, numbers[row]) for row, key in enumerate(keys)]
+    order = (row for rows in rows_of_key.values() for row in rows)
+    return entries, {row: rank for rank, row in enumerate(order)}
 
 
 def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:

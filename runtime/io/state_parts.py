@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -20,6 +21,7 @@ from penstock.runtime.io.storage import open_location
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.restore.state_changes import saved_states
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.snapshot.paths import escape_name
@@ -41,6 +43,14 @@ Convert = Callable[[Any], Any]
 #: Columns of keyed state and of list state.
 KEYED_COLUMNS: Final = ("key_group", "key", "value")
 LISTED_COLUMNS: Final = ("subtask", "value")
+
+#: Columns of the entries of maps and of the elements of lists, and of state with a TTL.
+MAP_KEY: Final = "map_key"
+POSITION: Final = "position"
+LAST_USED: Final = "last_used"
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +173,15 @@ class OpenState:
         entries = read_keyed(self._state, query.state, KeyGroupRange(*part), self._read, codec)
         if entries is None:
             return None
-        return {
-            "key_group": entries.key_groups,
-            "key": query.conversion.keys(entries.keys),
-            "value": query.conversion.encode(entries.values, codec),
-        }
+        columns = {"key_group": entries.key_groups, "key": query.conversion.keys(entries.keys)}
+        if entries.parts is not None:
+            saved = saved_states(self._state).get(query.state)
+            is_list = saved is not None and saved.kind == "list"
+            columns[POSITION if is_list else MAP_KEY] = entries.parts
+        columns["value"] = query.conversion.encode(entries.values, codec)
+        if entries.stamps is not None:
+            columns[LAST_USED] = [None if at is None else _EPOCH + at * _MICROSECOND for at in entries.stamps]
+        return columns
 
     def blocks(self) -> list[ColumnBlock] | None:
         """The whole of a state in columns; `None` when nothing knows the state.
@@ -196,6 +210,22 @@ def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None)
     return (
         pa.table(arrays, names=list(columns), schema=schema) if schema is None else pa.table(arrays, schema)
     )
+
+
+def stamps_of(table: pa.Table) -> list[int | None] | None:
+    """When each row of a table was last used, in microseconds since the epoch; `None` without such a column.
+
+    Raises:
+        ConfigurationError: The column is none of moments.
+    """
+    if LAST_USED not in table.schema.names:
+        return None
+    column = table[LAST_USED]
+    if not pa.types.is_timestamp(column.type) and len(column):
+        msg = f"the column {LAST_USED!r} has the type {column.type}; it is one of timestamps"
+        raise ConfigurationError(msg)
+    stamps: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return stamps
 
 
 def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:

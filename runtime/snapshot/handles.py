@@ -90,7 +90,8 @@ class SavedState:
     """What kind of state a function used under a name, as its snapshot says.
 
     Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`.
+        kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for one of those with one value a
+            key, where nobody knows which.
         is_declared: Whether the function's class declared it; otherwise it was asked for at run time.
         has_stamps: Whether each of its entries is a pair: when it was last used, and the value. That is so
             with a TTL.

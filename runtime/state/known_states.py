@@ -56,7 +56,7 @@ job starts from holds a ListState of this name. Give the new state another name;
             StateMismatchError: It is of another one.
         """
         saved = self._states.get(declaration.name)
-        if saved is not None and saved.kind != declaration.kind:
+        if saved is not None and saved.kind not in ("", declaration.kind):
             msg = (
                 f"state {declaration.name!r} is a {_class_of(declaration.kind)}, but the snapshot that the "
                 f"job starts from holds a {_class_of(saved.kind)} of this name. Give the new state another "

@@ -24,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
+    SavedState,
     StateHandle,
 )
 from penstock.runtime.snapshot.list_state import decode_atoms
@@ -45,11 +46,15 @@ class StateSummary:
     Attributes:
         name: Its name: a table of keyed state, or a list state.
         kind: `keyed`, or the redistribution mode of a list state.
-        entries: Number of keys, or of values of the list.
+        entries: Number of keys, or of values of the list. A list or map of each key counts by its entries.
         is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
             over all files.
         values: Positions of a source as text; empty for all other states.
         of_type: The declared type of the values; empty without a declaration.
+        holds: What functions use it as: `value`, `list`, `map`, `reducing` or `aggregating`. Empty for the
+            state of other operators, and in snapshots of version 0.1.
+        is_declared: Whether the function's class declares it.
+        has_ttl: Whether its entries expire.
     """
 
     name: str
@@ -58,6 +63,9 @@ class StateSummary:
     is_exact: bool = True
     values: tuple[str, ...] = ()
     of_type: str = ""
+    holds: str = ""
+    is_declared: bool = False
+    has_ttl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +209,30 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
         entries = sum(handle.entries for handle in handles)
         return [StateSummary("(keys of a type that is not known here)", "keyed", entries, is_exact=False)]
     types = dict(pair for handle in handles for pair in handle.types)
+    states = {saved.name: saved for handle in handles for saved in handle.states}
+    counts |= {name: 0 for name in states if name not in counts}
     return [
-        StateSummary(table, "keyed", number, of_type=types.get(table, ""))
-        for table, number in sorted(counts.items())
+        _keyed_state(table, counts[table], types.get(table, ""), states.get(table))
+        for table in sorted(counts)
     ]
 
 
+def _keyed_state(table: str, number: int, of_type: str, saved: SavedState | None) -> StateSummary:
+    if saved is None:
+        return StateSummary(table, "keyed", number, of_type=of_type)
+    return StateSummary(
+        table,
+        "keyed",
+        number,
+        of_type=of_type,
+        holds=saved.kind,
+        is_declared=saved.is_declared,
+        has_ttl=saved.has_stamps,
+    )
+
+
 def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:
-    """The keys of one subtask that are not deleted, by table."""
+    """The keys of one subtask that are not deleted, by table; pairs where a key has several entries."""
     tables: dict[str, set[Any]] = {}
     for file in handle.files:
         for table, keys, is_deleted in read_keys(read(file), file, codec):

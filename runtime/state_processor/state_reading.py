@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.restore.state_changes import saved_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -20,6 +22,7 @@ from penstock.runtime.snapshot.handles import (
     KeyGroupRange,
     OperatorState,
     RedistributionMode,
+    SavedState,
     StateHandle,
 )
 from penstock.runtime.snapshot.list_state import decode_atoms
@@ -33,15 +36,20 @@ Read = Callable[[StateHandle], bytes]
 
 @dataclass(frozen=True, slots=True)
 class KeyedEntries:
-    """Entries of one table; all three sequences have one length.
+    """Entries of one table; all sequences have one length.
 
     Attributes:
         key_groups: The key group of each key.
+        parts: The map key of each entry, or the place of an element in its list; `None` where a key has one
+            value.
+        stamps: When each entry was last used, in microseconds since the epoch; `None` without a TTL.
     """
 
     key_groups: Sequence[int]
     keys: Sequence[Any]
     values: Sequence[Any]
+    parts: Sequence[Any] | None = None
+    stamps: Sequence[int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> Conf
     names = ", ".join(map(repr, known)) or "none"
     msg = (
         f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. That of "
-        "reduce(...) is called 'reduce', others as in value_state(name)"
+        "reduce(...) is called 'reduce', others as they are declared, or as in value_state(name)"
     )
     return ConfigurationError(msg)
 
@@ -107,7 +115,7 @@ def read_keyed(
     groups: list[int] = []
     keys: list[Any] = []
     values: list[Any] = []
-    is_known = False
+    is_known = is_nested = False
     for handle in _keyed_handles(state):
         if not len(handle.key_groups.intersection(key_groups)):
             continue
@@ -116,6 +124,7 @@ def read_keyed(
             for found in read_chunk(read(file), file, state.max_parallelism, codec, table):
                 is_known = True
                 block = DecodedBlock.of_columns(found) if isinstance(found, ColumnBlock) else found
+                is_nested = block.nested
                 if block.values is None:
                     for key in block.keys:
                         entries.pop(key, None)
@@ -126,7 +135,30 @@ def read_keyed(
         keys += [key for key, _, _ in mine]
         groups += [group for _, group, _ in mine]
         values += [value for _, _, value in mine]
-    return KeyedEntries(groups, keys, values) if is_known else None
+    if not is_known:
+        return None
+    saved = saved_states(state).get(table)
+    return _entries(KeyedEntries(groups, keys, values), saved, is_nested=is_nested)
+
+
+def _entries(found: KeyedEntries, saved: SavedState | None, *, is_nested: bool) -> KeyedEntries:
+    """Entries with their parts and stamps apart; those of one key stand together, a list in its order."""
+    groups, keys, values = found.key_groups, found.keys, found.values
+    parts: list[Any] | None = None
+    if is_nested:
+        rows = list(zip(keys, groups, values, strict=True))
+        by_key: dict[Any, list[tuple[Any, int, Any]]] = {}
+        for (key, part), group, value in rows:
+            by_key.setdefault(key, []).append((part, group, value))
+        if saved is not None and saved.kind == "list":
+            by_key = {key: sorted(held, key=itemgetter(0)) for key, held in by_key.items()}
+        keys = [key for key, held in by_key.items() for _ in held]
+        parts = [part for held in by_key.values() for part, _, _ in held]
+        groups = [group for held in by_key.values() for _, group, _ in held]
+        values = [value for held in by_key.values() for _, _, value in held]
+    if saved is None or not saved.has_stamps:
+        return KeyedEntries(groups, keys, values, parts)
+    return KeyedEntries(groups, keys, [v for _, v in values], parts, [stamp for stamp, _ in values])
 
 
 def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec) -> list[ColumnBlock] | None:

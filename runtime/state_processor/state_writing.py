@@ -26,6 +26,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
+    SavedState,
     StateHandle,
 )
 from penstock.runtime.snapshot.list_state import encode_atoms
@@ -127,23 +128,27 @@ def write_keyed(
     keys: Sequence[Any],
     values: Sequence[Any],
     codec: ValueCodec,
+    saved: SavedState | None = None,
 ) -> KeyedStateHandle:
     """Write entries of one subtask as one file; blocks.
 
     Args:
         subtask: Owns the keys.
+        keys: Pairs of key and second part for a list or a map; those of one key stand together.
+        values: Pairs of stamp and value where the state has stamps.
+        saved: What is known of the state; `None` for one value a key and nothing else.
 
     Raises:
         CodecError: A key or value can't be encoded.
         StorageError: The file could not be written.
     """
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
-    blocks = list(encode_written(place.state, keys, values, codec))
+    nested = saved is not None and saved.kind in ("list", "map")
+    blocks = list(encode_written(place.state, keys, values, codec, nested=nested))
     # A table without entries is known by an empty block.
-    blocks = blocks or [KeyedBlock(place.state, [], codec.dumps([]))]
-    return KeyedStateHandle(
-        own, (files.write(write_chunk(blocks, place.max_parallelism, own, codec)),), len(keys)
-    )
+    blocks = blocks or [KeyedBlock(place.state, [], codec.dumps([]), nested)]
+    file = files.write(write_chunk(blocks, place.max_parallelism, own, codec))
+    return KeyedStateHandle(own, (file,), len(keys), states=() if saved is None else (saved,))
 
 
 def write_columns(
@@ -267,7 +272,8 @@ def _without(
             if rest is not None:
                 kept.append(file if rest is data else files.write(rest))
         if kept:
-            keyed.append(replace(handle, files=tuple(kept), entries=max(0, entries)))
+            others = tuple(saved for saved in handle.states if saved.name != state)
+            keyed.append(replace(handle, files=tuple(kept), entries=max(0, entries), states=others))
     lists = tuple(handle for handle in subtask.operator if handle.name != state)
     return replace(subtask, keyed=tuple(keyed), operator=lists)
 
