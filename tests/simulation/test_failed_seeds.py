@@ -46,6 +46,10 @@ READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED = (2283,)
 #: What was damaged in a savepoint that its user had moved counted as a bug (a bug of the simulation).
 DAMAGED_AND_THEN_MOVED = (14025,)
 
+#: A JobMaster that was past got no id for its checkpoints, and stayed
+#: (`test_a_job_master_that_gets_no_id_because_it_is_past_leaves`).
+STAYED_ALTHOUGH_IT_WAS_PAST = (15565,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -60,6 +64,7 @@ DAMAGED_AND_THEN_MOVED = (14025,)
         *TOOK_THE_SAME_SNAPSHOT_AGAIN,
         *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
         *DAMAGED_AND_THEN_MOVED,
+        *STAYED_ALTHOUGH_IT_WAS_PAST,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:

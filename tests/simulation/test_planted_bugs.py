@@ -75,12 +75,12 @@ FOUND_BY: Final[dict[Plant, int]] = {
     commit_without_a_record: 8,
     fence_no_attempt: 49,
     leave_the_valve_open: 59,
-    give_no_splits_back: 67,
-    deal_key_groups_out_by_the_old_parallelism: 68,
+    give_no_splits_back: 22,
+    deal_key_groups_out_by_the_old_parallelism: 49,
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 18,
     let_no_lease_end: 0,
-    take_frames_of_other_attempts: 27,
+    take_frames_of_other_attempts: 4,
     send_events_past_triggers: 59,
     take_events_twice: 30,
     let_new_input_pass_what_is_stored: 207,
@@ -89,24 +89,24 @@ FOUND_BY: Final[dict[Plant, int]] = {
     count_an_acknowledgement_twice: 8,
     hear_old_attempts: 7,
     reuse_checkpoint_ids: 4,
-    sort_checkpoints_by_name: 257,
-    delete_files_that_newer_checkpoints_share: 18,
+    sort_checkpoints_by_name: 157,
+    delete_files_that_newer_checkpoints_share: 8,
     commit_what_the_checkpoint_does_not_cover: 59,
     commit_with_the_snapshot: 0,
     forget_restored_transactions: 8,
-    remove_leftovers_before_all_are_open: 47,
+    remove_leftovers_before_all_are_open: 8,
     drop_transactions_of_aborted_checkpoints: 1,
     forget_lists_of_subtasks_that_are_gone: 1,
     give_data_in_flight_to_the_old_receiver: 68,
     take_frames_as_they_come: 3,
-    give_splits_back_that_a_checkpoint_covers: 204,
-    leave_with_any_checkpoint: 9,
+    give_splits_back_that_a_checkpoint_covers: 157,
+    leave_with_any_checkpoint: 3,
     fire_windows_when_the_job_stops: 132,
     wait_for_receivers_that_are_gone: 19,
     follow_the_fastest_watermark: 18,
     answer_before_names_are_synced: 2,
     name_files_before_their_content_is_synced: 8,
-    delete_before_the_compaction_is_written: 270,
+    delete_before_the_compaction_is_written: 308,
     forget_checkpoints_that_are_compacted: 6,
     pass_over_damage_that_nobody_allows: 53,
     take_no_older_checkpoint: 135,
@@ -137,6 +137,8 @@ def test_planted_bug_is_found_by_its_seed(plant: Plant, monkeypatch: pytest.Monk
     # The seed finds it until seeds mean other runs; then the others are tried.
     result = first_failure(FOUND_BY[plant])
     assert result is not None, f"not found in {MOST_RUNS} runs"
+    misfit = result.problems[0].startswith(("TypeError", "AttributeError", "NameError"))
+    assert not misfit, f"the bug does not fit the code any more: {result.problems[0]}"
     monkeypatch.undo()
     assert run_seed(result.seed).passed, "the seed fails without the planted bug, too"
     print(f"{plant.__name__} was found by seed {result.seed}: {result.problems[0][:300]}")

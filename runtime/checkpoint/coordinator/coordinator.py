@@ -66,6 +66,7 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     PendingCheckpoint,
     PendingState,
 )
+from penstock.runtime.checkpoint.coordinator.place import PastAttemptError
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.coordinator.requests import (
@@ -99,6 +100,11 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 #: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
 #: the checkpoint gets. Blocks, and raises when the place can't be written.
 InitializeLocation: TypeAlias = Callable[[int, int], int]
+
+#: The answer of a JobMaster that is past.
+_TAKEN_OVER: Final = CheckpointFailed(
+    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
+)
 
 #: Number of those that a checkpoint has waited for in vain which its failure names.
 _NAMED: Final = 5
@@ -419,6 +425,12 @@ class CheckpointCoordinator:
         """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
         if self._plan_after_place(request, attempt) is None:
             return
+        if isinstance(error, PastAttemptError):
+            # It is another JobMaster's: this one begins no attempt while all of the job runs.
+            self._requests.refuse(request, _TAKEN_OVER)
+            self._fenced()
+            self._start_ended(request)
+            return
         reason = Reason.TRIGGER_CHECKPOINT_FAILURE
         must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
         is_known = isinstance(error, StorageError | TimeoutError)
@@ -604,9 +616,7 @@ class CheckpointCoordinator:
 
     def _fenced(self) -> None:
         """Another attempt owns the log: forget all that runs, delete nothing, and notify no subtask."""
-        failed = CheckpointFailed(
-            Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
-        )
+        failed = _TAKEN_OVER
         self._attempt = None
         self._requests.stop_periodic()
         self._requests.abort_waiting(failed.reason, failed.detail)

@@ -51,6 +51,10 @@ _TEXT: Final = b"A savepoint of a Penstock job is about to be written here. This
 _GIVEN_BY: Final = re.compile(rb"given by attempt ([0-9]+)\n")
 
 
+class PastAttemptError(StorageError):
+    """A newer attempt of the job has begun, so this one gets no id; the message names it."""
+
+
 class SnapshotPlace:
     """Prepares the places of one job's checkpoints and savepoints.
 
@@ -82,13 +86,13 @@ class SnapshotPlace:
             The id that was taken.
 
         Raises:
-            StorageError: The storage can't be written, or a newer attempt has begun; the message names the
-                place and the reason.
+            PastAttemptError: A newer attempt has begun.
+            StorageError: The storage can't be written; the message names the place and the reason.
         """
         taken = next(each for each in count(checkpoint_id) if self._take(each, attempt))
         newer = self._newer_attempt()
         if newer is not None:
-            raise StorageError(self._is_past(taken, newer))
+            raise PastAttemptError(self._is_past(taken, newer))
         older = map(self._paths.given_id, range(checkpoint_id - 1, taken))
         # What can't be deleted now is swept by the next JobMaster.
         with suppress(StorageError):
@@ -123,7 +127,7 @@ class SnapshotPlace:
         except ObjectExistsError:
             owner = self._owner(path)
             if owner is not None and owner > attempt:
-                raise StorageError(self._is_past(checkpoint_id, owner)) from None
+                raise PastAttemptError(self._is_past(checkpoint_id, owner)) from None
             return owner == attempt
         return True
 

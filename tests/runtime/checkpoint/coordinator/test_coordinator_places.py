@@ -3,6 +3,7 @@
 import pytest
 from coordinator_setup import COUNT, READS, Run
 
+from penstock.runtime.checkpoint.coordinator.place import PastAttemptError
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
@@ -14,12 +15,14 @@ class Places:
     """Prepares places, or refuses."""
 
     def __init__(self):
-        self.refuses, self.free_from, self.asked = False, 1, []
+        self.refuses, self.newest, self.free_from, self.asked = False, 1, 1, []
 
     def __call__(self, checkpoint_id, attempt):
         self.asked.append((checkpoint_id, attempt))
         if self.refuses:
             raise StorageError("can't write /saved: it is read-only")
+        if attempt < self.newest:
+            raise PastAttemptError("ids/1 is not for this attempt: attempt 2 of the job has begun")
         return max(checkpoint_id, self.free_from)
 
 
@@ -219,3 +222,27 @@ def test_a_request_that_waits_for_the_place_of_another_is_refused_when_that_hang
     assert "has not answered the check of the last place yet" in run.answers[1].detail
     run.runner.run_all()
     assert run.gateway.take() == []
+
+
+def test_a_job_master_that_gets_no_id_because_it_is_past_leaves():
+    """Where any number of failed checkpoints is tolerated, it kept its processes for ever."""
+    run, places = running(tolerable_failures=None)
+    run.coordinator.start_periodic()
+    places.newest = 2
+    run.trigger()
+    run.trigger()
+    run.runner.run_all()
+    assert run.gateway.take() == [("fenced",)]
+    assert [answer.reason for answer in run.answers] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN] * 2
+    assert run.timers.pending == ()
+    assert not run.coordinator.is_triggering
+
+
+def test_nobody_leaves_because_of_an_attempt_that_a_region_of_the_same_job_master_has_begun():
+    run, places = running(tolerable_failures=None)
+    run.trigger()
+    places.newest = 2
+    run.coordinator.begin_region(2, CompletedCheckpointStore(), -1)
+    run.runner.run_all()
+    assert places.asked == [(1, 1), (1, 2)]
+    assert [said[0] for said in run.gateway.take()] == ["trigger"]
