@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, ClassVar, Final
 
+from penstock.runtime.operators.failure import short_repr
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, keyed_state_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
@@ -54,7 +55,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._timers: FunctionTimers | None = None
         self._side: SideOutputs | None = None
         self._sweep: StateSweep | None = None
-        self._has_timers = self._is_on_timer = False
+        self._has_timers = False
+        self._firing: tuple[Any, int] | None = None  # key and moment
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state and open the user's function.
@@ -81,7 +83,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         """Process a batch record by record."""
         assert self._collector is not None, "open() comes first"
         assert self._timers is not None, "open() comes first"
-        yield from self._counted(self._timers.begin_batch())
+        yield from self._before_batch()
         rows = rows_of(batch)
         self._records_in += len(rows)
         yield from self._counted(self._collector.collect(self._results(rows), rows.timestamps))
@@ -97,9 +99,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
         """Fire what a watermark before the status has reached."""
-        assert self._timers is not None, "open() comes first"
-        yield from self._counted(self._timers.begin_batch())
-        self._without_key()
+        yield from self._before_batch()
 
     @property
     def holds_watermark(self) -> bool:
@@ -133,9 +133,12 @@ class KeyedProcessOperator(KeyedFunctionOperator):
     @property
     def doing(self) -> str:
         """The function that runs: one of the user's, or the key selector."""
-        if self._is_on_timer and not self._selecting:
-            return f"{self.kind} function {function_location(self._user.on_timer)}"
-        return super().doing
+        firing = self._firing  # read once: a watchdog asks beside the task
+        if firing is None or self._selecting:
+            return super().doing
+        key, at = firing
+        where = function_location(self._user.on_timer)
+        return f"{self.kind} function {where} for key {short_repr(key)} at {at}"
 
     def close(self) -> None:
         """Close the user's function."""
@@ -163,11 +166,17 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             raise
         self._without_key()
 
+    def _before_batch(self) -> Iterator[Output]:
+        """Fire what a held watermark has reached."""
+        assert self._timers is not None, "open() comes first"
+        yield from self._counted(self._timers.begin_batch())
+        self._without_key()
+
     def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"
-        self._is_on_timer = True
+        self._firing = key, at
         backend.current_key = context.current_key = key
         context.timestamp = at if is_event_time else None
         context.time_domain = "event_time" if is_event_time else "processing_time"
@@ -178,7 +187,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"
-        self._is_on_timer = False
+        self._firing = None
         if backend.current_key is not NO_KEY:
             backend.current_key = NO_KEY
             del context.current_key

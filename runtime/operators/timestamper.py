@@ -24,7 +24,7 @@ _TOO_FAR = (
 )
 
 
-class Stamped(NamedTuple):
+class TimedBatch(NamedTuple):
     """A batch with timestamps.
 
     Attributes:
@@ -58,7 +58,7 @@ class Timestamper:
             return "assign_timestamps_and_watermarks"
         return f"timestamp assigner {function_location(self._strategy.timestamp_assigner)}"
 
-    def stamped(self, batch: Batch) -> Stamped:
+    def stamped(self, batch: Batch) -> TimedBatch:
         """The batch with its timestamps; it holds at least one record.
 
         Raises:
@@ -68,9 +68,9 @@ class Timestamper:
             return self._of_columns(batch)
         rows = rows_of(batch)
         stamps = self._stamps(rows)
-        return Stamped(RowBatch(rows.rows, stamps), max(stamps))
+        return TimedBatch(RowBatch(rows.rows, stamps), max(stamps))
 
-    def _of_columns(self, batch: ArrowBatch) -> Stamped:
+    def _of_columns(self, batch: ArrowBatch) -> TimedBatch:
         column = self._strategy.timestamp_column
         stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column)
         if stamps is None:
@@ -80,7 +80,7 @@ class Timestamper:
             if not is_near(end):
                 msg = f"a record came with the timestamp {end}, {_TOO_FAR}"
                 raise PenstockError(msg)
-        return Stamped(batch if column is None else ArrowBatch(batch.batch, stamps), ends["max"])
+        return TimedBatch(batch if column is None else ArrowBatch(batch.batch, stamps), ends["max"])
 
     def _stamps(self, rows: RowBatch) -> list[int]:
         if self._strategy.timestamp_column is not None:

@@ -22,7 +22,7 @@ from penstock.runtime.operators.failure import short_repr
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.plain_methods import check_has_run
 from penstock.runtime.operators.record_cursor import RecordCursor
-from penstock.runtime.operators.timestamper import Stamped
+from penstock.runtime.operators.timestamper import TimedBatch
 from penstock.runtime.time.idleness_timer import IdlenessTimer
 from penstock.runtime.time.watermark_generator import (
     PunctuatedWatermarks,
@@ -71,7 +71,7 @@ class WatermarkProgress:
         """Whether nobody need wait for the stream."""
         return self._output.is_idle
 
-    def observe(self, stamped: Stamped) -> None:
+    def observe(self, stamped: TimedBatch) -> None:
         """Records have come.
 
         Raises:

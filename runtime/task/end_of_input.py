@@ -9,6 +9,9 @@ It does not wait for a receiver that is gone. That receiver may have finished: i
 answer, and nobody starts it again. If it had not finished, the JobMaster restarts it together with this
 subtask, also when this one has left.
 
+Behind the end of the data an operator emits nothing that it has kept back. Timers of processing time that are
+still set stay in the snapshot.
+
 When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
 coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
 the barrier. An operator can still emit then what it makes of an event.

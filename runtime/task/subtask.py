@@ -251,7 +251,7 @@ class Subtask:
             return _FINISHED
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
         # Without credits an operator can't emit; the credit is what it waits for then.
-        kept_at = self._chain.flush_at if available else None
+        kept_at = self._flush_at if available else None
         tick_at = self._tick_at(now) if available else None
         wake_at = _earliest(
             flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._parts.timers.next_at
@@ -272,7 +272,7 @@ class Subtask:
             return False
         if not self._outputs.are_available:
             return False
-        kept_at = self._chain.flush_at
+        kept_at = self._flush_at
         if kept_at is not None and kept_at <= begun:
             self._work.then(self._chain.flush(begun))
             self._work.go_on(begun)
@@ -333,6 +333,11 @@ class Subtask:
             self._work.then(self._time_passes())
         self._work.go_on(begun)
         return True
+
+    @property
+    def _flush_at(self) -> float | None:
+        """When an operator wants to emit what it keeps back; behind the end of the data it may not."""
+        return self._chain.flush_at if self._end.is_running else None
 
     @property
     def _is_tick_due(self) -> bool:

@@ -72,6 +72,21 @@ class WatchedOperator(Operator):
         return self._operator.process_status(status)
 
     @property
+    def holds_watermark(self) -> bool:
+        """Whether it has timers left that a watermark has reached."""
+        return self._operator.holds_watermark
+
+    @property
+    def flush_at(self) -> float | None:
+        """When it wants to emit what it keeps back, or to fire timers."""
+        return self._operator.flush_at
+
+    def flush(self) -> Iterator[Output]:
+        """Pass it on."""
+        self._strikes.effect()
+        return self._operator.flush()
+
+    @property
     def tick_at(self) -> float | None:
         """When it wants to be told of time."""
         return self._operator.tick_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
@@ -262,6 +263,47 @@ def test_snapshot_in_the_middle_of_a_storm_has_exactly_the_timers_that_are_left(
             again += part
             assert harness.watermarks == ()
     assert sorted(again) == sorted(expected[len(fired) :])
+
+
+class Sour(KeyedProcessFunction[str, int, str]):
+    """Sets a timer for each record; fails over 13, as a record or as a timer."""
+
+    def process(self, value: int, ctx: RuntimeContext) -> Iterator[str]:
+        if value == 13:
+            raise ValueError(value)
+        ctx.timer_service.register_event_time_timer(value)
+        yield f"record in {ctx.time_domain}"
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterator[str]:
+        yield f"timer in {ctx.time_domain}"
+        if at == 1300:
+            raise ValueError(at)
+
+
+def sour() -> OperatorHarness:
+    return OperatorHarness.of(lambda s: s.key_by(lambda _: "k").process("sour", Sour()))
+
+
+def test_records_behind_a_storm_are_no_part_of_it() -> None:
+    with sour() as harness:
+        harness.push([n for n in range(2 * MOST_FIRED) if n not in (13, 1300)])
+        harness.push_watermark(9_000)
+        assert harness.push([9_001])[-2:] == ["timer in event_time", "record in None"]
+    with sour() as harness:
+        harness.push([n for n in range(2 * MOST_FIRED) if n not in (13, 1300)])
+        harness.push_watermark(9_000)
+        with pytest.raises(OperatorError, match=r"process function Sour.process .*ValueError.* on record 13"):
+            harness.push([13])
+
+
+def test_failure_of_a_timer_names_the_function_the_key_and_the_moment() -> None:
+    with sour() as harness:
+        harness.push([1300])
+        with pytest.raises(OperatorError) as caught:
+            harness.push_watermark(9_000)
+    message = str(caught.value)
+    assert re.search(r"Sour\.on_timer \(.*test_process_timers\.py:\d+\) for key 'k' at 1300 failed", message)
+    assert re.search(r"ValueError: 1300, at .*test_process_timers\.py:\d+ in on_timer$", message)
 
 
 # -- snapshots ----------------------------------------------------------------------------------------------
