@@ -37,9 +37,6 @@ REACHED: Final = "watermark"
 #: Most timers that fire until a checkpoint may come.
 MOST_FIRED: Final = 1024
 
-#: Timers after which the clock is looked at.
-_LOOK_AFTER: Final = 32
-
 #: Called with moment, key and whether it is one of event time; returns the results of `on_timer`.
 OnTimer = Callable[[int, Any, bool], Any]
 
@@ -151,7 +148,7 @@ class FunctionTimers:
             service.begin_timer(at, is_event_time=is_event_time, watermark=reached)
             self._stamp = at
             yield self._on_timer(at, key, is_event_time)
-            if most is not None and (fired >= most or (not fired % _LOOK_AFTER and monotonic() >= deadline)):
+            if most is not None and (fired >= most or monotonic() >= deadline):
                 break
         self._stamp = None
         service.begin_batch(reached)

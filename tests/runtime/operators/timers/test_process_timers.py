@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -218,6 +218,30 @@ def test_watermark_waits_until_all_timers_of_a_storm_have_fired() -> None:
         assert harness.watermarks == ()
         assert first + flushed(harness) == expected
         assert harness.watermarks == (50,)
+
+
+class Slow(Alarms):
+    """Takes a tenth of a second for each timer."""
+
+    clock: ClassVar[ManualClock]
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterator[tuple[str, int]]:
+        self.clock.advance(0.1)
+        return super().on_timer(at, ctx)
+
+
+def test_checkpoint_may_come_behind_each_timer_of_a_slow_function() -> None:
+    Slow.clock = ManualClock()
+    slow = OperatorHarness.of(
+        lambda s: s.key_by(lambda row: row[0]).process("slow", Slow()), clock=Slow.clock
+    )
+    with slow as harness:
+        harness.push(sets(("a", 1), ("b", 2), ("c", 3)))
+        assert harness.push_watermark(5) == [("a", 1)]
+        assert harness.flush() == [("b", 2)]
+        assert harness.watermarks == ()
+        assert harness.flush() == [("c", 3)]
+        assert harness.watermarks == (5,)
 
 
 def test_records_behind_a_storm_come_after_all_of_its_timers() -> None:
