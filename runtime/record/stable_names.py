@@ -121,6 +121,7 @@ HOMES: Final[dict[str, str]] = {
     "SparkTable": "penstock.bridge.tables.spark_table.SparkTable",
     "SplitEnumerator": "penstock.runtime.operators.split_enumerator.SplitEnumerator",
     "SplitEnumeratorContext": "penstock.runtime.operators.split_enumerator.SplitEnumeratorContext",
+    "SplitProgress": "penstock.runtime.operators.protocols.SplitProgress",
     "StateTtl": "penstock.runtime.state.time_to_live.StateTtl",
     "StdDev": "penstock.runtime.operators.aggregation.functions.StdDev",
     "StorageError": "penstock.runtime.errors.StorageError",

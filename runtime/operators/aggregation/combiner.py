@@ -50,6 +50,7 @@ class Gain:
     Example:
         >>> gain = Gain()
         >>> gain.learn(1000, 999)
+        False
         >>> [gain.should_try(1000) for _ in range(34)].count(True)
         2
     """

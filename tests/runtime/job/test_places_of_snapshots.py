@@ -249,5 +249,5 @@ def test_an_id_that_a_job_master_without_a_job_has_written_is_not_given_again() 
     second.timers.advance(10)
     assert kinds(second) == [(2, SnapshotKind.CHECKPOINT)]
     assert second.storage.list("job/ids/") == ["job/ids/2"]
-    record = first.scheduler.statistics().checkpoint_history[-1]
-    assert "attempt 2 of the job has begun" in record.detail
+    assert first.scheduler.statistics().is_fenced, "attempt 2 of the job has begun"
+    assert not second.scheduler.statistics().is_fenced
