@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.runtime.errors import PenstockError
@@ -32,6 +31,8 @@ def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
         place = pc.index(column.is_null(), True).as_py()
         msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out before"
         raise PenstockError(msg)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import pyarrow.compute as pc
-
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import short_repr
 from penstock.runtime.operators.function_operator import rows_of
@@ -75,6 +73,8 @@ class Timestamper:
         stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column)
         if stamps is None:
             raise _no_timestamps()
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
         ends = pc.min_max(stamps).as_py()
         for end in ends.values():
             if not is_near(end):

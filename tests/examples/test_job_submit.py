@@ -151,7 +151,8 @@ class SecondNode:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        answers = json.loads(done.stdout.splitlines()[-1])
+        # Ray may print a warning of its own behind it.
+        (answers,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
         assert [code for _, code, _, _ in answers] == [0] * len(programs), answers
         (self.node_id,) = {node for node, _, _, _ in answers}
         return [said.strip() for _, _, said, _ in answers]

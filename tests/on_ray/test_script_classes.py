@@ -120,7 +120,8 @@ def test_a_scripts_own_classes_survive_channels_a_checkpoint_and_a_restore(tmp_p
     )
 
     assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout.splitlines()[-1])
+    # Ray may print a warning of its own behind it.
+    (outcome,) = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert outcome["restarts"] == 1
     blue = len(range(0, count, 3))
     expected = [f"BLUE {n}" for n in range(1, blue + 1)] + [f"RED {n}" for n in range(1, count - blue + 1)]
