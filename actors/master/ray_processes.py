@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import ray
+import ray.cloudpickle as cloudpickle
 from ray.actor import ActorHandle
 
 from penstock.actors.master.guarded_loop import GuardedLoop
@@ -279,10 +280,19 @@ def _unsendable_event(message: SubtaskControl, error: Exception) -> FailureCause
     """The failure of a coordinator whose event can't be pickled: it would send the same again."""
     if not isinstance(message, EventForOperator):
         return None
-    cause = error.__cause__ or error
+    cause = _pickling_error(message.event) or error.__cause__ or error
     msg = (
         f"an event of the coordinator of operator {message.operator_id!r} can't be sent to its subtask: "
         f"{type(message.event).__name__} can't be pickled: {type(cause).__name__}: {first_line(cause)}. "
         "Splits and events must hold plain values only, no locks, connections or open files"
     )
     return FailureCause(msg, recoverable=False)
+
+
+def _pickling_error(value: object) -> Exception | None:
+    """Why a value can't be pickled. Ray's own search for the reason fails on some versions of Python."""
+    try:
+        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever the value's own methods raise
+        return error
+    return None
