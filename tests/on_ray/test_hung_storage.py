@@ -35,6 +35,7 @@ def test_a_read_that_never_returns_is_given_up_until_the_storage_answers_again(t
         told = wait_until(job, "a call given up", lambda r: "(storage_timeout)" in str(r.history))
     assert f"can't read {metadata}: no answer for 1 s (storage_timeout)" in str(told.history)
     wait_until(job, "a running job", lambda r: r.status is JobStatus.RUNNING)
+    hanging.let_go()
     (tmp_path / "go").touch()
 
     finish(job)
@@ -53,5 +54,6 @@ def test_a_job_whose_storage_does_not_answer_is_cancelled(tmp_path: Path) -> Non
             job.wait(PATIENCE)
 
         assert_no_subtasks(job)
+    hanging.let_go()
     assert job.status() is JobStatus.CANCELLED
     assert committed_updates(tmp_path / "out") <= expected_updates(lines(COUNT))

@@ -14,6 +14,7 @@ class Unanswered:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._writer: int | None = None
+        self._both: int | None = None
 
     def is_read(self) -> bool:
         """Whether somebody reads it. Their reading hangs on, now for data that never comes."""
@@ -22,15 +23,26 @@ class Unanswered:
                 self._writer = os.open(self._file, os.O_WRONLY | os.O_NONBLOCK)
         return self._writer is not None
 
-    def close(self) -> None:
-        """Write nothing more."""
-        if self._writer is not None:
-            os.close(self._writer)
+    def put_back(self, data: bytes) -> None:
+        """The file is there again; what reads the pipe hangs on, as an end would look like an empty file."""
+        self._both = os.open(self._file, os.O_RDWR | os.O_NONBLOCK)  # opening for reading returns now
+        back = self._file.with_name(f"{self._file.name}#back")
+        back.write_bytes(data)
+        back.replace(self._file)
+
+    def let_go(self) -> None:
+        """End the reads that still hang; they have been given up by now."""
+        for descriptor in (self._writer, self._both):
+            if descriptor is not None:
+                os.close(descriptor)
 
 
 @contextlib.contextmanager
 def unanswered(file: Path) -> Iterator[Unanswered]:
-    """The file does not answer within this block, and is there again behind it, if it was not deleted."""
+    """The file does not answer within this block, and is there again behind it, if it was not deleted.
+
+    Call `let_go` when nobody waits for the reads any more.
+    """
     data = file.read_bytes()
     pipe = file.with_name(f"{file.name}#pipe")  # such names are staging files, which nobody lists
     os.mkfifo(pipe)
@@ -40,13 +52,4 @@ def unanswered(file: Path) -> Iterator[Unanswered]:
         yield hanging
     finally:
         with contextlib.suppress(FileNotFoundError):  # Penstock has deleted it meanwhile
-            _put_back(file, data)
-        hanging.close()
-
-
-def _put_back(file: Path, data: bytes) -> None:
-    both = os.open(file, os.O_RDWR | os.O_NONBLOCK)  # opening for reading returns now
-    back = file.with_name(f"{file.name}#back")
-    back.write_bytes(data)
-    back.replace(file)
-    os.close(both)  # reading ends now
+            hanging.put_back(data)
