@@ -32,6 +32,9 @@ Out = TypeVar("Out")
 InContra = TypeVar("InContra", contravariant=True)
 OutCo = TypeVar("OutCo", covariant=True)
 
+#: What names of Penstock's own tables beside a function's states begin with.
+RESERVED: Final = "penstock:"
+
 #: Most characters of a state's name.
 _LONGEST_NAME: Final = 200
 
@@ -126,6 +129,9 @@ class KeyedState:
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
             self.name = ""
             self.refuse(f"a name is a text of 1 to {_LONGEST_NAME} printable characters, not {name!r:.80}")
+        if name.startswith(RESERVED):
+            self.name = ""
+            self.refuse(f"names that begin with {RESERVED!r} belong to tables of Penstock, such as timers")
         return name
 
     def _checked_type(self, of_type: Any) -> type | None:

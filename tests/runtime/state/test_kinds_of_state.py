@@ -17,6 +17,7 @@ from penstock.runtime import (
     ValueState,
 )
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
+from penstock.runtime.operators.timers.function_timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
@@ -445,6 +446,14 @@ def test_a_renamed_state_takes_over_what_has_the_old_name_once(kind: Any) -> Non
 def test_a_name_is_a_short_printable_text(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="a name is a text of 1 to 200 printable characters"):
         ValueState(name=name)
+
+
+def test_the_name_of_a_table_of_penstocks_own_is_refused_as_name_and_as_old_name() -> None:
+    """Otherwise a state would be taken for the timers of its operator."""
+    with pytest.raises(ConfigurationError, match="'penstock:' belong to tables of Penstock, such as timers"):
+        ValueState(name=EVENT_TIMERS)
+    with pytest.raises(ConfigurationError, match="'penstock:' belong to tables of Penstock, such as timers"):
+        MapState(renamed_from=PROCESSING_TIMERS)
 
 
 @pytest.mark.parametrize(
