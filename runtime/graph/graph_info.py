@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.user_location import function_name
 
 

@@ -15,7 +15,7 @@ from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.

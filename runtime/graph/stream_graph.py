@@ -15,7 +15,7 @@ from penstock.runtime.graph.operator_ids import fill_in_ids
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 

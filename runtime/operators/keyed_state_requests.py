@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.state.declared_states import states_of
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     FoldsValues,
@@ -19,7 +20,6 @@ from penstock.runtime.state.keyed_states import (
     MapState,
     ReducingState,
     ValueState,
-    states_of,
 )
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import StateTtl, Ttl

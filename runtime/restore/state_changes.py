@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import OperatorState, SavedState
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 
 
 def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str | None:

@@ -3,7 +3,7 @@
 Each class is two things. In the body of a function's class it is a *declaration*: name, types, default. In a
 running subtask the attribute of that name is a *view* of the current key, of a subclass that the state
 backend makes (`heap_states.py`). So one name serves a type checker and the reader of the class. It serves the
-runtime, too, which lists the states of a class without running it (`states_of`).
+runtime, too, which lists the states of a class without running it (`declared_states.py`).
 
 The view is put into the function object's own `__dict__`. A declaration has no `__set__`, so Python finds the
 view there first: reading `self.count` costs an attribute and no call. An object that was never bound finds
@@ -16,11 +16,9 @@ references to the live table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, TypeVar, get_origin, overload
 
 from penstock.runtime.errors import ConfigurationError, PenstockError, UserLocation
-from penstock.runtime.state.state_types import type_names
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
 from penstock.runtime.user_location import user_location
 
@@ -150,7 +148,29 @@ class KeyedState:
         )
 
 
-class ValueState(KeyedState, Generic[T]):
+class _OfOneType(KeyedState):
+    """A state whose values, or elements, have one type.
+
+    Attributes:
+        of_type: The class of that type; `None` for any.
+    """
+
+    __slots__ = ("of_type",)
+
+    of_type: type | None
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Type and TTL."""
+        return {"of_type": self.of_type, "ttl": self.ttl}
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The type of the values."""
+        return () if self.of_type is None else (self.of_type,)
+
+
+class ValueState(_OfOneType, Generic[T]):
     """One value a key (Flink's `ValueState`).
 
     What counts is what `update` was called with: a value that is changed in place and not updated is not part
@@ -182,7 +202,7 @@ class ValueState(KeyedState, Generic[T]):
         [('a', 1), ('b', 1), ('a', 2)]
     """
 
-    __slots__ = ("default", "of_type")
+    __slots__ = ("default",)
     kind: ClassVar[str] = "value"
     method: ClassVar[str] = "value_state"
 
@@ -241,12 +261,7 @@ class ValueState(KeyedState, Generic[T]):
     @property
     def settings(self) -> Mapping[str, object]:
         """Default, type and TTL."""
-        return {"default": self.default, "of_type": self.of_type, "ttl": self.ttl}
-
-    @property
-    def types(self) -> tuple[type, ...]:
-        """The type of the values."""
-        return () if self.of_type is None else (self.of_type,)
+        return {"default": self.default, **super().settings}
 
     def value(self) -> T:
         """The current key's value, or the default.
@@ -274,7 +289,7 @@ class ValueState(KeyedState, Generic[T]):
         raise self._unbound()
 
 
-class ListState(KeyedState, Generic[T]):
+class ListState(_OfOneType, Generic[T]):
     """A list of elements a key (Flink's `ListState`).
 
     Each element is saved by itself: a checkpoint after `add` holds the new element, not the list.
@@ -307,7 +322,7 @@ class ListState(KeyedState, Generic[T]):
         [[1, 3], [2, 4]]
     """
 
-    __slots__ = ("of_type",)
+    __slots__ = ()
     kind: ClassVar[str] = "list"
     method: ClassVar[str] = "list_state"
     nested: ClassVar[bool] = True
@@ -323,16 +338,6 @@ class ListState(KeyedState, Generic[T]):
     ) -> None:
         super().__init__(name, ttl, migrate, renamed_from)
         self.of_type = self._checked_type(of_type)
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        """Type and TTL."""
-        return {"of_type": self.of_type, "ttl": self.ttl}
-
-    @property
-    def types(self) -> tuple[type, ...]:
-        """The type of the elements."""
-        return () if self.of_type is None else (self.of_type,)
 
     def get(self) -> list[T]:
         """A copy of the current key's list; empty when it has none.
@@ -472,7 +477,7 @@ class MapState(KeyedState, MutableMapping[K, V]):
         return f"<MapState {self.name!r}>"
 
 
-class ReducingState(KeyedState, Generic[T]):
+class ReducingState(_OfOneType, Generic[T]):
     """One value a key, which a function combines with each value that is added (Flink's `ReducingState`).
 
     Args:
@@ -503,7 +508,7 @@ class ReducingState(KeyedState, Generic[T]):
         [('a', 3), ('a', 3), ('b', 2)]
     """
 
-    __slots__ = ("function", "of_type")
+    __slots__ = ("function",)
     kind: ClassVar[str] = "reducing"
     method: ClassVar[str] = "reducing_state"
 
@@ -522,16 +527,6 @@ class ReducingState(KeyedState, Generic[T]):
         self.function = function
         if not callable(function):
             self.refuse(f"it takes a function of two values, not {function!r:.80}")
-
-    @property
-    def settings(self) -> Mapping[str, object]:
-        """Type and TTL."""
-        return {"of_type": self.of_type, "ttl": self.ttl}
-
-    @property
-    def types(self) -> tuple[type, ...]:
-        """The type of the values."""
-        return () if self.of_type is None else (self.of_type,)
 
     def get(self) -> T | None:
         """The current key's value; `None` when nothing was added.
@@ -653,75 +648,3 @@ class AggregatingState(KeyedState, Generic[In, Out]):
             RuntimeError: There is no current key.
         """
         raise self._unbound()
-
-
-@dataclass(frozen=True, slots=True)
-class StateInfo:
-    """A declared state in plain values, for reports and for comparing a program with a snapshot.
-
-    Attributes:
-        kind: `value`, `list`, `map`, `reducing` or `aggregating`.
-        of_type: Names of the declared types; empty without any.
-        renamed_from: The name that it had before; empty for none.
-        ttl: How long entries live, in words; empty for ever.
-    """
-
-    name: str
-    kind: str
-    of_type: str = ""
-    renamed_from: str = ""
-    ttl: str = ""
-
-
-def infos_of(kind: type) -> tuple[StateInfo, ...]:
-    """The states that a class declares, in plain values; nothing of the class runs.
-
-    Raises:
-        ConfigurationError: Two states have the same name.
-
-    Example:
-        >>> class Visits:
-        ...     pages = MapState(str, int)
-        >>> infos_of(Visits)
-        (StateInfo(name='pages', kind='map', of_type='str: int', renamed_from='', ttl=''),)
-    """
-    return tuple(
-        StateInfo(
-            state.name, state.kind, type_names(state.types), state.renamed_from or "", str(state.ttl or "")
-        )
-        for state in states_of(kind).values()
-    )
-
-
-def states_of(kind: type) -> dict[str, KeyedState]:
-    """The states that a class and its bases declare, by attribute.
-
-    Raises:
-        ConfigurationError: Two attributes have the same state, or states of the same name.
-
-    Example:
-        >>> class Base:
-        ...     seen = ValueState(int, default=0)
-        ...     pages = MapState(str, int)
-        >>> class Own(Base):
-        ...     pages = None
-        ...     waiting = ListState(name="held back")
-        >>> {attribute: state.name for attribute, state in states_of(Own).items()}
-        {'seen': 'seen', 'waiting': 'held back'}
-    """
-    found: dict[str, KeyedState] = {}
-    for base in reversed(kind.__mro__):
-        for attribute, value in vars(base).items():
-            if isinstance(value, KeyedState):
-                found[attribute] = value
-            else:
-                found.pop(attribute, None)
-    by_name: dict[str, str] = {}
-    for attribute, state in found.items():
-        other = by_name.setdefault(state.name, attribute)
-        if other != attribute:
-            state.refuse(
-                f"{kind.__name__}.{other} and {kind.__name__}.{attribute} have the same name; each state has "
-                "a name of its own"
-            )
-    return found

@@ -12,8 +12,8 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.output_tag import tags_of
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.declared_states import StateInfo, infos_of
 from penstock.runtime.state.key_groups import default_max_parallelism
-from penstock.runtime.state.keyed_states import StateInfo, infos_of
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 

@@ -26,7 +26,7 @@ from penstock.runtime import (
 )
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.testing import OperatorHarness
 
 Pair = tuple[str, int]

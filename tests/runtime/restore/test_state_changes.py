@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SavedState,
 )
-from penstock.runtime.state.keyed_states import StateInfo
+from penstock.runtime.state.declared_states import StateInfo
 
 SEEN = SavedState("seen", "value", is_declared=True)
 ASKED = SavedState("asked", "value")
