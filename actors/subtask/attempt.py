@@ -30,6 +30,7 @@ from penstock.runtime.execution.messages import (
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.io.rocksdb.opener import open_state_backend
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -166,6 +167,7 @@ class Attempt:
             storage,
             place,
             open_spill_file,
+            open_state_backend,
         )
 
     def _consumed(self, channel: int, next_sequence_number: int) -> None:

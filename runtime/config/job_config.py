@@ -15,6 +15,7 @@ from penstock.runtime.config.restart import (
     RestartConfig,
     restart_from_mapping,
 )
+from penstock.runtime.config.state_backends import ON_HEAP, StateBackend, state_backend_from_mapping
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames
 
@@ -70,6 +71,8 @@ class JobConfig(metaclass=NearestNames):
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier.
             `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
+        state_backend: Where keyed state is kept by operators that don't say it themselves: `HeapState()`, or
+            `RocksDB()` for state that is larger than memory.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 
     Raises:
@@ -104,6 +107,7 @@ class JobConfig(metaclass=NearestNames):
     cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
+    state_backend: StateBackend = ON_HEAP
     restore_from: str | None = None
     allow_non_restored_state: bool = False
 
@@ -128,6 +132,9 @@ class JobConfig(metaclass=NearestNames):
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))
+        if not isinstance(self.state_backend, get_args(StateBackend)):
+            msg = f"state_backend={self.state_backend!r}: give HeapState() or RocksDB(...)"
+            raise ConfigurationError(msg)
         self._check_end_of_partition()
 
     def _check_end_of_partition(self) -> None:
@@ -144,7 +151,7 @@ class JobConfig(metaclass=NearestNames):
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> JobConfig:
-        """Build it from a mapping, as it stands in a file; `checkpointing` and `restart` are mappings too.
+        """Build it from a mapping, as it stands in a file; `checkpointing` and the like are mappings.
 
         Raises:
             ConfigurationError: A setting is unknown (the nearest one is named) or not allowed.
@@ -159,6 +166,8 @@ class JobConfig(metaclass=NearestNames):
             settings["checkpointing"] = Checkpointing.from_mapping(settings["checkpointing"])
         if isinstance(settings.get("restart"), Mapping):
             settings["restart"] = restart_from_mapping(settings["restart"])
+        if isinstance(settings.get("state_backend"), Mapping):
+            settings["state_backend"] = state_backend_from_mapping(settings["state_backend"])
         return from_fields(cls, settings)
 
     @property

@@ -91,6 +91,8 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
                 node.coordinator,
                 node.states,
                 node.watermarks,
+                node.state_backend,
+                node.in_columns,
             )
         )
     # Sources have no inputs, so moving them to the front keeps the order topological.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
@@ -66,6 +67,8 @@ class OperatorSpec:
             enumerator.
         states: The keyed states that its function's class declares.
         watermarks: Where event time begins with the source, if it does.
+        state_backend: Where it keeps its keyed state; `None` for the job's backend.
+        in_columns: Whether its keyed state is in columns.
     """
 
     id: str
@@ -79,6 +82,8 @@ class OperatorSpec:
     coordinator: HasCoordinator | None = None
     states: tuple[StateInfo, ...] = ()
     watermarks: WatermarkStrategy[Any] | None = None
+    state_backend: StateBackend | None = None
+    in_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

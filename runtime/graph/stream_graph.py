@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import GraphError, UserLocation
 from penstock.runtime.graph.job_graph import Partitioner
 from penstock.runtime.graph.operator_ids import fill_in_ids
@@ -58,6 +59,8 @@ class StreamNode:
         num_gpus: Likewise.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to anything.
+        state_backend: Where it keeps its keyed state; `None` for the job's backend.
+        in_columns: Whether its keyed state is in columns.
     """
 
     kind: str
@@ -81,6 +84,8 @@ class StreamNode:
     num_gpus: float | None = None
     start_new_chain: bool = False
     disable_chaining: bool = False
+    state_backend: StateBackend | None = None
+    in_columns: bool = False
 
 
 class StreamGraph:

@@ -30,6 +30,7 @@ from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
 from penstock.runtime.state.ttl_states import VIEWS_WITH_TTL
@@ -298,6 +299,9 @@ class HeapKeyedStateBackend:
         else:
             self._mark_all_changed()
 
+    def close(self) -> None:
+        """Nothing: all of it is in memory."""
+
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():
             table.mark_all_changed()
@@ -338,6 +342,17 @@ class HeapKeyedStateBackend:
         for key, held in entries.items():
             if any(number > following for number, following in pairwise(held)):
                 entries[key] = dict(sorted(held.items()))
+
+
+def heap_backend(setup: BackendSetup) -> HeapKeyedStateBackend:
+    """A new, empty backend on the heap."""
+    return HeapKeyedStateBackend(
+        setup.max_parallelism,
+        setup.key_groups,
+        setup.codec,
+        takes_snapshots=setup.takes_snapshots,
+        clock=setup.clock,
+    )
 
 
 def _apply_flat(entries: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any] | None) -> None:

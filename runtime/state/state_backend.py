@@ -10,6 +10,8 @@ What an operator may rely on:
 * `entries` of a table behave as a dict. A value may be changed in place, if its key is then put into
   `changed`. A backend that stores bytes reads a value into memory at the first look, and writes it when its
   key is put into `changed`.
+* What was changed in place is told no later than anything else of its table. A backend may drop what it has
+  read as soon as it is told of a change. A value that iteration gives is not changed in place.
 * A view that `bind` makes is for the current key, and reading it costs no more than the backend must.
 * `snapshot` is short, and stops the task. What it returns is finished in another thread.
 """
@@ -17,8 +19,12 @@ What an operator may rely on:
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
@@ -109,6 +115,10 @@ class KeyedStateBackend(HasCurrentKey, Protocol):
         """Give a restored state its new name."""
         ...
 
+    def contents(self, name: str) -> dict[Any, Any]:
+        """A copy of what a state holds that has not expired: by key a value, a list or a map."""
+        ...
+
     def keys(self, name: str) -> list[Any]:
         """The keys of this subtask that have something in a table."""
         ...
@@ -142,4 +152,42 @@ class KeyedStateBackend(HasCurrentKey, Protocol):
         restored_checkpoint_id: int | None = None,
     ) -> None:
         """Replace all state by what these handles hold for this subtask's key groups; blocks."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds outside of memory; it is not used any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSetup:
+    """Whose keyed state a backend is to keep.
+
+    Attributes:
+        operator: Id of the operator, for messages.
+        max_parallelism: Number of key groups.
+        key_groups: The range that the subtask owns.
+        codec: Encodes keys and values.
+        takes_snapshots: Whether `snapshot` will ever be called.
+        clock: Tells the time for state with a TTL; may be left out where there is none.
+    """
+
+    operator: str
+    max_parallelism: int
+    key_groups: KeyGroupRange
+    codec: ValueCodec
+    takes_snapshots: bool = True
+    clock: Clock | None = None
+
+
+class StateBackendOpener(Protocol):
+    """Makes backends that keep state outside of the heap."""
+
+    def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+        """A new, empty backend.
+
+        Raises:
+            ConfigurationError: What it needs is not installed.
+            StorageError: There is no room for it.
+        """
         ...

@@ -13,13 +13,16 @@ from penstock.runtime.barrier.factory import (
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.config.state_backends import HeapState, StateBackend
 from penstock.runtime.errors import (
     CodecError,
+    ConfigurationError,
     CorruptSnapshotError,
     OperatorError,
     OperatorLocation,
     StateMismatchError,
 )
+from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -40,9 +43,9 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.heap_backend import heap_backend
 from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.coordinator_mail import SentEvents
@@ -64,6 +67,7 @@ def build_subtask(
     storage: SnapshotStorage | None,
     open_location: StorageOpener | None = None,
     open_spill_file: SpillFileOpener | None = None,
+    open_state_backend: StateBackendOpener | None = None,
     *,
     inline_limit: int | None = None,
 ) -> Subtask:
@@ -75,6 +79,7 @@ def build_subtask(
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
         open_spill_file: Makes files for alignments that store more than fits into memory.
+        open_state_backend: Makes backends that keep state outside of the heap.
         inline_limit: Most bytes of a state that stay in the metadata; `None` for the usual limit.
 
     Raises:
@@ -82,7 +87,7 @@ def build_subtask(
         StorageError: State could not be read, or is damaged.
         ValueError: The job's alignments store, and nothing makes files for them.
     """
-    places = storage or MemoryStorage(), open_location, open_spill_file
+    places = storage or MemoryStorage(), open_location, open_spill_file, open_state_backend
     return _Builder(descriptor, gateway, clock, *places, inline_limit).build(runner)
 
 
@@ -95,11 +100,13 @@ class _Builder:
         storage: SnapshotStorage,
         open_location: StorageOpener | None,
         open_spill_file: SpillFileOpener | None,
+        open_state_backend: StateBackendOpener | None,
         inline_limit: int | None,
     ) -> None:
         self._inline_limit = inline_limit
         self._descriptor = descriptor
         self._open_spill_file = open_spill_file
+        self._open_state_backend = open_state_backend
         self._vertex = descriptor.subtask.vertex
         self._gateway = gateway
         self._clock = clock
@@ -139,16 +146,34 @@ class _Builder:
         writer = self._channel_state_writer(runner)
         made = self._make_operators(first, only_sinks=finished)
         chain = OperatorChain(made, emit, outputs.broadcast_event, first)
-        backends = {
-            location.operator: self._backend(location)
-            for location, spec in zip(self._locations, operators, strict=True)
-            if spec.keyed and not finished
-        }
-        parts = SubtaskParts(
+        backends: dict[str, KeyedStateBackend] = {}
+        try:
+            for location, spec in zip(self._locations, operators, strict=True):
+                if spec.keyed and not finished:
+                    backends[spec.id] = self._backend(location, spec)
+            parts = self._parts(chain, outputs, None if finished else source, backends, timers, writer)
+            self._restore_channels(parts)
+        except BaseException as error:
+            for backend in backends.values():
+                close_after(error, backend.close)
+            raise
+        self._open(parts, first)
+        return Subtask(parts, self._gateway, runner, self._clock)
+
+    def _parts(
+        self,
+        chain: OperatorChain,
+        outputs: SubtaskOutputs,
+        source: SourceOperator | None,
+        backends: Mapping[str, KeyedStateBackend],
+        timers: TaskTimers,
+        writer: AsyncChannelStateWriter | None,
+    ) -> SubtaskParts:
+        return SubtaskParts(
             self._descriptor,
             chain,
             outputs,
-            None if finished else source,
+            source,
             self._network_input(timers, writer),
             backends,
             self._values,
@@ -158,9 +183,6 @@ class _Builder:
             self._sent_events,
             writer,
         )
-        self._restore_channels(parts)
-        self._open(parts, first)
-        return Subtask(parts, self._gateway, runner, self._clock)
 
     def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
         config = self._descriptor.config
@@ -266,18 +288,36 @@ class _Builder:
         files = self._files.restored(task.location)
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
-    def _backend(self, location: OperatorLocation) -> KeyedStateBackend:
+    def _backend(self, location: OperatorLocation, spec: OperatorSpec) -> KeyedStateBackend:
         takes_snapshots = self._descriptor.config.checkpointing is not None
-        backend = HeapKeyedStateBackend(
+        setup = BackendSetup(
+            spec.id,
             self._vertex.max_parallelism,
             self._key_groups,
             self._values,
-            takes_snapshots=takes_snapshots,
-            clock=self._clock,
+            takes_snapshots,
+            self._clock,
         )
+        backend = self._empty_backend(spec.state_backend or self._descriptor.config.state_backend, setup)
+        try:
+            self._restore_backend(backend, location)
+        except BaseException as error:
+            close_after(error, backend.close)
+            raise
+        return backend
+
+    def _empty_backend(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+        if isinstance(config, HeapState):
+            return heap_backend(setup)
+        if self._open_state_backend is None:
+            msg = f"operator {setup.operator!r} keeps its state in {config}, and nothing opens that here"
+            raise ConfigurationError(msg)
+        return self._open_state_backend(config, setup)
+
+    def _restore_backend(self, backend: KeyedStateBackend, location: OperatorLocation) -> None:
         restore, task = self._restored(location.operator), self._descriptor.restore
         if restore is None or task is None or not restore.keyed:
-            return backend
+            return
         files = self._files.restored(task.location)
         shared_id = None if task.is_savepoint else task.checkpoint_id
         try:
@@ -291,7 +331,6 @@ class _Builder:
                 "had when the snapshot was taken, or give the operator a new id, which begins with nothing"
             )
             raise OperatorError(location, what) from StateMismatchError(what)
-        return backend
 
     def _channel_state_writer(self, runner: AsyncRunner) -> AsyncChannelStateWriter | None:
         checkpointing = self._descriptor.config.checkpointing

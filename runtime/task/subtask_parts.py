@@ -138,14 +138,15 @@ class SubtaskParts:
         return self.values.statistics().pickled + self.batches.statistics().values.pickled
 
     def close(self) -> None:
-        """Close the source and the operators, and give back what the input has stored.
+        """Close the source, the operators and their state, and give back what the input has stored.
 
         Raises:
             OperatorError: One of them could not be closed; all others were.
         """
         sources = () if self.source is None else (self.source.close,)
         inputs = () if self.network is None else (self.network.gate.close,)
-        close_all(*sources, self.chain.close, *inputs)
+        state = (backend.close for backend in self.backends.values())
+        close_all(*sources, self.chain.close, *inputs, *state)
 
     def operator_statistics(self) -> dict[str, OperatorStatistics]:
         """Counters by operator id."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from penstock.runtime.config.state_backends import ON_HEAP, HeapState, StateBackend
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.chain import OperatorChain, Work
@@ -25,12 +26,14 @@ from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Wate
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import RAW
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.heap_backend import heap_backend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.redistribution import own_parts, redistribute
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.single_operator import single_operator
+from penstock.runtime.testing.state_backends import open_state_backend
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.streams.data_stream import DataStream
@@ -47,6 +50,7 @@ class HarnessSettings(TypedDict, total=False):
     transactional: bool
     attempt: int
     clock: ManualClock | None
+    state_backend: StateBackend
 
 
 class OperatorHarness(NearestMembers, metaclass=NearestNames):
@@ -60,6 +64,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             number differs from `parallelism`. They count as one completed checkpoint.
         transactional: Whether the job takes checkpoints.
         clock: The operator's clock.
+        state_backend: Where the operator keeps its keyed state.
 
     Raises:
         OperatorError: The operator could not be opened.
@@ -89,6 +94,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         transactional: bool = True,
         attempt: int = 1,
         clock: ManualClock | None = None,
+        state_backend: StateBackend = ON_HEAP,
     ) -> None:
         self.clock = clock or ManualClock()
         self._attempt = attempt
@@ -97,11 +103,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._codec = ValueCodec()
         self._files = FilesInHandles()
         self._operator = operator
+        self._state_backend = state_backend
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
         self._is_idle = False
-        self._has_ended = False
+        self._has_ended = self._is_closed = False
         self._events: list[Any] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
@@ -111,7 +118,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         try:
             self._chain.open({operator_id: self._context(location, restored, transactional)})
         except BaseException:
-            self._chain.close()
+            self.close()
             raise
 
     @classmethod
@@ -320,7 +327,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Raises:
             OperatorError: The operator failed.
         """
-        self._chain.close()
+        try:
+            self._chain.close()
+        finally:
+            if self._backend is not None and not self._is_closed:
+                self._backend.close()
+            self._is_closed = True
 
     def __enter__(self) -> OperatorHarness:
         return self
@@ -394,10 +406,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         every = [pair for snapshot in restored for pair in snapshot.raw.keyed.items()]
         return {group: data for group, data in every if group in self._key_groups}
 
-    def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(
-            self._max_parallelism, self._key_groups, self._codec, clock=self.clock
+    def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> KeyedStateBackend:
+        setup = BackendSetup(
+            "operator", self._max_parallelism, self._key_groups, self._codec, clock=self.clock
         )
+        is_heap = isinstance(self._state_backend, HeapState)
+        backend = heap_backend(setup) if is_heap else open_state_backend(self._state_backend, setup)
         own = self._key_groups
         handles = [s.keyed for s in restored if s.keyed and len(s.keyed.key_groups.intersection(own))]
         if restored:

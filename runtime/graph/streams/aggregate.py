@@ -71,6 +71,7 @@ def add_aggregate(
         options,
         stateful=True,
         keyed=True,
+        in_columns=True,
     )
 
 
@@ -121,6 +122,7 @@ def add_windowed_aggregate(
         options,
         stateful=True,
         keyed=True,
+        in_columns=True,
     )
 
 

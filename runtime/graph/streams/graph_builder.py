@@ -53,6 +53,7 @@ class GraphBuilder:
         coordinator: HasCoordinator | None = None,
         function: object = None,
         watermarks: WatermarkStrategy[Any] | None = None,
+        in_columns: bool = False,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -70,12 +71,16 @@ class GraphBuilder:
             makes_watermarks: Whether event time begins with it.
             function: The user's object whose class may declare keyed state.
             watermarks: The strategy of a source.
+            in_columns: Whether its keyed state is in columns.
 
         Raises:
             GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is
                 taken. Names the user's line.
         """
         check_options(kind, options)
+        backend = options.get("state_backend")
+        if backend is not None and not keyed:
+            refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
         parallelism = options.get("parallelism") or self._parallelism
         node = StreamNode(
             kind=kind,
@@ -99,6 +104,8 @@ class GraphBuilder:
             num_gpus=options.get("num_gpus"),
             start_new_chain=bool(options.get("start_new_chain")),
             disable_chaining=bool(options.get("disable_chaining")),
+            state_backend=backend,
+            in_columns=in_columns,
         )
         return Upstream(self.graph.add(node))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.aggregate import add_aggregate
 from penstock.runtime.graph.streams.checked_call import (
@@ -86,6 +87,7 @@ class KeyedStream(Generic[T, K]):
         num_gpus: float | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
+        state_backend: StateBackend | None = None,
         **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]:
         """Aggregate columns by key: sums, counts, extremes, of Arrow batches and of rows alike.
@@ -103,6 +105,7 @@ class KeyedStream(Generic[T, K]):
             num_gpus: See there.
             start_new_chain: See there.
             disable_chaining: See there.
+            state_backend: Not `RocksDB`: state in columns is always on the heap.
             **functions: By the name of the result: `total=Sum("amount"), orders=Count()`.
         """
         options = {
@@ -111,6 +114,7 @@ class KeyedStream(Generic[T, K]):
             "num_gpus": num_gpus,
             "start_new_chain": start_new_chain,
             "disable_chaining": disable_chaining,
+            "state_backend": state_backend,
         }
         added = add_aggregate(
             self._builder,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final, TypedDict, get_args
 
+from penstock.runtime.config.state_backends import HeapState, StateBackend
 from penstock.runtime.graph.streams.checked_call import refuse
 
 
@@ -18,6 +19,7 @@ class OperatorOptions(TypedDict, total=False):
         num_gpus: GPUs likewise.
         start_new_chain: Never run in the same subtask as the producer.
         disable_chaining: Run in a subtask of its own, without producer and consumer.
+        state_backend: Where the operator keeps its keyed state; the job's backend by default.
     """
 
     parallelism: int
@@ -25,6 +27,7 @@ class OperatorOptions(TypedDict, total=False):
     num_gpus: float
     start_new_chain: bool
     disable_chaining: bool
+    state_backend: StateBackend
 
 
 #: Names of all options.
@@ -47,6 +50,8 @@ def check_options(call: str, options: OperatorOptions) -> None:
     for name in ("start_new_chain", "disable_chaining"):
         if not isinstance(given.get(name, False), bool):
             refuse(f"{call}: {name} must be True or False, not {given[name]!r}")
+    if not isinstance(given.get("state_backend", HeapState()), get_args(StateBackend)):
+        refuse(f"{call}: state_backend is HeapState() or RocksDB(...), not {given['state_backend']!r:.80}")
 
 
 def check_parallelism(call: str, value: object, what: str = "parallelism") -> None:

@@ -11,6 +11,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import RestartConfig
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
@@ -19,6 +20,7 @@ from penstock.runtime.graph.executor import Executor, find_executor
 from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle, JobResult
+from penstock.runtime.graph.state_backend_check import check_state_backends
 from penstock.runtime.graph.streams.checked_call import checked_call, refuse
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
@@ -45,6 +47,7 @@ class StreamEnvironment(NearestMembers):
         buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
             seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default.
+        state_backend: Where keyed state is kept: `HeapState()`, the default, or `RocksDB()`.
         chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
         config: Further settings; those given here win over it.
         executor: What runs the job; by default the installed one, which is Ray.
@@ -71,6 +74,7 @@ class StreamEnvironment(NearestMembers):
         restart: RestartConfig | None = None,
         buffer_timeout: Duration | None = None,
         allow_pickle: bool | None = None,
+        state_backend: StateBackend | None = None,
         chaining: bool = True,
         config: JobConfig | None = None,
         executor: Executor | None = None,
@@ -85,6 +89,7 @@ class StreamEnvironment(NearestMembers):
             "restart": restart,
             "buffer_timeout": buffer_timeout,
             "allow_pickle": allow_pickle,
+            "state_backend": state_backend,
         }
         changes = {setting: value for setting, value in given.items() if value is not None}
         self._config = replace(config if config is not None else JobConfig(), **changes)
@@ -218,7 +223,7 @@ class StreamEnvironment(NearestMembers):
 
         Raises:
             GraphError: The graph can't be built.
-            ConfigurationError: Nothing is installed that runs jobs.
+            ConfigurationError: Nothing is installed that runs jobs, or a state backend is missing.
             DeploymentError: There is nowhere to run it.
         """
         job = self.build()
@@ -231,6 +236,7 @@ class StreamEnvironment(NearestMembers):
             )
         elif allow_non_restored_state and config.restore_from is None:
             refuse("allow_non_restored_state=True says nothing without restore_from=...")
+        check_state_backends(job, config)
         executor = self._executor if self._executor is not None else find_executor()
         return executor.submit(job, config)
 

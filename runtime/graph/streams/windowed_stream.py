@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast, overload
 
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate
 from penstock.runtime.graph.streams.checked_call import (
@@ -94,6 +95,7 @@ class WindowedStream(Generic[T, K]):
         num_gpus: float | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
+        state_backend: StateBackend | None = None,
         **functions: AnyAggregate,
     ) -> DataStream[dict[str, Any]]: ...
 

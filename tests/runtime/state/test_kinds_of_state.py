@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from copy import copy
 from typing import Any
 
 import pytest
-from heap_setup import Files, new_backend, take
+from either_backend import new_backend
+from heap_setup import Files, take
 
 from penstock.runtime import (
     AggregateFunction,
@@ -19,10 +21,11 @@ from penstock.runtime import (
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
 from penstock.runtime.operators.timers.function_timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_chunk import tables_of
 from penstock.runtime.state.keyed_states import KeyedState
+
+pytestmark = pytest.mark.usefixtures("either_backend")
 
 
 class Mean(AggregateFunction[float, tuple[float, int], float]):
@@ -36,7 +39,7 @@ class Mean(AggregateFunction[float, tuple[float, int], float]):
         return accumulator[0] / accumulator[1]
 
 
-def bound(declaration: Any, key: Any = "ann") -> tuple[HeapKeyedStateBackend, Any]:
+def bound(declaration: Any, key: Any = "ann") -> tuple[Any, Any]:
     backend = new_backend()
     backend.set_current_key(key)
     return backend, backend.bind(declaration)
@@ -224,7 +227,7 @@ def test_every_kind_comes_back_from_a_snapshot_at_any_parallelism() -> None:
     handle = take(backend, files, 1, -1)
     seen = 0
     for index in range(3):
-        part = HeapKeyedStateBackend(128, key_group_range(index, 3, 128), backend._codec)
+        part = new_backend(own=key_group_range(index, 3, 128), codec=backend._codec)
         part.restore([handle], files)
         again: Any = [part.bind(state) for state in everything()]
         keys = part.keys("value")
@@ -240,6 +243,7 @@ def test_every_kind_comes_back_from_a_snapshot_at_any_parallelism() -> None:
     assert seen == 200
 
 
+@pytest.mark.usefixtures("only_heap")
 @pytest.mark.parametrize("kind", [MapState, ListState])
 def test_a_checkpoint_holds_the_entries_that_changed_and_not_their_map(kind: type[Any]) -> None:
     files = Files()
@@ -368,8 +372,9 @@ def test_saved_values_of_another_type_are_migrated_once(
     again, view = restored_with([first], files, now)
     assert found(view) == 12
     second = again.snapshot(1, -1).finish(files)
-    now.migrate = None
-    assert found(restored_with([second], files, now)[1]) == 12
+    of_the_type = copy(now)
+    of_the_type.migrate = None
+    assert found(restored_with([second], files, of_the_type)[1]) == 12
 
 
 def test_values_that_are_of_the_type_already_are_left_alone() -> None:

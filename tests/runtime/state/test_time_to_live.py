@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from heap_setup import ALL, Files, take
+from either_backend import Chosen, new_backend
+from heap_setup import Files, take
 
 from penstock.runtime import (
     KeyedProcessFunction,
@@ -19,27 +20,27 @@ from penstock.runtime import (
 )
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_chunk import tables_of
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.testing import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 SECOND = 1_000_000
 
 
-def bound(clock: ManualClock, declaration: KeyedState, key: Any = "ann") -> tuple[HeapKeyedStateBackend, Any]:
-    backend = HeapKeyedStateBackend(128, ALL, ValueCodec(), clock=clock)
+def bound(clock: ManualClock, declaration: KeyedState, key: Any = "ann") -> tuple[Any, Any]:
+    backend = new_backend(clock=clock)
     backend.set_current_key(key)
     return backend, backend.bind(declaration)
 
 
 def again(
     clock: ManualClock, handle: KeyedStateHandle, files: Files, declaration: KeyedState
-) -> tuple[HeapKeyedStateBackend, Any]:
-    backend = HeapKeyedStateBackend(128, ALL, ValueCodec(), clock=clock)
+) -> tuple[Any, Any]:
+    backend = new_backend(clock=clock)
     backend.restore([handle], files)
     view = backend.bind(declaration)
     backend.set_current_key("ann")
@@ -127,6 +128,7 @@ def test_a_clock_that_is_set_back_shows_nothing_again() -> None:
 # -- cleaning -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_a_sweep_deletes_what_has_expired_and_nothing_that_was_refreshed() -> None:
     clock = ManualClock()
     backend, count = bound(clock, ValueState(int, name="count", ttl=10))
@@ -149,6 +151,7 @@ def test_a_sweep_deletes_what_has_expired_and_nothing_that_was_refreshed() -> No
     assert backend.sweep_in is None
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_an_entry_that_is_cleared_and_written_for_ever_is_looked_at_once() -> None:
     clock = ManualClock()
     backend, count = bound(clock, ValueState(int, name="count", ttl=10))
@@ -170,9 +173,11 @@ class Seen(KeyedProcessFunction[str, str, int]):
 
 
 def harness_of(function: Any, **settings: Any) -> OperatorHarness:
+    settings.setdefault("state_backend", Chosen.config)
     return OperatorHarness.of(lambda words: words.key_by(str).process("p", function), **settings)
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_an_operator_cleans_up_without_any_record() -> None:
     with harness_of(Seen()) as harness:
         harness.push(["a", "b"])
@@ -185,6 +190,7 @@ def test_an_operator_cleans_up_without_any_record() -> None:
         assert harness._backend.table("seen").entries == {}
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_many_that_expire_at_once_are_cleaned_in_slices_with_rests_between_them() -> None:
     with harness_of(Seen()) as harness:
         harness.push([f"{n}" for n in range(10_000)])

@@ -34,6 +34,7 @@ from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStor
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.spill_disk import SpillFilesOfProcess
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+from penstock.runtime.testing.state_backends import StateBackendsOfProcess
 
 #: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)
@@ -82,6 +83,7 @@ class RunningTask:
         )
         self._storage = WatchedStorage(world.storage, supervisor.before_upload)
         self._spill_files = SpillFilesOfProcess(world.spill_disk)
+        self._state_backends = StateBackendsOfProcess()
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = False
@@ -127,6 +129,7 @@ class RunningTask:
                 self._storage,
                 world.places(self._storage),
                 self._spill_files,
+                self._state_backends,
                 inline_limit=self._inline_limit,
             )
         except Exception as error:
@@ -175,6 +178,7 @@ class RunningTask:
         self.state = TaskState.DEAD
         self._runner.die()
         self._spill_files.die()
+        self._state_backends.die()
 
     def guard(self, action: Callable[[], None]) -> None:
         """Run something of the task's; its failure is the task's, its death is the process's."""

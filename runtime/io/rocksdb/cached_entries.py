@@ -1,0 +1,358 @@
+"""Entries of a table in RocksDB that behave as a dict: decoded values in memory, the rest on disk.
+
+A look at a value in RocksDB costs microseconds: the key has to be hashed and encoded, the row found, the
+value decoded. Most functions read a value, change it, and see the same key again soon. So a value stays in
+memory, decoded, after the first look. It is written back, in a batch, in front of a snapshot or when room is
+needed. `dict` itself is the memory: the class derives from it, so a look at a key that is there runs in C.
+Only what misses (`__missing__`) comes here.
+
+**The truth.** At any moment an entry is: what the dict has; else nothing, if its key is in `gone`; else what
+RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's; every other one in the
+dict does not, except for one that was changed in place and is not told yet. `write_back` makes RocksDB right
+for all that is told. A deleted key stays in `gone` until then, or the next look would find its old row.
+
+**What must not be dropped.** An operator may change a value in place and tell it later, at the end of a batch
+(`state_backend.py`). Dropping it meanwhile would lose the change. So nothing is ever dropped behind an
+operator's back. Room is made at two places alone: when an operator tells what it has changed, and at a look
+of one of the views of `bind`, which tell each change at once.
+
+Here everything is about one table, and one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from itertools import islice
+from typing import Any, Final
+
+from penstock.runtime.io.rocksdb.database import Database
+from penstock.runtime.io.rocksdb.rows import TableRows
+
+#: What an entry takes in memory beside its encoded size, bytes; measured for small values, rounded up.
+_OVERHEAD: Final = 250
+_LEAST_KEYS: Final = 64
+#: Rows that are written in one batch.
+_BATCH: Final = 4096
+
+
+class _Absent:
+    """Stands for no value."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class CachedEntries(dict[Any, Any]):
+    """The entries of a flat table.
+
+    Args:
+        rows: Makes and reads rows.
+        database: Has the rows.
+        changed: Keys that were written or deleted since the last `write_back`.
+        key_groups: Those that are scanned.
+
+    Attributes:
+        is_bound: Whether only views use the table, which tell each change at once.
+    """
+
+    __slots__ = ("_bytes", "_limit", "_seen", "changed", "database", "gone", "is_bound", "key_groups", "rows")
+
+    def __init__(self, rows: TableRows, database: Database, key_groups: range) -> None:
+        super().__init__()
+        self.rows = rows
+        self.database = database
+        self.key_groups = key_groups
+        self.changed: set[Any] = set()
+        self.gone: set[Any] = set()
+        self.is_bound = False
+        self._bytes = self._seen = 0
+        self._limit = _LEAST_KEYS
+
+    # -- single entries -----------------------------------------------------------------------------------
+
+    def __missing__(self, key: Any) -> Any:
+        if key in self.gone:
+            raise KeyError(key)
+        if self.is_bound and dict.__len__(self) >= self._limit:
+            self.make_room()
+        value = self._load(key)
+        if value is _ABSENT:
+            raise KeyError(key)
+        self[key] = value
+        return value
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def __contains__(self, key: object) -> bool:
+        if dict.__contains__(self, key):
+            return True
+        try:
+            self.__missing__(key)
+        except KeyError:
+            return False
+        return True
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        dict.__delitem__(self, key)
+        self.gone.add(key)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """Delete an entry; its value, or the default."""
+        try:
+            value = self[key]
+        except KeyError:
+            if default:
+                return default[0]
+            raise
+        del self[key]
+        return value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, which is the default from now on if it has none."""
+        try:
+            return self[key]
+        except KeyError:
+            self[key] = default
+            return default
+
+    # -- all entries --------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._pairs())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._pairs())
+
+    def __bool__(self) -> bool:
+        return next(self._pairs(), None) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self._pairs()) == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return repr(dict(self._pairs()))
+
+    def keys(self) -> KeysView[Any]:  # type: ignore[override]
+        """All keys, as they are now."""
+        return _Keys(self)
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """All values, as they are now; not to be changed in place."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[Any, Any]:  # type: ignore[override]
+        """All entries, each read when it is its turn; only views may change a value of it in place."""
+        return _Items(self)
+
+    def clear(self) -> None:
+        """Delete everything, on disk as well."""
+        self.forget()
+        for group in self.key_groups:
+            begin = self.rows.begin(group)
+            self.database.delete_range(begin, begin + b"\xff")
+
+    def forget(self) -> None:
+        """Know nothing of what is on disk, and lose what was not written back."""
+        dict.clear(self)
+        self.changed.clear()
+        self.gone.clear()
+
+    def _pairs(self, *, is_kept: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Entries in memory, then the others, each once, whatever happens meanwhile.
+
+        Args:
+            is_kept: Whether a value that is read stays in memory, so that it can be changed in place.
+        """
+        in_memory = set(dict.__iter__(self))
+        for key in in_memory:
+            if key in self:
+                yield key, self[key]
+        for key, on_disk in self._on_disk():
+            if key in in_memory or key in self.gone:
+                continue
+            value = dict.get(self, key, _ABSENT)
+            if value is _ABSENT:
+                value = on_disk
+                if is_kept:
+                    if dict.__len__(self) >= self._limit:
+                        self.make_room()
+                    self[key] = value
+            yield key, value
+
+    # -- memory and disk ----------------------------------------------------------------------------------
+
+    def write_back(self) -> None:
+        """Make RocksDB right for all that is told; nothing leaves memory.
+
+        Raises:
+            CodecError: A value can't be encoded; names the table and the key. Nothing is forgotten.
+            StorageError: The disk is full, or fails; nothing is forgotten.
+        """
+        told = iter(self.changed)
+        while some := list(islice(told, _BATCH)):
+            written, deleted = self._rows_of(some)
+            self.database.write(written, deleted)
+            self._weigh(written)
+        self._forget_written()
+
+    def make_room(self) -> None:
+        """Write back, and drop some entries, if there are too many."""
+        self._limit = self._most_keys()
+        if dict.__len__(self) < self._limit and len(self.changed) < self._limit:
+            return
+        self.write_back()
+        if dict.__len__(self) >= self._limit:
+            for key in list(islice(dict.__iter__(self), dict.__len__(self) - self._limit // 2)):
+                dict.__delitem__(self, key)
+
+    def _most_keys(self) -> int:
+        of_one = _OVERHEAD + (self._bytes // self._seen if self._seen else 0)
+        return max(_LEAST_KEYS, self.database.memory.decoded_per_table // of_one)
+
+    def _weigh(self, written: Iterable[tuple[bytes, bytes]]) -> None:
+        for row, value in written:
+            self._bytes += len(row) + len(value)
+            self._seen += 1
+
+    # -- what a nested table does otherwise ----------------------------------------------------------------
+
+    def _load(self, key: Any) -> Any:
+        row = self.rows.of_key(key)
+        data = self.database.get(row)
+        if data is None:
+            return _ABSENT
+        self._bytes += len(row) + len(data)
+        self._seen += 1
+        return self.rows.value(data)
+
+    def _on_disk(self) -> Iterator[tuple[Any, Any]]:
+        for group in self.key_groups:
+            for row, data in self.database.scan(self.rows.begin(group)):
+                key, _, value = self.rows.decode(row, data)
+                yield key, value
+
+    def _rows_of(self, told: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        held = dict.__contains__
+        written = [
+            self.rows.encode(key, None, dict.__getitem__(self, key)) for key in told if held(self, key)
+        ]
+        deleted = [self.rows.of_key(key) for key in told if not held(self, key) and key in self.gone]
+        return written, deleted
+
+    def _forget_written(self) -> None:
+        self.gone -= self.changed
+        self.changed.clear()
+
+
+class CachedParts(CachedEntries):
+    """The entries of a nested table: all parts of a key are read at the first look, and written one by one.
+
+    A key whose parts are all deleted leaves the dict, as in a table on the heap.
+    """
+
+    __slots__ = ()
+
+    def _most_keys(self) -> int:
+        parts = sum(map(len, dict.values(self)))
+        of_one = _OVERHEAD + (self._bytes // self._seen if self._seen else 0)
+        most_parts = max(_LEAST_KEYS, self.database.memory.decoded_per_table // of_one)
+        keys = dict.__len__(self)
+        return max(_LEAST_KEYS, most_parts * keys // max(1, parts) if keys else most_parts)
+
+    def _load(self, key: Any) -> Any:
+        parts = dict(self._parts_of(self.rows.of_key(key)))
+        return parts or _ABSENT
+
+    def _parts_of(self, of_key: bytes) -> Iterator[tuple[Any, Any]]:
+        for row, data in self.database.scan(of_key):
+            self._bytes += len(row) + len(data)
+            self._seen += 1
+            _, part, value = self.rows.decode(row, data)
+            yield part, value
+
+    def _on_disk(self) -> Iterator[tuple[Any, Any]]:
+        key, parts = _ABSENT, dict[Any, Any]()
+        for group in self.key_groups:
+            for row, data in self.database.scan(self.rows.begin(group)):
+                found, part, value = self.rows.decode(row, data)
+                if found is not key and found != key and parts:
+                    yield key, parts
+                    parts = {}
+                key = found
+                parts[part] = value
+        if parts:
+            yield key, parts
+
+    def _rows_of(self, told: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        written, deleted = [], []
+        for key, part in told:
+            held = dict.get(self, key)
+            if held is not None and part in held:
+                written.append(self.rows.encode(key, part, held[part]))
+            elif held is not None or key in self.gone:
+                deleted.append(self.rows.row(key, part))
+        return written, deleted
+
+    def _forget_written(self) -> None:
+        self.gone -= {key for key, _ in self.changed}
+        self.changed.clear()
+
+
+class _Keys(KeysView[Any]):
+    """Keys, found without keeping values in memory."""
+
+    _mapping: CachedEntries
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._mapping._pairs())
+
+
+class _Items(ItemsView[Any, Any]):
+    """Entries; of a table with views each stays in memory when it is read, as it may be changed in place."""
+
+    _mapping: CachedEntries
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping._pairs(is_kept=self._mapping.is_bound)
+
+
+class _Values(ValuesView[Any]):
+    """Values, found without keeping them in memory."""
+
+    _mapping: CachedEntries
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._mapping._pairs())
+
+
+class ToldChanges(set[Any]):
+    """The `changed` of a table that operators use without a view: room is made when they tell.
+
+    Args:
+        entries: The entries of the table.
+    """
+
+    def __init__(self, entries: CachedEntries) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def add(self, entry: Any, /) -> None:
+        """One entry was written or deleted."""
+        super().add(entry)
+        if dict.__len__(self._entries) > self._entries._limit:
+            self._entries.make_room()
+
+    def update(self, *entries: Iterable[Any]) -> None:
+        """All of these were."""
+        super().update(*entries)
+        if dict.__len__(self._entries) > self._entries._limit:
+            self._entries.make_room()

@@ -1,0 +1,244 @@
+"""`Database`: one RocksDB in a folder of its own, with the settings that Penstock gives it.
+
+It has no write-ahead log. What is in it counts only once a checkpoint has it, and a checkpoint begins with a
+flush. A database whose process dies is thrown away.
+
+Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
+so only its calls stand in the `try` blocks here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.io.rocksdb.rows import group_bytes, table_of
+from penstock.runtime.io.rocksdb.shared_memory import SharedMemory, shared_memory
+
+if TYPE_CHECKING:
+    from rocksdict import Options, Rdict, RdictIter
+
+_MIB: Final = 1024 * 1024
+#: Size of a memtable that is flushed, and of a file that a compaction writes.
+_WRITE_BUFFER: Final = 32 * _MIB
+_FILE_SIZE: Final = 32 * _MIB
+_BLOCK_SIZE: Final = 16 * 1024
+_BLOOM_BITS: Final = 10
+
+#: What could not be done, for messages.
+_READ, _WRITTEN, _OPENED = "read", "written", "opened"
+_GONE: Final = "its subtask has ended"
+_ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger one"
+
+
+class Database:
+    """A RocksDB of one operator in one subtask; used by the task's thread alone.
+
+    Args:
+        folder: Where it is; made if it is not there.
+        memory: Bytes for all databases of this process.
+
+    Raises:
+        ConfigurationError: The package is not installed, or is too old.
+        StorageError: It can't be opened; names the folder.
+    """
+
+    def __init__(self, folder: Path, memory: int) -> None:
+        self._folder = folder
+        self.memory = _shared(memory)
+        self._db = self._open(read_only=False)
+
+    def get(self, row: bytes) -> bytes | None:
+        """The value of a row; `None` when there is none."""
+        try:
+            found: bytes | None = self._db.get(row)
+        except Exception as error:
+            raise self._failed(_READ, error) from error
+        return found
+
+    def write(self, written: Iterable[tuple[bytes, bytes]], deleted: Iterable[bytes] = ()) -> None:
+        """Put rows and delete rows.
+
+        Raises:
+            StorageError: The disk is full, or fails.
+        """
+        from rocksdict import WriteBatch
+
+        batch = WriteBatch(raw_mode=True)
+        for row, value in written:
+            batch[row] = value
+        for row in deleted:
+            del batch[row]
+        if not len(batch):
+            return
+        try:
+            self._db.write(batch, self._unlogged)
+        except Exception as error:
+            raise self._failed(_WRITTEN, error) from error
+
+    def delete_range(self, first: bytes, end: bytes) -> None:
+        """Delete the rows from `first` to in front of `end`."""
+        try:
+            self._db.delete_range(first, end, self._unlogged)
+        except Exception as error:
+            raise self._failed(_WRITTEN, error) from error
+
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The rows that begin with a prefix, in the order of their bytes, as they are now.
+
+        Args:
+            prefix: What their keys begin with.
+            first: Where to begin.
+        """
+        with self._reading():
+            at: RdictIter = self._db.iter()
+            at.seek(max(prefix, first))
+        yield from self._walk(at, prefix)
+
+    def _walk(self, at: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        while at.valid():
+            row = at.key()
+            if not row.startswith(prefix):
+                return
+            yield row, at.value()
+            at.next()
+        with self._reading():
+            at.status()
+
+    def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
+        """The first table of a key group that has rows: its prefix and name; `None` when there is none.
+
+        Args:
+            key_group: Whose rows are looked at.
+            after: Only tables whose prefix sorts behind this one.
+        """
+        prefix = group_bytes(key_group)
+        row = next((row for row, _ in self.scan(prefix, prefix + after)), None)
+        return None if row is None else table_of(row)[:2]
+
+    def clear(self) -> None:
+        """Delete all rows."""
+        self.delete_range(b"", b"\xff")
+
+    def checkpoint(self, folder: Path) -> None:
+        """Flush, and link the files of this moment into another folder of the same disk.
+
+        Raises:
+            StorageError: The disk is full, or fails.
+        """
+        from rocksdict import Checkpoint
+
+        try:
+            Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:
+            raise self._failed(_WRITTEN, error) from error
+
+    def ingest(self, file: Path) -> None:
+        """Take over a sorted file; moved, not copied."""
+        from rocksdict import IngestExternalFileOptions
+
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._db.ingest_external_file([str(file)], options)
+        except Exception as error:
+            raise self._failed(_WRITTEN, error) from error
+
+    @property
+    def estimated_rows(self) -> int:
+        """About how many rows there are."""
+        return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+
+    def destroy(self) -> None:
+        """Close it and delete its files."""
+        self._db.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _open(self, *, read_only: bool) -> Rdict:
+        from rocksdict import AccessType, Rdict, WriteOptions
+
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        self._unlogged = WriteOptions()
+        setattr(self._unlogged, "disable_wal", True)  # noqa: B010 (its stub takes it for a method)
+        try:
+            if not read_only:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            elif not self._folder.is_dir():  # RocksDB would make it
+                raise FileNotFoundError(_GONE)
+            db = Rdict(str(self._folder), database_options(self.memory), access_type=access)
+        except Exception as error:
+            raise self._failed(_OPENED, error) from error
+        db.set_write_options(self._unlogged)
+        return db
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._failed(_READ, error) from error
+
+    def _failed(self, done: str, error: Exception) -> StorageError:
+        return StorageError(f"the RocksDB in {self._folder} could not be {done}: {error}. {_ROOM}")
+
+
+class FrozenDatabase(Database):
+    """The files of a checkpoint, opened to be read; for one thread, which need not be the task's."""
+
+    def _open(self, *, read_only: bool = True) -> Rdict:
+        return super()._open(read_only=True)
+
+    def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """All rows from `first` to in front of `end`, in the order of their bytes."""
+        with self._reading():
+            at: RdictIter = self._db.iter()
+            at.seek(first)
+        for row, value in self._walk(at, b""):
+            if end is not None and row >= end:
+                return
+            yield row, value
+
+    def close(self) -> None:
+        """Close it; the files stay."""
+        self._db.close()
+
+
+def database_options(memory: SharedMemory) -> Options:
+    """The settings of every database of this process."""
+    from rocksdict import BlockBasedOptions, DBCompressionType, Options
+
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_manager(memory.write_buffers)
+    options.set_write_buffer_size(min(_WRITE_BUFFER, memory.size // 8))
+    options.set_target_file_size_base(_FILE_SIZE)
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_max_open_files(-1)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    options.set_max_log_file_size(_MIB)
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(memory.cache)
+    blocks.set_block_size(_BLOCK_SIZE)
+    blocks.set_bloom_filter(_BLOOM_BITS, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    blocks.set_format_version(5)
+    options.set_block_based_table_factory(blocks)
+    return options
+
+
+def _shared(memory: int) -> SharedMemory:
+    try:
+        return shared_memory(memory)
+    except (ImportError, AttributeError) as error:
+        msg = (
+            f"RocksDB can't be used here: {error}. Install the package it comes with, on every node of the "
+            "cluster: pip install 'penstock[rocksdb]'"
+        )
+        raise ConfigurationError(msg) from error

@@ -1,0 +1,155 @@
+"""The rows of keyed state in RocksDB: what stands in a row's key and value.
+
+A row's key is
+
+    key group (2 bytes, big-endian)   table   key   second part (of a nested table)
+
+*Key group first*: the rows of a range of key groups stand together. So a rescaled subtask cuts off what is
+not its own with one deletion of a range, and copies what it takes over with one scan.
+
+*Table*: a byte that says whether it is nested, the length of its name, the name. Names and not numbers: two
+subtasks that number their tables in other orders could never be put together.
+
+*Key and second part*: canonical bytes (`state/key_bytes.py`).
+
+A row's value is one byte, and the encoded value. The byte is 1 when the key or the part can't be read from
+the row's key: then they stand in front of the value, encoded, behind their length in four bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.runtime.errors import CodecError, CorruptSnapshotError
+from penstock.runtime.record.column_key import one_nan
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.key_bytes import key_bytes, key_of
+from penstock.runtime.state.stable_hash import stable_hash
+
+#: Bytes of the key group in front of each row.
+GROUP_BYTES: Final = 2
+_FLAT, _NESTED = 0, 1
+_NATURAL: Final = b"\x00"
+_WITH_KEY: Final = b"\x01"
+
+
+def group_bytes(key_group: int) -> bytes:
+    """What the rows of a key group begin with; that of the group behind a range ends the range."""
+    return key_group.to_bytes(GROUP_BYTES)
+
+
+def table_prefix(name: str, *, nested: bool) -> bytes:
+    r"""What stands behind the key group in the rows of a table.
+
+    Example:
+        >>> table_prefix("count", nested=False)
+        b'\x00\x00\x05count'
+    """
+    text = name.encode("utf-8", "surrogatepass")
+    return bytes([_NESTED if nested else _FLAT]) + len(text).to_bytes(2) + text
+
+
+def table_of(row: bytes) -> tuple[bytes, str, bool]:
+    r"""The prefix, the name and the form of the table that a row belongs to.
+
+    Example:
+        >>> table_of(b"\x00\x07" + table_prefix("pages", nested=True) + b"...")
+        (b'\x01\x00\x05pages', 'pages', True)
+    """
+    start = GROUP_BYTES + 3
+    end = start + int.from_bytes(row[start - 2 : start])
+    return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
+
+
+class TableRows:
+    """Makes and reads the rows of one table.
+
+    Args:
+        name: The table's name.
+        nested: Whether a key has several rows.
+        max_parallelism: Number of key groups.
+        codec: Encodes values, and keys that can't be read from their bytes.
+
+    Example:
+        >>> rows = TableRows("pages", True, 128, ValueCodec())
+        >>> row, value = rows.encode("ann", "/cart", 3)
+        >>> rows.decode(row, value)
+        ('ann', '/cart', 3)
+    """
+
+    __slots__ = ("_codec", "_max_parallelism", "_prefix", "name", "nested")
+
+    def __init__(self, name: str, nested: bool, max_parallelism: int, codec: ValueCodec) -> None:
+        self.name = name
+        self.nested = nested
+        self._prefix = table_prefix(name, nested=nested)
+        self._max_parallelism = max_parallelism
+        self._codec = codec
+
+    def begin(self, key_group: int) -> bytes:
+        """What all rows of a key group begin with."""
+        return group_bytes(key_group) + self._prefix
+
+    def of_key(self, key: Any) -> bytes:
+        """The row of a key; of a nested table what all of its rows begin with.
+
+        Raises:
+            KeyTypeError: This value can't be a key.
+        """
+        return self.begin(stable_hash(key) % self._max_parallelism) + key_bytes(key)[0]
+
+    def row(self, key: Any, part: Any = None) -> bytes:
+        """The key of a row."""
+        of_key = self.of_key(key)
+        return of_key + key_bytes(part)[0] if self.nested else of_key
+
+    def encode(self, key: Any, part: Any, value: Any) -> tuple[bytes, bytes]:
+        """A row: its key and its value.
+
+        Args:
+            part: The second part; not looked at in a flat table.
+
+        Raises:
+            CodecError: The value can't be encoded; names the table and the key.
+        """
+        raw, is_natural = key_bytes(key)
+        row = self.begin(stable_hash(key) % self._max_parallelism) + raw
+        if self.nested:
+            raw_part, is_natural_part = key_bytes(part)
+            row += raw_part
+            is_natural = is_natural and is_natural_part
+        try:
+            if is_natural:
+                return row, _NATURAL + self._codec.dumps(value)
+            own = self._codec.dumps((key, part) if self.nested else key)
+            return row, b"".join((_WITH_KEY, len(own).to_bytes(4), own, self._codec.dumps(value)))
+        except CodecError as error:
+            msg = f"state {self.name!r} of key {key!r:.100} can't be put into RocksDB: {error}"
+            raise CodecError(msg) from error
+
+    def value(self, data: bytes) -> Any:
+        """The value of a row.
+
+        Raises:
+            CodecError: It can't be decoded here.
+        """
+        at = 1 if data[:1] == _NATURAL else 5 + int.from_bytes(data[1:5])
+        return self._codec.loads(data[at:])
+
+    def key_and_part(self, row: bytes, data: bytes) -> tuple[Any, Any]:
+        """The key and the second part of a row; `None` for the latter in a flat table."""
+        if data[:1] != _NATURAL:
+            own = self._codec.loads(data[5 : 5 + int.from_bytes(data[1:5])])
+            key, part = own if self.nested else (own, None)
+            (key, part) = one_nan([key, part])
+            return key, part
+        try:
+            key, end = key_of(row, GROUP_BYTES + len(self._prefix))
+            return key, (key_of(row, end)[0] if self.nested else None)
+        except (ValueError, IndexError) as error:
+            msg = f"RocksDB has a row of state {self.name!r} that can't be read: {error}"
+            raise CorruptSnapshotError(msg) from error
+
+    def decode(self, row: bytes, data: bytes) -> tuple[Any, Any, Any]:
+        """Key, second part and value of a row."""
+        return *self.key_and_part(row, data), self.value(data)

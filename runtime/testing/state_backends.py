@@ -1,0 +1,46 @@
+"""Opens the backends of tests and simulations that keep state on disk.
+
+The databases are real; only their folder is temporary. In a simulation they are gone with their simulated
+process. What reaches the simulated storage is what a checkpoint has uploaded.
+
+The room that opens them reaches the outside, so nothing here imports it. It is loaded by its name when the
+first job asks for it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
+
+_OPENER: Final = "penstock.runtime.io.rocksdb.opener"
+
+
+def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+    """A new, empty backend of the kind that is configured.
+
+    Raises:
+        ConfigurationError: The package of RocksDB is not installed.
+    """
+    opener: StateBackendOpener = import_module(_OPENER).open_state_backend
+    return opener(config, setup)
+
+
+class StateBackendsOfProcess:
+    """Opens backends for the subtask of one simulated process; a `StateBackendOpener`."""
+
+    def __init__(self) -> None:
+        self._opened: list[KeyedStateBackend] = []
+
+    def __call__(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+        """A new, empty backend."""
+        backend = open_state_backend(config, setup)
+        self._opened.append(backend)
+        return backend
+
+    def die(self) -> None:
+        """The process is gone, and what it had on disk is nobody's."""
+        for backend in self._opened:
+            backend.close()
