@@ -33,8 +33,8 @@ class RocksDB(metaclass=NearestNames):
     Needs the package of the extra `rocksdb` wherever subtasks run.
 
     Attributes:
-        memory: Bytes of one process, whatever number of operators in it use RocksDB: for its block cache and
-            write buffers, and for the values that Python holds decoded.
+        memory: Bytes of one process, however many of its operators use RocksDB. They are for the block cache,
+            the write buffers, and the values that Python holds decoded.
         folder: Where the databases are while the job runs; `None` for the temporary folder of each node. It
             is scratch space: a restart takes nothing from it.
 

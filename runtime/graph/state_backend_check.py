@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.state_backends import RocksDB
@@ -10,7 +11,7 @@ from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
 #: The package that RocksDB comes with.
-PACKAGE = "rocksdict"
+PACKAGE: Final = "rocksdict"
 
 
 def check_state_backends(job: JobGraph, config: JobConfig) -> None:
@@ -29,12 +30,14 @@ def check_state_backends(job: JobGraph, config: JobConfig) -> None:
     for operator in on_rocksdb:
         if operator.in_columns:
             raise GraphError(_in_columns(operator))
-    if on_rocksdb and find_spec(PACKAGE) is None:
-        raise ConfigurationError(missing_package(on_rocksdb[0].id))
+    if on_rocksdb:
+        try:
+            version(PACKAGE)
+        except PackageNotFoundError:
+            raise ConfigurationError(_missing_package(on_rocksdb[0].id)) from None
 
 
-def missing_package(operator: str) -> str:
-    """What to say where the package is not installed."""
+def _missing_package(operator: str) -> str:
     return (
         f"operator {operator!r} keeps its state in RocksDB, and the package {PACKAGE!r} is not installed "
         "here: pip install 'penstock[rocksdb]', here and on every node of the cluster"

@@ -1,8 +1,8 @@
 """The bytes of a key, for a backend that stores bytes: equal keys have equal bytes.
 
 A dictionary takes `1`, `1.0`, `True` and `Decimal(1)` for one key. A backend that looks keys up by bytes must
-do the same, or a job would have other results there. So the bytes are those of a canonical form, which
-follows the rules of the stable hash (`stable_hash.py`): whatever it refuses can't be a key here either.
+do the same, or a job would have other results there. So the bytes are those of a canonical form. It
+follows the rules of the stable hash (`stable_hash.py`); what that refuses can't be a key here either.
 
 Three more things hold of the bytes:
 

@@ -165,7 +165,6 @@ class BackendSetup:
 
     Attributes:
         operator: Id of the operator, for messages.
-        max_parallelism: Number of key groups.
         key_groups: The range that the subtask owns.
         codec: Encodes keys and values.
         takes_snapshots: Whether `snapshot` will ever be called.

@@ -24,6 +24,8 @@ ALLOWED = frozenset(
 #: Files that need more, each with its reason.
 ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
+    "runtime/graph/state_backend_check.py": {"importlib.metadata"},  # sees whether a package is installed
+    "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
     "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
     "runtime/execution/failure_causes.py": {"traceback"},  # an error becomes text, with its traceback

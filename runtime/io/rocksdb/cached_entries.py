@@ -7,14 +7,15 @@ needed. `dict` itself is the memory: the class derives from it, so a look at a k
 Only what misses (`__missing__`) comes here.
 
 **The truth.** At any moment an entry is: what the dict has; else nothing, if its key is in `gone`; else what
-RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's; every other one in the
-dict does not, except for one that was changed in place and is not told yet. `write_back` makes RocksDB right
+RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's. Every other one in the
+dict is the same there, unless it was changed in place and is not told yet. `write_back` makes RocksDB right
 for all that is told. A deleted key stays in `gone` until then, or the next look would find its old row.
 
 **What must not be dropped.** An operator may change a value in place and tell it later, at the end of a batch
 (`state_backend.py`). Dropping it meanwhile would lose the change. So nothing is ever dropped behind an
-operator's back. Room is made at two places alone: when an operator tells what it has changed, and at a look
-of one of the views of `bind`, which tell each change at once.
+operator's back. Room is made at two
+places alone. One is where an operator tells what it has changed. The other is a look of a view of `bind`: a
+view tells each change at once.
 
 Here everything is about one table, and one thread.
 """

@@ -4,8 +4,8 @@ A row's key is
 
     key group (2 bytes, big-endian)   table   key   second part (of a nested table)
 
-*Key group first*: the rows of a range of key groups stand together. So a rescaled subtask cuts off what is
-not its own with one deletion of a range, and copies what it takes over with one scan.
+*Key group first*: the rows of a range of key groups stand together. So a rescaled subtask cuts off foreign
+rows with one deletion of a range, and takes rows over with one scan.
 
 *Table*: a byte that says whether it is nested, the length of its name, the name. Names and not numbers: two
 subtasks that number their tables in other orders could never be put together.
@@ -13,7 +13,7 @@ subtasks that number their tables in other orders could never be put together.
 *Key and second part*: canonical bytes (`state/key_bytes.py`).
 
 A row's value is one byte, and the encoded value. The byte is 1 when the key or the part can't be read from
-the row's key: then they stand in front of the value, encoded, behind their length in four bytes.
+the row's key. Then they stand in front of the value: four bytes of length, and both encoded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class TableRows:
     Args:
         name: The table's name.
         nested: Whether a key has several rows.
-        max_parallelism: Number of key groups.
         codec: Encodes values, and keys that can't be read from their bytes.
 
     Example:

@@ -1,8 +1,8 @@
 """`ScratchFolder`: where a database lies while its subtask runs.
 
 It holds nothing that a restart needs. So it is removed with its subtask. A process that is killed removes
-nothing. Therefore each owner holds a lock in its folder for as long as it lives, and every new owner removes
-the folders beside its own whose lock is free. The operating system gives the lock of a dead process back,
+nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
+folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
 also where several containers share a disk and can't see each other's processes.
 """
 
@@ -31,9 +31,6 @@ class ScratchFolder:
 
     Raises:
         StorageError: It can't be made.
-
-    Attributes:
-        path: The folder.
     """
 
     def __init__(self, place: Path | None = None) -> None:

@@ -1,7 +1,7 @@
 """The asynchronous half of a snapshot of state in RocksDB.
 
-It works on files that RocksDB has linked into a folder of their own: nobody writes to them any more, whatever
-the task does meanwhile, even if it ends.
+It works on files that RocksDB has linked into a folder of their own. Nobody writes to them any more, whatever
+the task does meanwhile.
 """
 
 from __future__ import annotations
