@@ -116,6 +116,8 @@ class KeyedStateHandle:
         entries: Number of entries written, over all files.
         types: Names of the states whose function has declared a type, each with the type's name.
         states: The states that functions have used; those of operators of Penstock are left out.
+        names: Only for state in the files of RocksDB: the name of each file in the database's folder. Such
+            files are no chain. They are opened together, and `entries` is an estimate.
     """
 
     key_groups: KeyGroupRange
@@ -123,6 +125,12 @@ class KeyedStateHandle:
     entries: int = 0
     types: tuple[tuple[str, str], ...] = ()
     states: tuple[SavedState, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_native(self) -> bool:
+        """Whether only the backend that has written it can read it."""
+        return bool(self.names)
 
 
 class RedistributionMode(Enum):

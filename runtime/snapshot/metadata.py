@@ -249,7 +249,10 @@ def _decode_master_state(item: object) -> MasterState:
 
 def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]:
     return [
-        [k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]]
+        [
+            *(k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]),
+            *([list(k.names)] if k.is_native else ()),
+        ]
         for k in handles
     ]
 
@@ -275,10 +278,11 @@ def _decode_keyed(
     handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
-    for first, last, entries, files in (items(handle, 4) for handle in items(handles)):
+    for first, last, entries, files, *native in map(items, items(handles)):
         groups = KeyGroupRange(whole(first), whole(last, -1))
         parts = tuple(_decode(file, folder) for file in items(files))
-        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states))
+        names = tuple(map(text, items(native[0], len(parts)))) if native else ()
+        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states, names))
     return tuple(decoded)
 
 

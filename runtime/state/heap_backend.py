@@ -30,6 +30,7 @@ from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
+from penstock.runtime.state.native_state import need_canonical
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
@@ -276,6 +277,7 @@ class HeapKeyedStateBackend:
             CorruptSnapshotError: A file is damaged; names it.
             ConfigurationError: The state was written with another number of key groups.
         """
+        need_canonical(handles)
         self._increments.clear()
         self._last_id = -1 if restored_checkpoint_id is None else restored_checkpoint_id
         for table in self._tables.values():

@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -200,6 +200,8 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
     handles = [handle for subtask in subtasks for handle in subtask.keyed]
     if not handles:
         return []
+    if any(handle.is_native for handle in handles):
+        return _native(handles)
     counts: dict[str, int] = {}
     try:
         for handle in handles:
@@ -215,6 +217,17 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
         _keyed_state(table, counts[table], types.get(table, ""), states.get(table))
         for table in sorted(counts)
     ]
+
+
+def _native(handles: Sequence[KeyedStateHandle]) -> list[StateSummary]:
+    """State in the files of RocksDB: its names are known, and how many entries there are of all together."""
+    entries = sum(handle.entries for handle in handles)
+    types = dict(pair for handle in handles for pair in handle.types)
+    states = {saved.name: saved for handle in handles for saved in handle.states}
+    if not states:
+        return [StateSummary("(in the files of RocksDB)", "keyed", entries, is_exact=False)]
+    found = (_keyed_state(name, entries, types.get(name, ""), states[name]) for name in sorted(states))
+    return [replace(summary, is_exact=False) for summary in found]
 
 
 def _keyed_state(table: str, number: int, of_type: str, saved: SavedState | None) -> StateSummary:

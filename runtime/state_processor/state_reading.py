@@ -30,6 +30,7 @@ from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_changes import ColumnChanges
 from penstock.runtime.state.keyed_blocks import DecodedBlock
 from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
+from penstock.runtime.state.native_state import need_canonical
 
 Read = Callable[[StateHandle], bytes]
 
@@ -211,7 +212,9 @@ def read_listed(
 
 
 def _keyed_handles(state: OperatorState) -> list[KeyedStateHandle]:
-    return [handle for index in sorted(state.subtasks) for handle in state.subtasks[index].keyed]
+    handles = [handle for index in sorted(state.subtasks) for handle in state.subtasks[index].keyed]
+    need_canonical(handles)
+    return handles
 
 
 def _place(handle: StateHandle) -> str:

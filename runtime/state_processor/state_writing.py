@@ -41,6 +41,7 @@ from penstock.runtime.state.key_groups import (
 from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
 from penstock.runtime.state.keyed_chunk import write_chunk
+from penstock.runtime.state.native_state import need_canonical
 
 #: Returns the writer of files for one subtask of one operator.
 FilesOf = Callable[[str, int], StateFiles]
@@ -262,6 +263,7 @@ def _without(
 ) -> OperatorSubtaskState:
     """A subtask's state without one table and one list."""
     keyed: list[KeyedStateHandle] = []
+    need_canonical(subtask.keyed)
     for handle in subtask.keyed:
         kept: list[StateHandle] = []
         entries = handle.entries

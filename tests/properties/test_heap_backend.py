@@ -1,5 +1,7 @@
 """A job's keyed state under any order of writes, checkpoints, lost uploads, aborts and restarts.
 
+It is on the heap, and in RocksDB.
+
 The state machine acts as the strictest possible coordinator. It deletes files of an aborted checkpoint at
 once, and also files that only subsumed checkpoints reference. It keeps files of the retained checkpoint, and
 of the confirmed checkpoint that a pending one builds on.
@@ -15,19 +17,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from penstock.runtime.config.state_backends import RocksDB
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
+    KeyGroupRange,
     StateHandle,
 )
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range
-from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
 from penstock.runtime.state.redistribution import reassign_keyed
+from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.testing.state_backends import open_state_backend
 
 KEY_GROUPS = 16
 TABLES = ("counts", "windows")
@@ -80,7 +85,7 @@ class Completed:
 class Pending:
     model: Model
     confirmed: Completed | None
-    snapshots: list[KeyedSnapshot]
+    snapshots: list[Any]
     is_savepoint: bool
     handles: dict[int, KeyedStateHandle] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)
@@ -103,6 +108,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         self.latest: Completed | None = None
         self.coordinator_knows_latest = True
         self.last_id = 0
+        self.backends: list[Any] = []
 
     @initialize(parallelism=st.integers(1, 3), policy=POLICIES, savepoints_subsume=st.booleans())
     def deploy(self, parallelism: int, policy: CompactionPolicy, savepoints_subsume: bool) -> None:
@@ -111,13 +117,13 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         self.backends = self.fresh_backends(parallelism)
         self.subtask_of = KeyToSubtask(parallelism, KEY_GROUPS)
 
-    def fresh_backends(self, parallelism: int) -> list[HeapKeyedStateBackend]:
+    def fresh_backends(self, parallelism: int) -> list[Any]:
         return [
-            HeapKeyedStateBackend(
-                KEY_GROUPS, key_group_range(index, parallelism, KEY_GROUPS), ValueCodec(), self.policy
-            )
-            for index in range(parallelism)
+            self.new_backend(key_group_range(index, parallelism, KEY_GROUPS)) for index in range(parallelism)
         ]
+
+    def new_backend(self, own: KeyGroupRange) -> Any:
+        return HeapKeyedStateBackend(KEY_GROUPS, own, ValueCodec(), self.policy)
 
     @rule(changes=CHANGES)
     def process(self, changes: list[tuple[str, Any, int | None]]) -> None:
@@ -126,7 +132,6 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
                 self.change_nested(key, value)
                 continue
             table = self.backends[self.subtask_of[key]].table(name)
-            table.changed.add(key)
             if value is None:
                 table.entries.pop(key, None)
                 self.model.pop((name, key), None)
@@ -134,6 +139,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
                 # The list is changed in place: snapshots that were taken before must not see it.
                 table.entries.setdefault(key, []).append(value)
                 self.model[name, key] = list(table.entries[key])
+            table.changed.add(key)
 
     def change_nested(self, key: Any, value: int | None) -> None:
         """Write an entry of a key, or delete its first one; the second part says when it was written."""
@@ -141,11 +147,11 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         if value is None:
             held = table.entries.get(key, {})
             part = next(iter(held), None)
-            table.changed.add((key, part))
             held.pop(part, None)
             self.model.pop((NESTED, key, part), None)
             if not held:
                 table.entries.pop(key, None)
+            table.changed.add((key, part))
         else:
             table.entries.setdefault(key, {})[value % 4] = value
             table.changed.add((key, value % 4))
@@ -210,7 +216,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
                 backend.snapshot_finished(checkpoint_id, pending.handles[index])
         handles = [pending.handles[index] for index in range(len(self.backends))]
         completed = Completed(checkpoint_id, handles, pending.model, pending.is_savepoint)
-        self.restored(completed, parallelism)
+        self.without(self.restored(completed, parallelism))
         if pending.is_savepoint and not self.savepoints_subsume:
             self.abort(checkpoint_id)  # it is the user's, and may be deleted at any time
             return
@@ -227,7 +233,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         for path in set(self.store.content) - kept:
             del self.store.content[path]
         if self.latest is not None:
-            self.restored(self.latest, len(self.latest.handles))
+            self.without(self.restored(self.latest, len(self.latest.handles)))
 
     @precondition(lambda self: self.latest is not None and self.last_id > self.latest.checkpoint_id + 1)
     @rule(parallelism=st.none() | st.integers(1, 3), coordinator_knows_latest=st.booleans())
@@ -235,12 +241,13 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         assert self.latest is not None
         for checkpoint_id in list(self.pending):
             self.abort(checkpoint_id)
+        self.without(self.backends)
         self.backends = self.restored(self.latest, parallelism or len(self.backends))
         self.subtask_of = KeyToSubtask(len(self.backends), KEY_GROUPS)
         self.model = dict(self.latest.model)
         self.coordinator_knows_latest = coordinator_knows_latest
 
-    def restored(self, completed: Completed, parallelism: int) -> list[HeapKeyedStateBackend]:
+    def restored(self, completed: Completed, parallelism: int) -> list[Any]:
         backends = self.fresh_backends(parallelism)
         old = [[handle] for handle in completed.handles]
         shareable_id = None if completed.is_savepoint else completed.checkpoint_id
@@ -251,8 +258,16 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         assert contents(backends) == completed.model
         return backends
 
+    def without(self, backends: list[Any]) -> None:
+        """These subtasks are gone."""
+        for backend in backends:
+            backend.close()
 
-def contents(backends: list[HeapKeyedStateBackend]) -> Model:
+    def teardown(self) -> None:
+        self.without(self.backends)
+
+
+def contents(backends: list[Any]) -> Model:
     """All entries of all subtasks; an entry that is in two subtasks is an error."""
     entries: list[tuple[tuple[Any, ...], Any]] = [
         ((table, key), value)
@@ -270,3 +285,15 @@ def contents(backends: list[HeapKeyedStateBackend]) -> Model:
 
 TestKeyedStateOfAJob = KeyedStateOfAJob.TestCase
 TestKeyedStateOfAJob.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+
+
+class KeyedStateInRocksDB(KeyedStateOfAJob):
+    """The same, with checkpoints of RocksDB's own files and savepoints in the format of all backends."""
+
+    def new_backend(self, own: KeyGroupRange) -> Any:
+        setup = BackendSetup("op", KEY_GROUPS, own, ValueCodec())
+        return open_state_backend(RocksDB(8 * 1024 * 1024, "/dev/shm"), setup)
+
+
+TestKeyedStateInRocksDB = KeyedStateInRocksDB.TestCase
+TestKeyedStateInRocksDB.settings = settings(max_examples=8, stateful_step_count=30, deadline=None)

@@ -11,6 +11,7 @@ begins.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -18,10 +19,12 @@ from typing import Any, Final
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.io.rocksdb.database import Database
+from penstock.runtime.io.rocksdb.restore import cut_off_foreign, download, largest_part, take_over
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.io.rocksdb.scratch import ScratchFolder
-from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, Expiry
+from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, Expiry, NativeSnapshot
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
+from penstock.runtime.io.rocksdb.uploaded_files import UploadedFiles
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
@@ -80,6 +83,7 @@ class RocksDBKeyedStateBackend:
         self._tables: dict[str, RocksDBTable] = {}
         self._known = KnownStates()
         self._last_id = -1
+        self._uploaded = UploadedFiles()
         self._scratch = ScratchFolder(folder)
         try:
             self._database = Database(self._scratch.path / "db", memory)
@@ -221,8 +225,14 @@ class RocksDBKeyedStateBackend:
 
     def snapshot(
         self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
-    ) -> CanonicalSnapshot:
+    ) -> CanonicalSnapshot | NativeSnapshot:
         """The synchronous half of a snapshot: write back, flush, and link the files of this moment.
+
+        Args:
+            checkpoint_id: Greater than that of every snapshot before.
+            confirmed_id: The newest completed checkpoint when this one was triggered; -1 for none. Its files
+                are not uploaded again.
+            self_contained: Name no older file, and write what every backend can read (a savepoint).
 
         Raises:
             ValueError: The id is not greater than that of the snapshot before.
@@ -234,9 +244,14 @@ class RocksDBKeyedStateBackend:
             raise ValueError(msg)
         for table in self._tables.values():
             table.cached.write_back()
-        linked = self._scratch.path / f"checkpoint-{checkpoint_id}"
+        linked = self._linked_files(checkpoint_id)
         self._database.checkpoint(linked)
         self._last_id = checkpoint_id
+        uploaded = self._uploaded.of(confirmed_id)
+        if not self_contained:
+            self._uploaded.begun(checkpoint_id)
+            rows, types, states = self._database.estimated_rows, self._known.types(), self._known.states()
+            return NativeSnapshot(linked, self.key_groups, uploaded, rows, types, states)
         return CanonicalSnapshot(
             linked,
             self._memory,
@@ -248,6 +263,9 @@ class RocksDBKeyedStateBackend:
             self._known.states(),
         )
 
+    def _linked_files(self, checkpoint_id: int) -> Path:
+        return self._scratch.path / f"checkpoint-{checkpoint_id}"
+
     def _expiries(self) -> dict[str, Expiry]:
         """By table, what has expired by now."""
         expiries = {}
@@ -257,16 +275,20 @@ class RocksDBKeyedStateBackend:
         return {name: latest for name, latest in expiries.items() if latest is not None}
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """A snapshot's files are written."""
+        """A snapshot's files are written; in the task's thread, before the checkpoint is acknowledged."""
+        self._uploaded.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:
         """A checkpoint is complete. Nothing changes here: the next barrier says what to build on."""
 
     def forget(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up."""
+        """The job gave a checkpoint up: its files are not named again."""
+        self._uploaded.forget(checkpoint_id)
+        shutil.rmtree(self._linked_files(checkpoint_id), ignore_errors=True)
 
     def start_anew(self) -> None:
-        """The next snapshot holds all state."""
+        """The next snapshot uploads all files."""
+        self._uploaded.clear()
 
     def close(self) -> None:
         """Close the database and delete everything that it has on disk."""
@@ -292,17 +314,45 @@ class RocksDBKeyedStateBackend:
         """
         for table in self._tables.values():
             table.cached.forget()
-        self._database.clear()
         self._last_id = -1 if restored_checkpoint_id is None else restored_checkpoint_id
         self._known.restore(handles)
+        self._uploaded.clear()
+        native = [handle for handle in handles if handle.is_native]
+        if native:
+            self._open_parts(native, files, restored_checkpoint_id)
+        elif self._database.rows_written:
+            self._database.clear()
         for handle in handles:
-            for file in handle.files:
-                blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
-                try:
-                    for block in blocks:
-                        self._put(block)
-                except TypeError as error:
-                    raise unusable_key(file, error) from error
+            if not handle.is_native:
+                self._put_all(handle, files)
+
+    def _open_parts(
+        self, parts: Sequence[KeyedStateHandle], files: StateFileReader, restored_id: int | None
+    ) -> None:
+        """Open the largest part, cut off what is foreign, and add the others."""
+        first = largest_part(parts, self.key_groups)
+        self._database.destroy()
+        folder = self._database.folder
+        download(first, files, folder)
+        self._database = Database(folder, self._memory)
+        for table in self._tables.values():
+            table.cached.database = self._database
+        cut_off_foreign(self._database, first, self.key_groups)
+        for number, part in enumerate(parts):
+            if part is not first:
+                scratch = self._scratch.path / f"part-{number}"
+                take_over(self._database, part, files, self.key_groups, scratch)
+        if restored_id is not None:
+            self._uploaded.start_from(restored_id, first)
+
+    def _put_all(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
+        for file in handle.files:
+            blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
+            try:
+                for block in blocks:
+                    self._put(block)
+            except TypeError as error:
+                raise unusable_key(file, error) from error
 
     def _put(self, block: DecodedBlock | ColumnBlock) -> None:
         if isinstance(block, ColumnBlock):

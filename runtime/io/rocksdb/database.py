@@ -45,11 +45,17 @@ class Database:
     Raises:
         ConfigurationError: The package is not installed, or is too old.
         StorageError: It can't be opened; names the folder.
+
+    Attributes:
+        memory: What it shares with the other databases of this process.
+        rows_written: Rows that were put or deleted through it.
     """
 
     def __init__(self, folder: Path, memory: int) -> None:
-        self._folder = folder
+        self.folder = folder
         self.memory = _shared(memory)
+        self.rows_written = 0
+        self._is_closed = False
         self._db = self._open(read_only=False)
 
     def get(self, row: bytes) -> bytes | None:
@@ -75,6 +81,7 @@ class Database:
             del batch[row]
         if not len(batch):
             return
+        self.rows_written += len(batch)
         try:
             self._db.write(batch, self._unlogged)
         except Exception as error:
@@ -153,10 +160,16 @@ class Database:
         """About how many rows there are."""
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
+    def close(self) -> None:
+        """Close it; the files stay."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._db.close()
+
     def destroy(self) -> None:
-        """Close it and delete its files."""
-        self._db.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Close it and delete its files; more than once does no harm."""
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _open(self, *, read_only: bool) -> Rdict:
         from rocksdict import AccessType, Rdict, WriteOptions
@@ -166,10 +179,10 @@ class Database:
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 (its stub takes it for a method)
         try:
             if not read_only:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            elif not self._folder.is_dir():  # RocksDB would make it
+                self.folder.mkdir(parents=True, exist_ok=True)
+            elif not self.folder.is_dir():  # RocksDB would make it
                 raise FileNotFoundError(_GONE)
-            db = Rdict(str(self._folder), database_options(self.memory), access_type=access)
+            db = Rdict(str(self.folder), database_options(self.memory), access_type=access)
         except Exception as error:
             raise self._failed(_OPENED, error) from error
         db.set_write_options(self._unlogged)
@@ -183,7 +196,7 @@ class Database:
             raise self._failed(_READ, error) from error
 
     def _failed(self, done: str, error: Exception) -> StorageError:
-        return StorageError(f"the RocksDB in {self._folder} could not be {done}: {error}. {_ROOM}")
+        return StorageError(f"the RocksDB in {self.folder} could not be {done}: {error}. {_ROOM}")
 
 
 class FrozenDatabase(Database):
@@ -201,10 +214,6 @@ class FrozenDatabase(Database):
             if end is not None and row >= end:
                 return
             yield row, value
-
-    def close(self) -> None:
-        """Close it; the files stay."""
-        self._db.close()
 
 
 def database_options(memory: SharedMemory) -> Options:
@@ -231,6 +240,27 @@ def database_options(memory: SharedMemory) -> Options:
     blocks.set_format_version(5)
     options.set_block_based_table_factory(blocks)
     return options
+
+
+def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: SharedMemory) -> None:
+    """Write rows, which come in the order of their bytes, as a file that `ingest` takes; at least one.
+
+    Raises:
+        StorageError: The disk is full, or fails.
+    """
+    from rocksdict import SstFileWriter
+
+    try:
+        writer = SstFileWriter(database_options(memory))
+        writer.open(str(file))
+        for row, value in rows:
+            writer[row] = value
+        writer.finish()
+    except StorageError:
+        raise
+    except Exception as error:
+        msg = f"the sorted file {file} of RocksDB could not be written: {error}. {_ROOM}"
+        raise StorageError(msg) from error
 
 
 def _shared(memory: int) -> SharedMemory:

@@ -6,14 +6,17 @@ the task does meanwhile.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from penstock.runtime.errors import StorageError
 from penstock.runtime.io.rocksdb.database import FrozenDatabase
 from penstock.runtime.io.rocksdb.rows import TableRows, group_bytes, table_of
+from penstock.runtime.io.rocksdb.uploaded_files import SORTED_FILE
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
 from penstock.runtime.state.keyed_blocks import Block, encode_written
@@ -118,3 +121,49 @@ class _Chunk:
         for rows, keys, values in self.tables.values():
             blocks += encode_written(rows.name, keys, values, codec, nested=rows.nested)
         return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSnapshot:
+    """All state as RocksDB's own files, of which only new ones are uploaded.
+
+    Attributes:
+        linked: The linked files; deleted when it is finished.
+        uploaded: The sorted files that a confirmed checkpoint has, by name.
+        entries: About how many entries there are.
+        types: Declared types of the tables' values, by table.
+        states: Kinds of the states that functions have used.
+    """
+
+    linked: Path
+    key_groups: KeyGroupRange
+    uploaded: Mapping[str, StateHandle]
+    entries: int
+    types: tuple[tuple[str, str], ...]
+    states: tuple[SavedState, ...]
+
+    def finish(self, files: StateFileWriter) -> KeyedStateHandle:
+        """Upload the files that no confirmed checkpoint has; blocks.
+
+        Raises:
+            StorageError: A file could not be written or read.
+        """
+        try:
+            names = sorted(name for name in os.listdir(self.linked) if _is_state(name))
+            handles = [self.uploaded.get(name) or files.write(self._read(name)) for name in names]
+        except OSError as error:
+            msg = f"the files of a checkpoint of RocksDB in {self.linked} can't be read: {error}"
+            raise StorageError(msg) from error
+        finally:
+            shutil.rmtree(self.linked, ignore_errors=True)
+        return KeyedStateHandle(
+            self.key_groups, tuple(handles), self.entries, self.types, self.states, tuple(names)
+        )
+
+    def _read(self, name: str) -> bytes:
+        return (self.linked / name).read_bytes()
+
+
+def _is_state(name: str) -> bool:
+    """Whether a restore needs a file: not logs, which are empty, nor what is written at each opening."""
+    return name.endswith(SORTED_FILE) or name.startswith(("MANIFEST-", "CURRENT"))
