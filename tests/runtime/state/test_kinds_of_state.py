@@ -482,6 +482,7 @@ def test_a_generic_type_stands_for_its_class() -> None:
     assert ValueState(list[int]).of_type is list
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_what_was_never_written_is_no_block_of_a_snapshot() -> None:
     files = Files()
     backend = new_backend(own=KeyGroupRange(0, 127))

@@ -71,6 +71,7 @@ def test_writing_makes_a_value_live_on_and_reading_does_not() -> None:
     assert count.value() == 0
 
 
+@pytest.mark.usefixtures("only_heap")
 def test_reading_makes_a_value_live_on_where_the_user_wants_that() -> None:
     clock, files = ManualClock(), Files()
     ttl = StateTtl(10, refreshed_by="reads_and_writes")
