@@ -283,8 +283,8 @@ def _clear_value(entries: dict[Any, Any], changed: set[Any], owner: HasCurrentKe
 
 def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], changed: set[Any], key: Any) -> None:
     if held:
-        changed.update([(key, part) for part in held])
         del entries[key]
+        changed.update([(key, part) for part in held])  # last: a backend may write back when it is told
 
 
 def check_map_key(name: str, of_type: type, key: Any) -> None:

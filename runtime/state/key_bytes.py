@@ -44,6 +44,11 @@ _LONG_NEGATIVE, _LONG_POSITIVE = 0x40, 0xBF
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+#: What short text and numbers below `_FAST` begin with, by their length: most keys are of this kind.
+_TEXT_HEADS: Final = [bytes([_TEXT, length]) for length in range(0x80)]
+_WHOLE_HEADS: Final = [bytes([_ZERO + size]) for size in range(9)]
+_FAST: Final = 1 << 64
+
 #: Appends the bytes of a key; returns whether the form is natural.
 _Writer: TypeAlias = Callable[[Any, bytearray], bool]
 
@@ -60,6 +65,14 @@ def key_bytes(key: Any) -> tuple[bytes, bool]:
         >>> key_bytes(1.0)[0] == key_bytes(True)[0] == key_bytes(1)[0]
         True
     """
+    kind = type(key)
+    if kind is str:
+        raw = key.encode("utf-8", "surrogatepass")
+        if len(raw) < 0x80:
+            return _TEXT_HEADS[len(raw)] + raw, True
+    elif kind is int and 0 <= key < _FAST:
+        size = (key.bit_length() + 7) >> 3
+        return _WHOLE_HEADS[size] + key.to_bytes(size), True
     out = bytearray()
     is_natural = _write(key, out)
     return bytes(out), is_natural

@@ -34,6 +34,8 @@ _OVERHEAD: Final = 250
 _LEAST_KEYS: Final = 64
 #: Rows that are written in one batch.
 _BATCH: Final = 4096
+#: Changes that wait in memory for their batch: what a snapshot has to write at most, for each table.
+_MOST_TOLD: Final = 1 << 17
 
 
 class _Absent:
@@ -54,28 +56,40 @@ class CachedEntries(dict[Any, Any]):
 
     Attributes:
         is_bound: Whether only views use the table, which tell each change at once.
+        most_told: How many changes wait in memory.
     """
 
-    __slots__ = ("_bytes", "_limit", "_seen", "changed", "database", "gone", "is_bound", "key_groups", "rows")
+    __slots__ = (
+        "_bytes",
+        "_limit",
+        "_seen",
+        "changed",
+        "database",
+        "gone",
+        "is_bound",
+        "key_groups",
+        "most_told",
+        "rows",
+    )
 
     def __init__(self, rows: TableRows, database: Database, key_groups: range) -> None:
         super().__init__()
         self.rows = rows
         self.database = database
         self.key_groups = key_groups
-        self.changed: set[Any] = set()
+        self.changed: set[Any] = ToldChanges(self)
         self.gone: set[Any] = set()
         self.is_bound = False
         self._bytes = self._seen = 0
-        self._limit = _LEAST_KEYS
+        self._limit = self.most_told = _LEAST_KEYS
 
     # -- single entries -----------------------------------------------------------------------------------
 
     def __missing__(self, key: Any) -> Any:
         if key in self.gone:
             raise KeyError(key)
-        if self.is_bound and dict.__len__(self) >= self._limit:
-            self.make_room()
+        if self.is_bound:
+            self.make_room_if_full()
         value = self._load(key)
         if value is _ABSENT:
             raise KeyError(key)
@@ -173,7 +187,7 @@ class CachedEntries(dict[Any, Any]):
         Args:
             is_kept: Whether a value that is read stays in memory, so that it can be changed in place.
         """
-        in_memory = set(dict.__iter__(self))
+        in_memory, written = set(dict.__iter__(self)), self.database.rows_written
         for key in in_memory:
             if key in self:
                 yield key, self[key]
@@ -182,10 +196,12 @@ class CachedEntries(dict[Any, Any]):
                 continue
             value = dict.get(self, key, _ABSENT)
             if value is _ABSENT:
-                value = on_disk
+                # The scan shows the rows of its beginning; what was written back since is read again.
+                value = on_disk if self.database.rows_written == written else self._load(key)
+                if value is _ABSENT:
+                    continue
                 if is_kept:
-                    if dict.__len__(self) >= self._limit:
-                        self.make_room()
+                    self.make_room_if_full()
                     self[key] = value
             yield key, value
 
@@ -207,22 +223,32 @@ class CachedEntries(dict[Any, Any]):
 
     def make_room(self) -> None:
         """Write back, and drop some entries, if there are too many."""
-        self._limit = self._most_keys()
-        if dict.__len__(self) < self._limit and len(self.changed) < self._limit:
-            return
         self.write_back()
+        self._limit = self._most_keys()
+        self.most_told = min(_MOST_TOLD, self._limit)
         if dict.__len__(self) >= self._limit:
             for key in list(islice(dict.__iter__(self), dict.__len__(self) - self._limit // 2)):
                 dict.__delitem__(self, key)
+
+    def make_room_if_full(self) -> None:
+        """Write back and drop some entries, if there are too many in memory."""
+        if dict.__len__(self) >= self._limit:
+            self.make_room()
+
+    def told_many(self) -> None:
+        """So much was told that it is time to write back."""
+        if self.is_bound and self.rows.nested:
+            self.write_back()  # a view may be half through the parts of a key
+        else:
+            self.make_room()
 
     def _most_keys(self) -> int:
         of_one = _OVERHEAD + (self._bytes // self._seen if self._seen else 0)
         return max(_LEAST_KEYS, self.database.memory.decoded_per_table // of_one)
 
-    def _weigh(self, written: Iterable[tuple[bytes, bytes]]) -> None:
-        for row, value in written:
-            self._bytes += len(row) + len(value)
-            self._seen += 1
+    def _weigh(self, written: list[tuple[bytes, bytes]]) -> None:
+        self._bytes += sum(len(row) + len(value) for row, value in written)
+        self._seen += len(written)
 
     # -- what a nested table does otherwise ----------------------------------------------------------------
 
@@ -242,12 +268,15 @@ class CachedEntries(dict[Any, Any]):
                 yield key, value
 
     def _rows_of(self, told: list[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        held = dict.__contains__
-        written = [
-            self.rows.encode(key, None, dict.__getitem__(self, key)) for key in told if held(self, key)
-        ]
-        deleted = [self.rows.of_key(key) for key in told if not held(self, key) and key in self.gone]
-        return written, deleted
+        values = [dict.get(self, key, _ABSENT) for key in told]
+        deleted: list[bytes] = []
+        if any(value is _ABSENT for value in values):
+            pairs = list(zip(told, values, strict=True))
+            absent = [key for key, value in pairs if value is _ABSENT]
+            deleted = [self.rows.of_key(key) for key in absent if key in self.gone]
+            pairs = [pair for pair in pairs if pair[1] is not _ABSENT]
+            told, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return self.rows.encode_all(told, values), deleted
 
     def _forget_written(self) -> None:
         self.gone -= self.changed
@@ -336,7 +365,7 @@ class _Values(ValuesView[Any]):
 
 
 class ToldChanges(set[Any]):
-    """The `changed` of a table that operators use without a view: room is made when they tell.
+    """The `changed` of a table: written back when it is long, so that no snapshot has much to write.
 
     Args:
         entries: The entries of the table.
@@ -349,11 +378,25 @@ class ToldChanges(set[Any]):
     def add(self, entry: Any, /) -> None:
         """One entry was written or deleted."""
         super().add(entry)
-        if dict.__len__(self._entries) > self._entries._limit:
-            self._entries.make_room()
+        if len(self) >= self._entries.most_told:
+            self._entries.told_many()
 
     def update(self, *entries: Iterable[Any]) -> None:
         """All of these were."""
         super().update(*entries)
-        if dict.__len__(self._entries) > self._entries._limit:
-            self._entries.make_room()
+        if len(self) >= self._entries.most_told:
+            self._entries.told_many()
+
+
+class OperatorChanges(ToldChanges):
+    """The same for a table that operators use without a view: room is made where they tell."""
+
+    def add(self, entry: Any, /) -> None:
+        """One entry was written or deleted."""
+        super().add(entry)
+        self._entries.make_room_if_full()
+
+    def update(self, *entries: Iterable[Any]) -> None:
+        """All of these were."""
+        super().update(*entries)
+        self._entries.make_room_if_full()

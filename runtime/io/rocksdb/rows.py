@@ -18,12 +18,14 @@ the row's key. Then they stand in front of the value: four bytes of length, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_bytes import key_bytes, key_of
+from penstock.runtime.state.key_groups import key_group_array
 from penstock.runtime.state.stable_hash import stable_hash
 
 #: Bytes of the key group in front of each row.
@@ -76,18 +78,19 @@ class TableRows:
         ('ann', '/cart', 3)
     """
 
-    __slots__ = ("_codec", "_max_parallelism", "_prefix", "name", "nested")
+    __slots__ = ("_begins", "_codec", "_max_parallelism", "_prefix", "name", "nested")
 
     def __init__(self, name: str, nested: bool, max_parallelism: int, codec: ValueCodec) -> None:
         self.name = name
         self.nested = nested
         self._prefix = table_prefix(name, nested=nested)
+        self._begins = _Begins(self._prefix)
         self._max_parallelism = max_parallelism
         self._codec = codec
 
     def begin(self, key_group: int) -> bytes:
         """What all rows of a key group begin with."""
-        return group_bytes(key_group) + self._prefix
+        return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
         """The row of a key; of a nested table what all of its rows begin with.
@@ -95,7 +98,7 @@ class TableRows:
         Raises:
             KeyTypeError: This value can't be a key.
         """
-        return self.begin(stable_hash(key) % self._max_parallelism) + key_bytes(key)[0]
+        return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
         """The key of a row."""
@@ -112,7 +115,7 @@ class TableRows:
             CodecError: The value can't be encoded; names the table and the key.
         """
         raw, is_natural = key_bytes(key)
-        row = self.begin(stable_hash(key) % self._max_parallelism) + raw
+        row = self._begins[stable_hash(key) % self._max_parallelism] + raw
         if self.nested:
             raw_part, is_natural_part = key_bytes(part)
             row += raw_part
@@ -125,6 +128,21 @@ class TableRows:
         except CodecError as error:
             msg = f"state {self.name!r} of key {key!r:.100} can't be put into RocksDB: {error}"
             raise CodecError(msg) from error
+
+    def encode_all(self, keys: Sequence[Any], values: Sequence[Any]) -> list[tuple[bytes, bytes]]:
+        """The rows of many keys of a flat table; costs less than one by one."""
+        groups, begins = key_group_array(keys, self._max_parallelism).tolist(), self._begins
+        dumps, rows = self._codec.dumps, []
+        try:
+            for key, group, value in zip(keys, groups, values, strict=True):
+                raw, is_natural = key_bytes(key)
+                if is_natural:
+                    rows.append((begins[group] + raw, _NATURAL + dumps(value)))
+                else:
+                    rows.append(self.encode(key, None, value))
+        except CodecError:
+            return [self.encode(key, None, value) for key, value in zip(keys, values, strict=True)]
+        return rows
 
     def value(self, data: bytes) -> Any:
         """The value of a row.
@@ -152,3 +170,15 @@ class TableRows:
     def decode(self, row: bytes, data: bytes) -> tuple[Any, Any, Any]:
         """Key, second part and value of a row."""
         return *self.key_and_part(row, data), self.value(data)
+
+
+class _Begins(dict[int, bytes]):
+    """What the rows of a table begin with, by key group."""
+
+    def __init__(self, prefix: bytes) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def __missing__(self, key_group: int) -> bytes:
+        begin = self[key_group] = group_bytes(key_group) + self._prefix
+        return begin

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, ToldChanges
+from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorChanges
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.state.state_table import StateTable
@@ -30,7 +30,7 @@ class RocksDBTable(StateTable):
         self.cached = kind(rows, database, key_groups)
         self.cached.is_bound = is_bound
         if not is_bound:
-            self.cached.changed = ToldChanges(self.cached)
+            self.cached.changed = OperatorChanges(self.cached)
         super().__init__(rows.name, self.cached.changed, nested=rows.nested)
         self.entries = self.cached
 
