@@ -113,7 +113,7 @@ class StorageTimeoutError(StorageError):
 
 
 class JobIdTakenError(StorageError):
-    """A new job finds the log of another job under its id; the message names the place."""
+    """A new job finds the log of another submission under its id; the message names the place."""
 
 
 class CorruptSnapshotError(StorageError):

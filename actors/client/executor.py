@@ -48,7 +48,9 @@ class RayExecutor:
         connect()
 
         def submitted() -> SubmittedJob:
-            return SubmittedJob(make_job_id(job.name), job.name, time.time(), chunks)
+            return SubmittedJob(
+                make_job_id(job.name), job.name, time.time(), chunks, submission=secrets.token_hex(8)
+            )
 
         job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
         if config.checkpointing is None:

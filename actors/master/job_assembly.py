@@ -73,6 +73,7 @@ def assemble_scheduler(
     *,
     earlier: JobReport | None,
     is_new: bool,
+    submission: str,
     on_end: Callable[[JobState, str], None],
     on_fenced: Callable[[], None],
     warn: Callable[[str], None],
@@ -89,6 +90,7 @@ def assemble_scheduler(
         pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
         earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
         is_new: Whether the job was only just submitted, so that its id must have no log.
+        submission: A token that all processes have that are given the job.
         on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
         on_fenced: Called when another JobMaster has taken the job over.
         warn: Called in the event loop with a warning for the user.
@@ -143,6 +145,7 @@ def assemble_scheduler(
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
         is_new=is_new,
         writer=secrets.token_hex(8),
+        submission=submission,
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))

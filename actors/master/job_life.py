@@ -42,6 +42,7 @@ from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.shared.system_clock import SystemClock
+from penstock.runtime.checkpoint.log.claims import Fenced
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError, JobIdTakenError, StorageError
 from penstock.runtime.execution.messages import SubtaskReport
@@ -110,6 +111,7 @@ class JobLife:
         self._requests: JobRequests | None = None
         self._metrics = JobMetrics(job_id)
         self._storage: SnapshotStorage = MemoryStorage()
+        self._submission = job.submission
         self._guarded.spawn(self._begin(job.chunks))
 
     @property
@@ -234,9 +236,14 @@ class JobLife:
                 checkpointing.storage,
                 self._job_id,
                 is_new=not self._came_back,
+                submission=self._submission,
                 timeout=checkpointing.storage_timeout_seconds,
             )
-            self._storage = await self._loop.run_in_executor(self._pool, opened)
+            storage = await self._loop.run_in_executor(self._pool, opened)
+            if isinstance(storage, Fenced):
+                self._fenced()
+                return
+            self._storage = storage
         self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded, chunks)
         await happened(processes.fleet.adopt)
         cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
@@ -253,6 +260,7 @@ class JobLife:
             self._pool,
             earlier=earlier if has_log else None,
             is_new=not self._came_back,
+            submission=self._submission,
             on_end=self._on_end,
             on_fenced=self._fenced,
             warn=self._reporter.warn,

@@ -15,6 +15,8 @@ from ray.experimental import internal_kv
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.old_reports import report_of_0_1
+from penstock.runtime.checkpoint.log.claims import Fenced
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT
 from penstock.runtime.io.storage import open_storage, write_proof
@@ -99,29 +101,47 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
 
 
 def open_proven(
-    url: str, job_id: str, *, is_new: bool = False, timeout: float = STORAGE_TIMEOUT
-) -> SnapshotStorage:
+    url: str, job_id: str, *, is_new: bool = False, submission: str = "", timeout: float = STORAGE_TIMEOUT
+) -> SnapshotStorage | Fenced:
     """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
 
     Args:
         url: A path or URL.
         job_id: Lower-case letters, digits and `-`.
-        is_new: Whether the job was only just submitted. What lies under its id is then another job's.
+        is_new: Whether the job was only just submitted. The log of another submission under its id is then
+            another job's.
+        submission: A token that all processes have that are given the job.
         timeout: Seconds without progress after which a call is given up.
 
+    Returns:
+        The storage. `Fenced` when the job is new, and another process was its JobMaster meanwhile; nothing was
+        written then.
+
     Raises:
-        JobIdTakenError: The job is new, and its id has a log there; nothing was written.
+        JobIdTakenError: The job is new, and its id has the log of another one there; nothing was written.
         StorageError: It can't be opened or written.
     """
     storage = open_storage(url, timeout=timeout)
-    if is_new and (found := storage.list(SnapshotPaths(job_id).log)):
+    paths = SnapshotPaths(job_id)
+    if is_new and (found := storage.list(paths.log)):
+        if (fenced := _replaced_in(storage, paths, submission)) is not None:
+            return fenced
         msg = (
             f"job id {job_id!r} is taken: {url}/{found[0]} is of an earlier job. Nothing was changed there; "
             "submit the job again"
         )
         raise JobIdTakenError(msg)
-    write_proof(storage, SnapshotPaths(job_id).same_storage, job_id)
+    write_proof(storage, paths.same_storage, job_id)
     return storage
+
+
+def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str) -> Fenced | None:
+    """`Fenced` if the log that is there is of this very submission."""
+    try:
+        view = DecisionLogReader(storage, paths).replay()
+    except CorruptSnapshotError:  # nothing tells whose it is
+        return None
+    return Fenced(view.last_attempt) if view.is_of(submission) else None
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:

@@ -43,12 +43,15 @@ class SubmittedJob:
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
+        submission: A token that all processes have that are given the job, and nobody else; empty when an older
+            version has submitted it.
     """
 
     job_id: str
     name: str
     submitted_at: float
     chunks: tuple[bytes, ...]
+    submission: str = ""
 
 
 def set_master(job_id: str, process: str) -> None:
@@ -150,13 +153,13 @@ def living_masters() -> set[str]:
 
 
 def _packed(job: SubmittedJob) -> bytes:
-    data: bytes = msgpack.packb((job.job_id, job.name, job.submitted_at, job.chunks))
+    data: bytes = msgpack.packb((job.job_id, job.name, job.submitted_at, job.chunks, job.submission))
     return data
 
 
 def _unpacked(data: bytes) -> SubmittedJob:
-    job_id, name, submitted_at, chunks = msgpack.unpackb(data)
-    return SubmittedJob(job_id, name, submitted_at, tuple(chunks))
+    job_id, name, submitted_at, chunks, *more = msgpack.unpackb(data)
+    return SubmittedJob(job_id, name, submitted_at, tuple(chunks), *more)
 
 
 def _living() -> set[str]:

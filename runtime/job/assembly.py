@@ -41,6 +41,7 @@ class Surroundings:
         open_location: Opens storages of snapshots that are not in `storage`.
         is_new: Whether the job was only just submitted, so that its id must have no log.
         writer: A token of this JobMaster's process, which no other one has.
+        submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the decision log is compacted.
     """
 
@@ -53,6 +54,7 @@ class Surroundings:
     open_location: StorageOpener | None
     is_new: bool = False
     writer: str = ""
+    submission: str = ""
     compact_every: int = COMPACT_EVERY
 
 
@@ -72,6 +74,7 @@ def assemble(
         monotonic=around.clock.monotonic,
         after_death=restart.after_death,
         writer=around.writer,
+        submission=around.submission,
         compact_every=around.compact_every,
     )
     job = JobContext(

@@ -104,6 +104,7 @@ class JobLedger:
         monotonic: Seconds that never go backwards, from any thread.
         after_death: Counts the death of the JobMaster before this one as a restart.
         writer: A token of this JobMaster's process, which no other one has.
+        submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the log is compacted.
     """
 
@@ -120,6 +121,7 @@ class JobLedger:
         monotonic: Callable[[], float] = lambda: 0.0,
         after_death: AfterDeath = lambda memory, age: memory,
         writer: str = "",
+        submission: str = "",
         compact_every: int = COMPACT_EVERY,
     ) -> None:
         self._open_location = open_location
@@ -133,6 +135,7 @@ class JobLedger:
             compact_every=compact_every,
             monotonic=monotonic,
             writer=writer,
+            submission=submission,
             allow_damaged=checkpointing is not None and checkpointing.allow_older,
         )
         self._is_new = is_new
@@ -171,7 +174,7 @@ class JobLedger:
         Raises:
             StorageError: The storage could not be read or written.
             CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
-            JobIdTakenError: The job is new, and its id has a log.
+            JobIdTakenError: The job is new, and its id has the log of another submission.
         """
         begun = self._write_attempt(now, restarts, parallelism)
         return self._start(begun, self._latest(), now) if isinstance(begun, AttemptBegun) else begun
@@ -216,7 +219,12 @@ class JobLedger:
             return self._after_death(view.restarts, view.age) if self._succeeds else restarts
 
         begun = self._log.begin_attempt(now, self._known_attempt, rescaled, count=count, is_new=self._is_new)
-        return EndedBefore(JobState(begun.state), begun.cause or "") if isinstance(begun, JobEnded) else begun
+        match begun:
+            case JobEnded():
+                return EndedBefore(JobState(begun.state), begun.cause or "")
+            case Fenced():
+                return LostToOther()
+        return begun
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
         """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
@@ -258,9 +266,12 @@ class JobLedger:
 
         Raises:
             StorageError: It could not be written.
+            JobIdTakenError: The job is new, and its id has the log of another submission.
         """
         if self._log.statistics().attempt == 0:
-            begun = self._log.begin_attempt(now, self._known_attempt)
+            begun = self._log.begin_attempt(now, self._known_attempt, is_new=self._is_new)
+            if isinstance(begun, Fenced):
+                return LostToOther()
             if isinstance(begun, JobEnded):
                 found = EndedBefore(JobState(begun.state), begun.cause or "")
                 return None if found.state is state else found

@@ -56,10 +56,12 @@ class JobScheduler:
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.
         user_runner: Runs users' blocking code, which may never return; by default `runner`.
-        is_new: Whether the job was only just submitted. A log under its id then belongs to another job: this
-            one fails and writes nothing there.
+        is_new: Whether the job was only just submitted. A log of another submission under its id then belongs
+            to another job: this one fails and writes nothing there.
         writer: A token of this JobMaster's process, which no other one has. By it an attempt is known whose
             beginning was not answered.
+        submission: A token of the job's submission, which all its JobMasters have. By it the first one leaves
+            that has slept until another one had taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
 
     Raises:
@@ -82,6 +84,7 @@ class JobScheduler:
         *,
         is_new: bool = False,
         writer: str = "",
+        submission: str = "",
         compact_every: int = COMPACT_EVERY,
     ) -> None:
         if config.checkpointing is not None and storage is None:
@@ -99,6 +102,7 @@ class JobScheduler:
             open_location,
             is_new,
             writer,
+            submission,
             compact_every,
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)

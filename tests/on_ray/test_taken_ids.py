@@ -1,15 +1,25 @@
-"""A new job whose id is that of an earlier one is refused by name, and changes nothing of the earlier one."""
+"""A new job whose id is that of an earlier one is refused by name, and changes nothing of the earlier one.
+
+So does a JobMaster that wakes up behind its successor, before its first attempt; but it says nothing.
+"""
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from jobs.driving import failure_of, finish, submit
+import ray
+from jobs.driving import eventually, failure_of, finish, submit
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors.client import executor
+from penstock.actors.client.own_masters import OwnMasters
+from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.graph_shipping import pack_job
+from penstock.actors.shared.master_registry import SubmittedJob, has_master
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -17,6 +27,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 TAKEN = "words-0123456789abcdef0123456789abcdef"
+REPLACED = "words-0123456789abcdef0123456789abcdee"
 COUNT = 300
 
 
@@ -49,3 +60,23 @@ def test_a_new_job_whose_id_has_a_log_in_its_storage_fails_and_leaves_it_as_it_w
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
     assert content(tmp_path / "checkpoints" / TAKEN).items() <= before.items()
+
+
+def test_a_job_master_that_wakes_up_behind_its_successor_leaves_without_a_word(tmp_path: Path) -> None:
+    """As after a freeze before its first attempt: the cluster had given the job to another process."""
+    successor = DecisionLog(
+        open_storage(str(tmp_path / "checkpoints")), SnapshotPaths(REPLACED), submission="once"
+    )
+    successor.begin_attempt(1.0)
+    before = content(tmp_path / "checkpoints")
+    env = word_count(tmp_path, paced_lines(COUNT, 3_000.0, attempt=NEVER, release=tmp_path))
+    chunks = tuple(pack_job(env.build(), env.config))
+    job = SubmittedJob(REPLACED, "words", time.time(), chunks, submission="once")
+
+    with suppress(ray.exceptions.RayActorError):  # it may leave before it answers
+        OwnMasters().begin(lambda: job, may_reuse=False)
+
+    eventually("its end", lambda: not has_master(REPLACED))
+    assert load_from_cluster(REPLACED) is None
+    assert content(tmp_path / "checkpoints") == before
+    assert not (tmp_path / "out").exists()

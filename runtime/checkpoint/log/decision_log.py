@@ -111,6 +111,7 @@ class DecisionLog:
         monotonic: Seconds that never go backwards, from any thread; records get the age of the job from it.
         writer: A token that no other writer has. With it an attempt whose beginning was not answered is known
             again; without it another one begins.
+        submission: A token that all writers of one submission of the job have, and nobody else.
         allow_damaged: Begin behind damaged records and lose what they decided; see `reader`.
 
     Raises:
@@ -134,6 +135,7 @@ class DecisionLog:
         compact_every: int = COMPACT_EVERY,
         monotonic: Callable[[], float] = lambda: 0.0,
         writer: str = "",
+        submission: str = "",
         allow_damaged: bool = False,
     ) -> None:
         if compact_every < 2:
@@ -143,6 +145,7 @@ class DecisionLog:
         self._paths = paths
         self._reader = DecisionLogReader(storage, paths, allow_damaged=allow_damaged)
         self._writer = writer
+        self._submission = submission
         self._compact_every = compact_every
         self._view = LogView()
         self._attempt = 0
@@ -184,19 +187,23 @@ class DecisionLog:
         *,
         count: CountRestarts | None = None,
         is_new: bool = False,
-    ) -> AttemptBegun | JobEnded:
+    ) -> AttemptBegun | JobEnded | Fenced:
         """Take the job over; returns how the job ended if it has.
+
+        The first writer of a submission may sleep until another one has taken its place. It finds that writer's
+        log, is `Fenced`, and writes nothing.
 
         Args:
             now: Wall-clock seconds.
             known_attempt: An attempt that is known to have begun.
             parallelism: What the job is rescaled to; `None` for what it was.
             count: Makes the memory of restarts; by default it stays as it is.
-            is_new: The job was only just submitted, so this writer's first attempt must be in slot 0.
+            is_new: The job was only just submitted, so this writer's first attempt must be in slot 0. Only
+                the first writer of a submission says so.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
-            JobIdTakenError: A new job finds a log under its id; nothing was written.
+            JobIdTakenError: A new job finds the log of another submission; nothing was written.
             StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
@@ -207,6 +214,8 @@ class DecisionLog:
             self._reader.require_no_loss(view, self._view, known_attempt)
             is_other = self._attempt == 0 and view.next_slot > 0 and view.last_attempt not in self._unanswered
             if is_new and is_other:
+                if view.is_of(self._submission):
+                    return Fenced(view.last_attempt)
                 raise JobIdTakenError(self._taken(view))
             if self._attempt == 0:
                 # Both are at most the real age: the log's, and that of this writer so far.
@@ -221,7 +230,7 @@ class DecisionLog:
                 restarts = count(view, is_other)
             # A damaged record may be that of an attempt; its number is not given again.
             number = view.last_attempt + 1 + len(view.to_pass)
-            record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer)
+            record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer, self._submission)
             try:
                 self._slots.put_once(view.next_slot, encode_record(record, view.to_pass))
             except ObjectExistsError:

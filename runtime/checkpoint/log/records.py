@@ -26,6 +26,7 @@ class AttemptBegun:
         age: Seconds of the job's life, see `runtime.config.restart`.
         restarts: What the restart strategy has counted so far.
         writer: Token of the JobMaster's process, which no other one has; empty when it is not known.
+        submission: Token of the job's submission, the same for all its JobMasters; empty when it is not known.
     """
 
     attempt: int
@@ -35,6 +36,7 @@ class AttemptBegun:
     age: float = 0.0
     restarts: RestartMemory = NO_RESTARTS
     writer: str = ""
+    submission: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class LogCompacted:
         age: The highest of all records.
         restarts: As in the newest `AttemptBegun`.
         passed_slots: Slots without effect, see `LogEntry`; these are never deleted.
+        submission: As in the newest `AttemptBegun`.
     """
 
     attempt: int
@@ -115,6 +118,7 @@ class LogCompacted:
     age: float = 0.0
     restarts: RestartMemory = NO_RESTARTS
     passed_slots: tuple[int, ...] = ()
+    submission: str = ""
 
 
 LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
@@ -134,7 +138,7 @@ class LogEntry:
 
 
 _MAGIC: Final = b"PENSTKLG"
-#: Format 1 has no length, no ages, no memories of restarts, no tokens of writers, and passes over no slot.
+#: Format 1 has no length, no ages, no memories of restarts, no tokens, and passes over no slot.
 _VERSION: Final = 2
 _WHAT: Final = "a record of the decision log"
 
@@ -151,9 +155,9 @@ def encode_record(record: LogRecord, passes: tuple[int, ...] = ()) -> bytes:
 
 def _encode(record: LogRecord) -> list[Any]:
     match record:
-        case AttemptBegun(attempt, restored, at, parallelism, age, restarts, writer):
+        case AttemptBegun(attempt, restored, at, parallelism, age, restarts, writer, submission):
             counted = _encode_restarts(restarts)
-            return ["begun", attempt, restored, at, parallelism, age, counted, writer]
+            return ["begun", attempt, restored, at, parallelism, age, counted, writer, submission]
         case CheckpointCompleted():
             return ["completed", *_encode_completed(record), record.age]
         case CheckpointsDropped(ids, attempt, at):
@@ -173,6 +177,7 @@ def _encode(record: LogRecord) -> list[Any]:
                 record.age,
                 _encode_restarts(record.restarts),
                 record.passed_slots,
+                record.submission,
             ]
 
 
@@ -222,9 +227,9 @@ def _decode(body: list[Any]) -> LogRecord:
         case "compacted":
             attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
-            passed = map(tuple, more[3:])
+            passed = map(tuple, more[3:4])
             return LogCompacted(
-                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), *passed
+                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), *passed, *more[4:]
             )
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)

@@ -35,6 +35,7 @@ class LogView:
         passed_slots: Slots of no effect, because a later record passes over them.
         to_pass: Slots that the next record must pass over.
         damage: Descriptions of those of them that are damaged, and not merely cut off.
+        submission: Token of the submission that the last attempt serves; empty when it is not known.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -55,6 +56,7 @@ class LogView:
     passed_slots: tuple[int, ...] = ()
     to_pass: tuple[int, ...] = ()
     damage: tuple[str, ...] = ()
+    submission: str = ""
 
     @property
     def newest(self) -> CheckpointCompleted | None:
@@ -65,6 +67,10 @@ class LogView:
     def records_since_compaction(self) -> int:
         """Number of records that a replay has to read."""
         return self.next_slot - (self.compacted_at or 0)
+
+    def is_of(self, submission: str) -> bool:
+        """Whether the last attempt is known to serve this submission; never true of an empty token."""
+        return bool(submission) and submission == self.submission
 
     def after(self, record: LogRecord) -> LogView:
         """The view when `record` is in `next_slot` and passes over the slots of `to_pass`."""
@@ -86,6 +92,7 @@ class LogView:
                     parallelism=record.parallelism,
                     age=max(self.age, record.age),
                     restarts=record.restarts,
+                    submission=record.submission,
                 )
             case CheckpointCompleted(checkpoint_id):
                 gone = (*record.subsumes, checkpoint_id)
@@ -120,6 +127,7 @@ class LogView:
             self.age,
             self.restarts,
             (*self.passed_slots, *self.to_pass),
+            self.submission,
         )
 
     @staticmethod
@@ -137,6 +145,7 @@ class LogView:
             record.age,
             record.restarts,
             record.passed_slots,
+            submission=record.submission,
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from penstock.actors.command_line.views import status_view
-from penstock.actors.shared.archive import load_from_storage, save_to_storage
+from penstock.actors.shared.archive import load_from_storage, open_proven, save_to_storage
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import (
     JobMasterProcess,
@@ -23,10 +23,12 @@ from penstock.actors.shared.job_report import (
 )
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
+from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectNotFoundError
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 OLD = json.loads((Path(__file__).parent / "status_0_1.json").read_text())
@@ -66,6 +68,28 @@ def test_the_report_of_an_ended_job_names_no_processes() -> None:
     kept = load_from_storage(storage, "j-1")
     assert (kept.master, kept.processes) == (None, ())
     assert [each.subtask for each in kept.subtasks] == [IN]
+
+
+def test_a_process_that_wakes_up_behind_its_successor_is_told_so_and_writes_nothing(tmp_path: Path) -> None:
+    storage = open_proven(str(tmp_path), "j-1", is_new=True, submission="once")
+    assert not isinstance(storage, Fenced)
+    DecisionLog(storage, SnapshotPaths("j-1"), submission="once").begin_attempt(1.0)
+    left = sorted(tmp_path.rglob("*"))
+    assert open_proven(str(tmp_path), "j-1", is_new=True, submission="once") == Fenced(1)
+    with pytest.raises(JobIdTakenError, match="job id 'j-1' is taken"):
+        open_proven(str(tmp_path), "j-1", is_new=True, submission="again")
+    assert sorted(tmp_path.rglob("*")) == left
+
+
+def test_an_id_with_a_damaged_log_counts_as_taken(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    paths = SnapshotPaths("j-1")
+    DecisionLog(storage, paths, submission="once").begin_attempt(1.0)
+    damaged = tmp_path / paths.log_slot(0)
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(storage.get(paths.log_slot(0))[:-1] + b"!")
+    with pytest.raises(JobIdTakenError):
+        open_proven(str(tmp_path), "j-1", is_new=True, submission="once")
 
 
 def test_a_job_without_a_report_is_not_found() -> None:

@@ -110,6 +110,7 @@ class Master:
             open_location=world.places(self._storage),
             is_new=self._is_new,
             writer=self._name,
+            submission=f"submission of {job.id}",
             compact_every=job.compact_every,
         )
         self.hooks = ledger.take_made()
