@@ -223,6 +223,8 @@ class InputGate:
         Raises:
             MissingElementsError: A gap is too old; the message names channel, sender and number.
         """
+        if not self._gaps:
+            return None
         due: float | None = None
         for index in tuple(self._gaps):
             since = self._channels[index].gap_since

@@ -79,6 +79,10 @@ class ResultSubpartition:
         budget: When an open buffer is full.
         rest: Seconds between two buffers that leave because nothing is outstanding.
         arrow: Collects Arrow batches; by default as many as `JobConfig` says.
+
+    Attributes:
+        queue: What waits for a credit.
+        has_open_rows: Whether records wait for their buffer to be closed.
     """
 
     def __init__(
@@ -99,7 +103,8 @@ class ResultSubpartition:
         self._rows: list[Any] = []
         self._timestamps: list[int] | None = None
         self._arrow = OpenArrowBuffer() if arrow is None else arrow
-        self._queue = SendQueue()
+        self.queue = SendQueue()
+        self.has_open_rows = False
         self._next_sequence_number = 0
         self._outstanding = 0
         self._in_flight: dict[int, int] = {}
@@ -109,17 +114,12 @@ class ResultSubpartition:
     @property
     def is_available(self) -> bool:
         """Whether the sender may emit more: no closed buffer waits for a credit."""
-        return not self._queue.buffers
-
-    @property
-    def has_open_rows(self) -> bool:
-        """Whether records wait for their buffer to be closed."""
-        return bool(self._rows or self._arrow)
+        return not self.queue.buffers
 
     @property
     def is_drained(self) -> bool:
         """Whether the receiver has consumed everything that was ever added, or is gone."""
-        return self._is_given_up or not (self.has_open_rows or self._queue or self._in_flight)
+        return self._is_given_up or not (self.has_open_rows or self.queue or self._in_flight)
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Add records; buffers that get full are closed and sent while there are credits."""
@@ -128,6 +128,7 @@ class ResultSubpartition:
         if self._arrow or (self._rows and (timestamps is None) != (self._timestamps is None)):
             self._close()
         self._rows.extend(rows)
+        self.has_open_rows = True
         if timestamps is not None:
             if self._timestamps is None:
                 self._timestamps = []
@@ -135,15 +136,17 @@ class ResultSubpartition:
         self._budget.weigh_first(rows, self._codec.encode)
         while len(self._rows) >= self._budget.rows:
             self._close_rows(self._budget.rows)
-        if self._queue:
+        if self.queue:
             self.send_queued()
 
     def add_arrow(self, batch: ArrowBatch) -> None:
         """Add an Arrow batch; buffers that get full are closed and sent while there are credits."""
         self._close_rows()
+        self.has_open_rows = True
         for full in self._arrow.add(batch):
             self._enqueue_buffer(self._codec.encode(full))
-        if self._queue:
+        self.has_open_rows = bool(self._arrow)
+        if self.queue:
             self.send_queued()
 
     def add_buffer(self, buffer: Buffer) -> None:
@@ -155,19 +158,19 @@ class ResultSubpartition:
     def add_event(self, event: Event) -> None:
         """Queue an event after everything that was added before it."""
         self._close()
-        self._queue.add_event(event)
+        self.queue.add_event(event)
         self.send_queued()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[bytes]:
         """Send a barrier ahead of everything that waits; gives what it has overtaken, first one first."""
         self.flush()
-        overtaken = self._queue.captured()
+        overtaken = self.queue.captured()
         self._send_first(barrier)
         return overtaken
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
         """Whether a barrier of this checkpoint waits to be sent."""
-        return self._queue.has_barrier(checkpoint_id)
+        return self.queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
         """Let the waiting barrier of a checkpoint overtake what is in front of it.
@@ -176,7 +179,7 @@ class ResultSubpartition:
             What it has overtaken, first one first. `None` when no such barrier waits: it has left, and the
             receiver captures what was in front of it.
         """
-        taken = self._queue.take_barrier(checkpoint_id)
+        taken = self.queue.take_barrier(checkpoint_id)
         if taken is None:
             return None
         barrier, overtaken = taken
@@ -189,11 +192,11 @@ class ResultSubpartition:
         Raises:
             ValueError: Something was added already.
         """
-        if self._next_sequence_number or self._queue or self.has_open_rows:
+        if self._next_sequence_number or self.queue or self.has_open_rows:
             msg = "in-flight elements must be restored before anything is sent"
             raise ValueError(msg)
         for data in elements:
-            self._queue.add_restored(data)
+            self.queue.add_restored(data)
 
     def flush(self) -> None:
         """Close the open buffer whatever it holds, and send while there are credits."""
@@ -209,7 +212,7 @@ class ResultSubpartition:
         Returns:
             When to ask again, if all that it waits for is time.
         """
-        if not self.has_open_rows or self._in_flight or self._queue:
+        if not self.has_open_rows or self._in_flight or self.queue:
             return None
         if now < self._rested_at:
             return self._rested_at
@@ -237,8 +240,8 @@ class ResultSubpartition:
 
     def send_queued(self) -> None:
         """Send what waits, in order, as far as the credits reach."""
-        while self._queue:
-            frame, buffers = self._queue.take_frame(self._credits - self._outstanding)
+        while self.queue:
+            frame, buffers = self.queue.take_frame(self._credits - self._outstanding)
             if not frame:
                 return
             first = self._next_sequence_number
@@ -252,15 +255,18 @@ class ResultSubpartition:
     def statistics(self) -> SubpartitionStatistics:
         """Counters of this channel."""
         return SubpartitionStatistics(
-            self._buffers, self._frames, self._bytes, len(self._queue), self._outstanding
+            self._buffers, self._frames, self._bytes, len(self.queue), self._outstanding
         )
 
     def _send_first(self, barrier: CheckpointBarrier) -> None:
-        self._queue.put_first(barrier)
+        self.queue.put_first(barrier)
         self.send_queued()
 
     def _close(self) -> None:
+        if not self.has_open_rows:
+            return
         self._close_rows()
+        self.has_open_rows = False
         for batch in self._arrow.take():
             self._enqueue_buffer(self._codec.encode(batch))
 
@@ -270,6 +276,7 @@ class ResultSubpartition:
         if rows is None or rows == len(self._rows):
             batch = RowBatch(self._rows, self._timestamps)
             self._rows, self._timestamps = [], None
+            self.has_open_rows = False
         else:
             stamps = self._timestamps
             batch = RowBatch(self._rows[:rows], None if stamps is None else stamps[:rows])
@@ -280,5 +287,5 @@ class ResultSubpartition:
         self._enqueue_buffer(buffer)
 
     def _enqueue_buffer(self, buffer: Buffer) -> None:
-        self._queue.add_buffer(buffer)
+        self.queue.add_buffer(buffer)
         self._buffers += 1

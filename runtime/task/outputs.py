@@ -69,13 +69,14 @@ class SubtaskOutputs:
                 self._by_channel[channel] = partition, index
         #: Of all edges: they are looked at in every step.
         self._subpartitions = [s for partition in self.partitions for s in partition.subpartitions]
+        self._queues = [s.queue for s in self._subpartitions]
 
     @property
     def are_available(self) -> bool:
         """Whether everything may take more; a subtask takes no input while this is false."""
-        # No generator: this is asked several times in every step.
-        for subpartition in self._subpartitions:  # noqa: SIM110
-            if not subpartition.is_available:
+        # No generator and no property of each: this is asked several times in every step.
+        for queue in self._queues:  # noqa: SIM110
+            if queue.buffers:
                 return False
         return True
 

@@ -71,6 +71,7 @@ class StepResult:
 
 
 _FINISHED: Final = StepResult(more=False, finished=True)
+_MORE: Final = StepResult(more=True)
 
 
 class Subtask:
@@ -135,6 +136,12 @@ class Subtask:
     def stored_bytes(self) -> int:
         """Bytes that the running alignment has stored of blocked channels."""
         return self._stored().stored
+
+    @property
+    def blocked(self) -> int:
+        """Number of channels that an alignment holds back now."""
+        network = self._parts.network
+        return 0 if network is None else network.gate.handler.blocked
 
     @property
     def barriers(self) -> BarrierHandlerStatistics | None:
@@ -256,6 +263,8 @@ class Subtask:
         wake_at = _earliest(
             flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._parts.timers.next_at
         )
+        if more and wake_at is None:
+            return _MORE
         return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
@@ -306,6 +315,8 @@ class Subtask:
     def _take_requested(self) -> bool:
         """Take a checkpoint that was asked for; what waited for it, or for one that is past, follows it."""
         mail = self._mail
+        if mail is None and not self._requests.waiting:
+            return False  # only a source has marks
         if mail is not None:
             # What waits for a checkpoint that never comes belongs before the next one, not after it.
             self._requests.forget_past()
@@ -337,7 +348,8 @@ class Subtask:
     @property
     def _flush_at(self) -> float | None:
         """When an operator wants to emit what it keeps back; behind the end of the data it may not."""
-        return self._chain.flush_at if self._end.is_running else None
+        at = self._chain.flush_at
+        return at if at is not None and self._end.is_running else None
 
     @property
     def _is_tick_due(self) -> bool:
@@ -347,10 +359,11 @@ class Subtask:
     @property
     def _tick_seconds(self) -> float | None:
         """When the source or an operator wants to be told of time, in seconds of the input time."""
-        if not self._end.is_running:
-            return None
         source = self._parts.source
-        return _earliest(None if source is None else source.tick_at, self._chain.tick_at)
+        at = self._chain.tick_at
+        if source is not None:
+            at = _earliest(source.tick_at, at)
+        return at if at is not None and self._end.is_running else None
 
     def _tick_at(self, now: float) -> float | None:
         """The same as monotonic time."""
@@ -420,5 +433,8 @@ class Subtask:
 
 
 def _earliest(*times: float | None) -> float | None:
-    known = [t for t in times if t is not None]
-    return min(known) if known else None
+    earliest = None
+    for time in times:
+        if time is not None and (earliest is None or time < earliest):
+            earliest = time
+    return earliest

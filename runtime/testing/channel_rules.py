@@ -6,7 +6,6 @@ outstanding than it has credits. An aligned barrier ends its frame, and barrier 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,83 +17,83 @@ _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.ST
 
 
 class ChannelRules:
-    """Checks the frames of all channels of one attempt.
+    """Checks the frames of one channel of one attempt.
 
     Args:
-        credits: Credits of each channel.
+        sender: The sending subtask.
+        channel: Its channel.
+        credits: Of the channel.
 
     Attributes:
-        most_outstanding: Most elements with a credit that were outstanding on one channel.
+        outstanding: How many elements with a credit are outstanding.
 
     Example:
         >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
         >>> from penstock.runtime.record.element_codec import encode_element
         >>> from penstock.runtime.record.elements import Watermark
-        >>> channel = OutputChannelSpec(SubtaskId("map", 0), 0)
-        >>> rules = ChannelRules(credits=1)
-        >>> rules.sent("read[0]", channel, 0, [encode_element(Watermark(5))])
-        >>> rules.sent("read[0]", channel, 2, [encode_element(Watermark(6))])
+        >>> rules = ChannelRules("read[0]", OutputChannelSpec(SubtaskId("map", 0), 0), credits=1)
+        >>> rules.sent(0, [encode_element(Watermark(5))])
+        >>> rules.sent(2, [encode_element(Watermark(6))])
         Traceback (most recent call last):
         ...
         AssertionError: read[0] -> map[0] (channel 0): number 2 follows 0
     """
 
-    def __init__(self, credits: int) -> None:
-        self._credits = credits
-        self._channels: defaultdict[OutputChannelSpec, _Channel] = defaultdict(_Channel)
-        self.most_outstanding = 0
+    __slots__ = (
+        "_channel",
+        "_credits",
+        "_has_ended",
+        "_in_flight",
+        "_newest_barrier",
+        "_next",
+        "_sender",
+        "outstanding",
+    )
 
-    def sent(self, sender: object, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]) -> None:
+    def __init__(self, sender: object, channel: OutputChannelSpec, credits: int) -> None:
+        self._sender = sender
+        self._channel = channel
+        self._credits = credits
+        self._next = 0
+        self._has_ended = False
+        self._newest_barrier = -1
+        self._in_flight: dict[int, int] = {}
+        self.outstanding = 0
+
+    def sent(self, first: int, elements: Sequence[bytes]) -> None:
         """A frame is sent.
 
         Raises:
             AssertionError: It breaks a rule.
         """
-        known = self._channels[channel]
-        broken = known.broken_rule(first, elements, self._credits)
-        assert broken is None, f"{sender} -> {channel.receiver} (channel {channel.channel}): {broken}"
-        self.most_outstanding = max(self.most_outstanding, known.total)
+        broken = self._broken_rule(first, elements)
+        to = f"{self._channel.receiver} (channel {self._channel.channel})" if broken else ""
+        assert broken is None, f"{self._sender} -> {to}: {broken}"
 
-    def credited(self, channel: OutputChannelSpec, first: int) -> None:
+    def credited(self, first: int) -> None:
         """The credits of a frame are back."""
-        self._channels[channel].credited(first)
+        self.outstanding -= self._in_flight.pop(first, 0)
 
-    def outstanding(self, channel: OutputChannelSpec) -> int:
-        """How many elements with a credit are outstanding."""
-        return self._channels[channel].total
-
-
-class _Channel:
-    """What was sent on one channel."""
-
-    __slots__ = ("_has_ended", "_newest_barrier", "_next", "_outstanding", "total")
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._has_ended = False
-        self._newest_barrier = -1
-        self._outstanding: dict[int, int] = {}
-        self.total = 0
-
-    def broken_rule(self, first: int, elements: Sequence[bytes], credits: int) -> str | None:
+    def _broken_rule(self, first: int, elements: Sequence[bytes]) -> str | None:
         """Which rule a frame breaks that is sent now, in words."""
-        kinds = [kind_of(element) for element in elements]
         if not elements:
             return "an empty frame"
         if first != self._next:
             return f"number {first} follows {self._next - 1}"
         if self._has_ended:
             return f"{[decode_element(element) for element in elements]} behind the end"
+        kinds = [kind_of(element) for element in elements]
         self._next = first + len(elements)
-        self._outstanding[first] = credited = sum(kind in _NEED_CREDIT for kind in kinds)
-        self.total += credited
+        credited = 0
+        for kind in kinds:
+            credited += kind in _NEED_CREDIT
+        self._in_flight[first] = credited
+        self.outstanding += credited
         return self._broken_order(elements, kinds) or (
-            f"{self.total} outstanding with {credits} credits" if self.total > credits else None
+            f"{self.outstanding} outstanding with {self._credits} credits"
+            if self.outstanding > self._credits
+            else None
         )
-
-    def credited(self, first: int) -> None:
-        """The credits of a frame are back."""
-        self.total -= self._outstanding.pop(first, 0)
 
     def _broken_order(self, elements: Sequence[bytes], kinds: Sequence[ElementKind]) -> str | None:
         for position, kind in enumerate(kinds, 1):

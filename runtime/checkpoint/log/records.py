@@ -227,9 +227,9 @@ def _decode(body: list[Any]) -> LogRecord:
         case "compacted":
             attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
-            passed = map(tuple, more[3:4])
+            passed = tuple(more[3]) if len(more) > 3 else ()
             return LogCompacted(
-                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), *passed, *more[4:]
+                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), passed, *more[4:]
             )
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)

@@ -6,8 +6,7 @@ one. Its answer takes a while, too; what the sender makes of it is decided where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
@@ -48,31 +47,38 @@ class Sender(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class SimulatedFrame:
-    """One deliver call.
+    """One deliver call; not a dataclass, because a run makes thousands.
 
     Attributes:
         network: Of its sender.
-        channel: Receiver and its number for the channel.
+        channel: Its channel.
+        receiver: The process that held the receiver's role when the sender was started.
         role: The role that is meant.
         first: Sequence number of the first element.
+        end: Number after the last element.
         elements: Encoded elements.
     """
 
-    network: AttemptNetwork
-    channel: OutputChannelSpec
-    role: Role
-    first: int
-    elements: Sequence[bytes]
+    __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
 
-    @property
-    def end(self) -> int:
-        """Number after the last element."""
-        return self.first + len(self.elements)
+    def __init__(
+        self,
+        network: AttemptNetwork,
+        channel: SimulatedChannel,
+        to: tuple[Receiver, Role],
+        first: int,
+        elements: list[bytes],
+    ) -> None:
+        self.network = network
+        self.channel = channel
+        self.receiver, self.role = to
+        self.first = first
+        self.end = first + len(elements)
+        self.elements = elements
 
     def __str__(self) -> str:
-        receiver, number = self.channel.receiver, self.channel.channel
+        receiver, number = self.channel.spec.receiver, self.channel.spec.channel
         return f"frame {self.network.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
 
 
@@ -94,6 +100,31 @@ class Receiver(Protocol):
         ...
 
 
+class SimulatedChannel:
+    """One outgoing channel of an attempt.
+
+    Attributes:
+        spec: Receiver and its number for the channel.
+        rules: Checks what is sent on it.
+        to: The process that holds the receiver's role, and the role; `None` when nobody does.
+        slowness: Most seconds that its frames take longer than others.
+        arrived: Number after the last element that has arrived.
+        has_ended: Whether its receiver takes nothing any more.
+    """
+
+    __slots__ = ("arrived", "has_ended", "rules", "slowness", "spec", "to")
+
+    def __init__(
+        self, spec: OutputChannelSpec, rules: ChannelRules, to: tuple[Receiver, Role] | None
+    ) -> None:
+        self.spec = spec
+        self.rules = rules
+        self.to = to
+        self.slowness: float | None = None
+        self.arrived = 0
+        self.has_ended = False
+
+
 class AttemptNetwork:
     """All outgoing channels of one attempt of a subtask; see the module's text.
 
@@ -111,28 +142,26 @@ class AttemptNetwork:
     def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
         self.sender = sender
         self._world = world
+        self._credits = credits
         self._process = process
         self._links = links
         self._receivers: Mapping[SubtaskId, tuple[Receiver, Role]] = {}
-        self._rules = ChannelRules(credits)
-        self._ended: set[OutputChannelSpec] = set()
-        self._slow: dict[OutputChannelSpec, float] = {}
-        self._arrived: dict[OutputChannelSpec, int] = {}
+        self._channels: dict[OutputChannelSpec, SimulatedChannel] = {}
 
     def connect(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
         """These are the processes that hold the roles of receivers."""
         self._receivers = receivers
 
-    def send(self, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]) -> None:
+    def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         """Put a frame on its way.
 
         Raises:
             AssertionError: It breaks a rule of the data plane.
         """
-        self._rules.sent(self.sender.id, channel, first, elements)
-        if channel not in self._ended and channel.receiver in self._receivers:
-            role = self._receivers[channel.receiver][1]
-            self._travel(SimulatedFrame(self, channel, role, first, list(elements)))
+        sent = self._channels.get(channel) or self._begin(channel)
+        sent.rules.sent(first, elements)
+        if sent.to is not None and not sent.has_ended:
+            self._travel(SimulatedFrame(self, sent, sent.to, first, elements))
 
     def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
         """The deliver call of a frame has ended; the sender is notified of it after a while."""
@@ -140,10 +169,16 @@ class AttemptNetwork:
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
         """How many elements with a credit are outstanding on a channel."""
-        return self._rules.outstanding(channel)
+        sent = self._channels.get(channel)
+        return 0 if sent is None else sent.rules.outstanding
+
+    def _begin(self, spec: OutputChannelSpec) -> SimulatedChannel:
+        rules = ChannelRules(self.sender.id, spec, self._credits)
+        begun = self._channels[spec] = SimulatedChannel(spec, rules, self._receivers.get(spec.receiver))
+        return begun
 
     def _answer_arrives(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
-        called = self._receivers[frame.channel.receiver][0]
+        called = frame.receiver
         if called.answers_are_lost:
             answer = _DIED
         if self._links.is_whole:
@@ -154,14 +189,15 @@ class AttemptNetwork:
         self._links.carry(Happening.CREDIT, self._process, receiver, arrives, gone, answer, "to", frame)
 
     def _answered(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        channel = frame.channel
         match step_after(answer):
             case SenderStep.TAKE_CREDIT:
-                self._rules.credited(frame.channel, frame.first)
-                self.sender.frame_consumed(frame.channel, frame.first)
+                channel.rules.credited(frame.first)
+                self.sender.frame_consumed(channel.spec, frame.first)
             case SenderStep.END_CHANNEL:
-                if frame.channel not in self._ended:
-                    self._ended.add(frame.channel)
-                    self.sender.receiver_gone(frame.channel)
+                if not channel.has_ended:
+                    channel.has_ended = True
+                    self.sender.receiver_gone(channel.spec)
             case SenderStep.SEND_AGAIN:
                 at = self._world.clock.monotonic() + RESEND_DELAY
                 self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)
@@ -170,24 +206,24 @@ class AttemptNetwork:
         at = self._world.arrival(self._slowness(frame.channel))
         self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), frame, at=at)
 
-    def _slowness(self, channel: OutputChannelSpec) -> float:
-        weather = self._world.weather
-        if not weather.slow_channels:
-            return 0.0
-        slowness = self._slow.get(channel)
+    def _slowness(self, channel: SimulatedChannel) -> float:
+        slowness = channel.slowness
         if slowness is None:
-            slowness = weather.slowness if self._world.draws.chance(weather.slow_channels) else 0.0
-            self._slow[channel] = slowness
+            weather, slowness = self._world.weather, 0.0
+            if weather.slow_channels and self._world.draws.chance(weather.slow_channels):
+                slowness = weather.slowness
+            channel.slowness = slowness
             self._world.counts.happened(FaultKind.SLOW_CHANNEL, int(slowness > 0))
         return slowness
 
     def _arrive(self, frame: SimulatedFrame) -> None:
         if self._world.repeats(FaultKind.FRAME_REPEATED):
             self._travel(frame)
-        arrived = self._arrived.get(frame.channel, 0)
-        self._world.counts.happened(FaultKind.FRAME_OVERTAKEN, int(arrived > frame.first))
-        self._arrived[frame.channel] = max(arrived, frame.end)
-        receiver = self._receivers[frame.channel.receiver][0]
+        channel = frame.channel
+        if channel.arrived > frame.first:
+            self._world.counts.happened(FaultKind.FRAME_OVERTAKEN)
+        channel.arrived = max(channel.arrived, frame.end)
+        receiver = frame.receiver
         if self._links.is_whole:
             receiver.deliver(frame)
             return

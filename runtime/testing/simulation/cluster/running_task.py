@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.runtime.config.checkpointing import Alignment
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StorageError, StorageTimeoutError
 from penstock.runtime.execution.control_receiver import ControlReceiver
@@ -93,6 +94,7 @@ class RunningTask:
         checkpointing = descriptor.config.checkpointing
         mode = None if checkpointing is None else checkpointing.mode
         self._never_aligns = mode is CheckpointingMode.AT_LEAST_ONCE
+        self._may_store = checkpointing is not None and checkpointing.alignment is Alignment.STORE
 
     @property
     def subtask(self) -> Subtask:
@@ -158,7 +160,7 @@ class RunningTask:
             self._held.append(something)
         elif self.state is TaskState.STARTED:
             self._schedule()
-            self.guard(lambda: something(self.subtask))
+            self.guard(something, self.subtask)
 
     def control(self, message: SubtaskControl) -> None:
         """A message of the JobMaster arrived."""
@@ -180,11 +182,11 @@ class RunningTask:
         self._spill_files.die()
         self._state_backends.die()
 
-    def guard(self, action: Callable[[], None]) -> None:
+    def guard(self, action: Callable[..., object], *arguments: object) -> None:
         """Run something of the task's; its failure is the task's, its death is the process's."""
         self._world.before_effect = self._supervisor.before_effect
         try:
-            action()
+            action(*arguments)
         except ProcessDied:
             self._supervisor.died()
         except Exception as error:
@@ -200,9 +202,9 @@ class RunningTask:
 
     def deliver(self, frame: SimulatedFrame) -> None:
         """A frame of this attempt arrived."""
-        channel, elements = frame.channel.channel, list(frame.elements)
+        channel = frame.channel.spec.channel
         if self._deliveries.wait(channel, frame.end, lambda answer: frame.network.answer(frame, answer)):
-            self.receive(lambda subtask: subtask.deliver(channel, frame.first, elements))
+            self.receive(lambda subtask: subtask.deliver(channel, frame.first, frame.elements))
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         """A credit came back."""
@@ -294,9 +296,9 @@ class RunningTask:
     def _step(self) -> None:
         self._result = self.subtask.step()
         if self._never_aligns:
-            barriers = self.subtask.barriers
-            assert barriers is None or not barriers.blocked, f"{self.id} holds a channel back"
-        self._look_at_alignment()
+            assert not self.subtask.blocked, f"{self.id} holds a channel back"
+        if self._may_store:
+            self._look_at_alignment()
         if self._result.finished:
             self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
@@ -31,9 +32,11 @@ class FaultInjector:
         self._occurred: Counter[Moment] = Counter()
         self._waiting: dict[tuple[Moment, int], list[PlannedFault]] = {}
         self._due: list[tuple[int, PlannedFault]] = []
+        #: The move at which the first of them is due.
+        self._next_due: float = math.inf
         for fault in plan.faults:
             if fault.moment is Moment.MOVE:
-                self._due.append((fault.occurrence, fault))
+                self._wait_until(fault.occurrence, fault)
             else:
                 self._waiting.setdefault((fault.moment, fault.occurrence), []).append(fault)
         world.on_moment = self.occurred
@@ -48,20 +51,23 @@ class FaultInjector:
         """A moment has come."""
         self._occurred[moment] += 1
         for fault in self._waiting.pop((moment, self._occurred[moment]), ()):
-            self._due.append((self._target.world.trace.moves + fault.delay, fault))
+            self._wait_until(self._target.world.trace.moves + fault.delay, fault)
 
     def inject_due(self) -> None:
         """Inject what is due at this move."""
         world = self._target.world
-        if not self._due or world.is_calm:
-            return
         moves = world.trace.moves
-        due = [fault for at, fault in self._due if at <= moves]
-        if not due:
+        if moves < self._next_due or world.is_calm:
             return
+        due = [fault for at, fault in self._due if at <= moves]
         self._due = [(at, fault) for at, fault in self._due if at > moves]
+        self._next_due = min((at for at, _ in self._due), default=math.inf)
         for fault in due:
             self._inject_one(fault)
+
+    def _wait_until(self, move: int, fault: PlannedFault) -> None:
+        self._due.append((move, fault))
+        self._next_due = min(self._next_due, move)
 
     def _inject_one(self, fault: PlannedFault) -> None:
         self._target.world.trace.note("** fault:", fault)

@@ -69,6 +69,8 @@ class Agenda:
         self._ready: list[list[Entry]] = [[] for _ in Happening]
         self.set_weights(weights)
         self._later: list[tuple[float, int, Happening, Entry]] = []
+        #: Of the choice of a kind: each kind that has something ready ends at this number. Kept to be used again.
+        self._ends: list[tuple[int, list[Entry]]] = []
         self._numbers = count()
 
     def add(self, kind: Happening, act: Callable[[], None], *what: object, at: float | None = None) -> None:
@@ -111,11 +113,12 @@ class Agenda:
             _, _, kind, entry = heapq.heappop(later)
             self._ready[kind].append(entry)
         queue = self._choose_queue()
-        if not queue:
+        if queue is None:
             return None
-        if len(queue) == 1 or not self._draws.chance(self._disorder):
+        waiting = len(queue)
+        if waiting == 1 or not self._draws.chance(self._disorder):
             return queue.pop(0)
-        return queue.pop(self._draws.below(len(queue)))
+        return queue.pop(self._draws.below(waiting))
 
     def waiting(self) -> dict[str, int]:
         """How many of each kind there are, also those whose time has not come."""
@@ -124,18 +127,18 @@ class Agenda:
             counts[kind] += 1
         return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
 
-    def _choose_queue(self) -> list[Entry]:
-        filled = [weighed for weighed in self._queues if weighed[0]]
-        if len(filled) < 2:
-            return filled[0][0] if filled else []
-        total = 0
-        for queue, weight in filled:
-            waiting = len(queue)
-            total += weight * (waiting if waiting < _CROWD else _CROWD)
-        left = self._draws.below(total)
-        for queue, weight in filled:
-            waiting = len(queue)
-            left -= weight * (waiting if waiting < _CROWD else _CROWD)
-            if left < 0:
+    def _choose_queue(self) -> list[Entry] | None:
+        total, ends = 0, self._ends
+        ends.clear()
+        for queue, weight in self._queues:
+            if queue:
+                waiting = len(queue)
+                total += weight * (waiting if waiting < _CROWD else _CROWD)
+                ends.append((total, queue))
+        if len(ends) < 2:
+            return ends[0][1] if ends else None
+        drawn = self._draws.below(total)
+        for end, queue in ends:
+            if drawn < end:
                 break
         return queue

@@ -195,24 +195,24 @@ BUFFER = Buffer(b"", 0)
 def test_network_finds_senders_that_break_the_rules(
     frames: Sequence[tuple[int, Sequence[Event | Buffer]]], message: str
 ) -> None:
-    rules = ChannelRules(credits=2)
+    rules = ChannelRules(SENDER, CHANNEL, credits=2)
     *before, (first, elements) = frames
     for number, earlier in before:
-        rules.sent(SENDER, CHANNEL, number, [encode_element(e) for e in earlier])
+        rules.sent(number, [encode_element(e) for e in earlier])
     with pytest.raises(AssertionError, match=message):
-        rules.sent(SENDER, CHANNEL, first, [encode_element(e) for e in elements])
+        rules.sent(first, [encode_element(e) for e in elements])
 
 
 def test_credit_is_back_when_the_answer_is() -> None:
-    rules = ChannelRules(credits=1)
-    rules.sent(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
+    rules = ChannelRules(SENDER, CHANNEL, credits=1)
+    rules.sent(0, [encode_element(BUFFER)])
     with pytest.raises(AssertionError):
-        rules.sent(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
-    rules = ChannelRules(credits=1)
-    rules.sent(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
-    rules.credited(CHANNEL, 0)
-    rules.sent(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
-    assert rules.most_outstanding == 1
+        rules.sent(1, [encode_element(BUFFER)])
+    rules = ChannelRules(SENDER, CHANNEL, credits=1)
+    rules.sent(0, [encode_element(BUFFER)])
+    rules.credited(0)
+    rules.sent(1, [encode_element(BUFFER)])
+    assert rules.outstanding == 1
 
 
 class HangingStorage(MemoryStorage):
