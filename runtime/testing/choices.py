@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, count
 from typing import Final, TypeAlias
 
@@ -15,9 +15,11 @@ Choose: TypeAlias = Callable[[int], int]
 
 #: Many streams are short: so many numbers are made one by one, ...
 _SINGLE: Final = 16
-#: ... and those behind them so many at a time, which costs a tenth for each.
+#: ... those behind them so many at a time, which costs a tenth for each, ...
 _BLOCK: Final = 256
-_OFFSETS: Final = np.arange(_BLOCK, dtype=np.uint64)
+#: ... and of a long stream so many, which costs half of that.
+_LARGE_BLOCK: Final = 2048
+_OFFSETS: Final = np.arange(_LARGE_BLOCK, dtype=np.uint64)
 
 
 def seeded(seed: int) -> Choose:
@@ -35,12 +37,18 @@ def scattered(seed: int) -> Callable[[], int]:
     """Gives the next one of the numbers of 64 bits that a seed stands for (SplitMix64)."""
     first = mix64(seed)
     behind = first + _SINGLE
-    singles, blocks = map(mix64, range(first, behind)), map(_block, count(behind, _BLOCK))
-    return chain(singles, chain.from_iterable(blocks)).__next__
+    singles, blocks = map(mix64, range(first, behind)), chain.from_iterable(_blocks(behind))
+    return chain(singles, blocks).__next__
 
 
-def _block(first: int) -> list[int]:
-    scattered: list[int] = mix64_array(_OFFSETS + np.uint64(first & MASK64)).tolist()
+def _blocks(first: int) -> Iterator[list[int]]:
+    yield _block(first, _BLOCK)
+    for following in count(first + _BLOCK, _LARGE_BLOCK):
+        yield _block(following, _LARGE_BLOCK)
+
+
+def _block(first: int, size: int) -> list[int]:
+    scattered: list[int] = mix64_array(_OFFSETS[:size] + np.uint64(first & MASK64)).tolist()
     return scattered
 
 

@@ -45,6 +45,7 @@ class ControlPlane:
         links: Who can reach whom.
         masters: All JobMasters.
         restarts: When attempts were deployed and stopped.
+        end: How the job ended, and why; `None` while it lives.
     """
 
     def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
@@ -61,6 +62,7 @@ class ControlPlane:
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
+        self.end: tuple[JobState, str] | None = None
 
     def begin(self, known_attempt: int = 0) -> None:
         """Start a JobMaster."""
@@ -69,6 +71,7 @@ class ControlPlane:
         self._executions[master] = execution = SimulatedExecution(
             self._world, master, self._table, self._ledger, self._wake_the_replaced, self.restarts
         )
+        execution.on_end = self._job_has_ended
         self.restarts.masters += 1
 
         def take_up() -> None:
@@ -91,13 +94,9 @@ class ControlPlane:
         """All processes that live, also those that nobody uses any more."""
         return self._table.alive
 
-    @property
-    def end(self) -> tuple[JobState, str] | None:
-        """How the job ended, and why; `None` while it lives."""
-        for execution in self._executions.values():
-            if execution.end is not None:
-                return execution.end
-        return None
+    def _job_has_ended(self) -> None:
+        """A JobMaster says that the job has ended; what the oldest one says counts."""
+        self.end = next(each.end for each in self._executions.values() if each.end is not None)
 
     @property
     def execution(self) -> SimulatedExecution | None:

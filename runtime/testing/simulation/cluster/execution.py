@@ -46,6 +46,7 @@ class SimulatedExecution:
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
+        on_end: Called when it has.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SimulatedExecution:
         )
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
+        self.on_end = _nothing
 
     def adopt(self, then: Callable[[], None]) -> None:
         """Take over the processes that live, then go on."""
@@ -134,6 +136,7 @@ class SimulatedExecution:
     def _job_has_ended(self, state: JobState, cause: str) -> None:
         self._world.trace.note(f"== the job has ended: {state.value} {cause} ==")
         self.end = state, cause
+        self.on_end()
         self._watch.end()
         self._fleet.leave(_nothing)
 
