@@ -114,8 +114,8 @@ def open_proven(
         timeout: Seconds without progress after which a call is given up.
 
     Returns:
-        The storage. `Fenced` when the job is new, and another process was its JobMaster meanwhile; nothing was
-        written then.
+        The storage. `Fenced` when the job is new, and another process was its JobMaster meanwhile; then
+        nothing was written.
 
     Raises:
         JobIdTakenError: The job is new, and its id has the log of another one there; nothing was written.

@@ -43,8 +43,8 @@ class SubmittedJob:
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
-        submission: A token that all processes have that are given the job, and nobody else; empty when an older
-            version has submitted it.
+        submission: A token that all processes have that are given the job, and nobody else. Empty when an
+            older version has submitted it.
     """
 
     job_id: str

@@ -19,11 +19,6 @@ _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.ST
 class ChannelRules:
     """Checks the frames of one channel of one attempt.
 
-    Args:
-        sender: The sending subtask.
-        channel: Its channel.
-        credits: Of the channel.
-
     Attributes:
         outstanding: How many elements with a credit are outstanding.
 

@@ -190,8 +190,8 @@ class DecisionLog:
     ) -> AttemptBegun | JobEnded | Fenced:
         """Take the job over; returns how the job ended if it has.
 
-        The first writer of a submission may sleep until another one has taken its place. It finds that writer's
-        log, is `Fenced`, and writes nothing.
+        The first writer of a submission may sleep until another one has taken its place. It finds the log of
+        that writer, is `Fenced`, and writes nothing.
 
         Args:
             now: Wall-clock seconds.
@@ -230,7 +230,8 @@ class DecisionLog:
                 restarts = count(view, is_other)
             # A damaged record may be that of an attempt; its number is not given again.
             number = view.last_attempt + 1 + len(view.to_pass)
-            record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, self._writer, self._submission)
+            tokens = self._writer, self._submission
+            record = AttemptBegun(number, newest, now, parallel, self.age(), restarts, *tokens)
             try:
                 self._slots.put_once(view.next_slot, encode_record(record, view.to_pass))
             except ObjectExistsError:

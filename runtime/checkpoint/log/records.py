@@ -26,7 +26,7 @@ class AttemptBegun:
         age: Seconds of the job's life, see `runtime.config.restart`.
         restarts: What the restart strategy has counted so far.
         writer: Token of the JobMaster's process, which no other one has; empty when it is not known.
-        submission: Token of the job's submission, the same for all its JobMasters; empty when it is not known.
+        submission: Token of the job's submission, which all its JobMasters have; empty when it is not known.
     """
 
     attempt: int
@@ -228,8 +228,9 @@ def _decode(body: list[Any]) -> LogRecord:
             attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
             passed = tuple(more[3]) if len(more) > 3 else ()
+            counted = _decode_more(*more[:3])
             return LogCompacted(
-                attempt, kept, highest, tuple(begun), previous, at, *_decode_more(*more[:3]), passed, *more[4:]
+                attempt, kept, highest, tuple(begun), previous, at, *counted, passed, *more[4:]
             )
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)

@@ -52,7 +52,6 @@ class SimulatedFrame:
 
     Attributes:
         network: Of its sender.
-        channel: Its channel.
         receiver: The process that held the receiver's role when the sender was started.
         role: The role that is meant.
         first: Sequence number of the first element.

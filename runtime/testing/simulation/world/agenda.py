@@ -69,7 +69,7 @@ class Agenda:
         self._ready: list[list[Entry]] = [[] for _ in Happening]
         self.set_weights(weights)
         self._later: list[tuple[float, int, Happening, Entry]] = []
-        #: Of the choice of a kind: each kind that has something ready ends at this number. Kept to be used again.
+        #: For the choice of a kind: at which number each kind ends that has something ready.
         self._ends: list[tuple[int, list[Entry]]] = []
         self._numbers = count()
 
@@ -138,7 +138,7 @@ class Agenda:
         if len(ends) < 2:
             return ends[0][1] if ends else None
         drawn = self._draws.below(total)
-        for end, queue in ends:
-            if drawn < end:
-                break
-        return queue
+        position = 0
+        while drawn >= ends[position][0]:
+            position += 1
+        return ends[position][1]
