@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -164,7 +164,9 @@ class Database:
         """Close it; the files stay."""
         if not self._is_closed:
             self._is_closed = True
-            self._db.close()
+            # It flushes first. Where the disk is full that fails, and nobody needs what is lost by that.
+            with suppress(Exception):
+                self._db.close()
 
     def destroy(self) -> None:
         """Close it and delete its files; more than once does no harm."""
