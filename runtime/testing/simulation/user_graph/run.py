@@ -1,14 +1,26 @@
-"""Runs a user's job once: without failures, in a random interleaving, or with the failures of a seed."""
+"""Runs a user's job once: without failures, in a random interleaving, or with the failures of a seed.
+
+The user may stop the job with a savepoint on the way, and start another one from there. The second program is
+built for the world of the first, so what both have written is compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.injection.draw_faults import draw_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS
@@ -18,7 +30,7 @@ from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault, 
 from penstock.runtime.testing.simulation.user_graph.paced_source import Pace
 from penstock.runtime.testing.simulation.user_graph.user_job import UserJob, short_run_config
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.weather import Weather, draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -38,6 +50,7 @@ class UserRun:
         moves: Moves made.
         attempts: Attempts of the job.
         completed: Checkpoints completed.
+        went_on: Whether a second job has started from the savepoint of the first.
     """
 
     output: Any = None
@@ -48,11 +61,30 @@ class UserRun:
     attempts: int = 0
     completed: int = 0
     damage: str = ""
+    went_on: bool = False
 
     @property
     def may_repeat(self) -> bool:
         """Whether the job has started from an older checkpoint, so that its sinks repeat what they wrote."""
         return FaultKind.FELL_BACK in self.happened
+
+
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """The user stops the job with a savepoint, and starts another one from there.
+
+    Nothing is stopped where the job ends before.
+
+    Attributes:
+        build: Gives the second program; called with the world that the first one writes to. It may have
+            another parallelism, and other functions.
+        drain: Whether event time goes to its end first.
+        after: When the user asks for the stop, as a share of the moves that the job usually makes.
+    """
+
+    build: Callable[[Any], StreamEnvironment]
+    drain: bool
+    after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +98,7 @@ class Course:
         most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
         faults: What may go wrong besides the usual.
+        going_on: How the job is stopped and goes on; `None` lets it run to its end.
     """
 
     seed: int
@@ -74,6 +107,7 @@ class Course:
     most_moves: int = 60_000
     usual_moves: int = 1_000
     faults: tuple[Fault, ...] = ()
+    going_on: GoingOn | None = None
 
 
 def run_user_job(
@@ -102,20 +136,26 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     plan = _plan(job, course, draws, weather)
     world = World(draws.below(1 << 60), weather, write)
     paces = draws.stream(8)
-    code = job.code(world, Pace(paces.pick((1, 1, 2, 5)), paces.pick((0.001, 0.003, 0.01))))
-    config = short_run_config(job.config, draws.stream(2))
+    pace = Pace(paces.pick((1, 1, 2, 5)), paces.pick((0.001, 0.003, 0.01)))
     inline_limit = 0 if need_files(course.faults) else None
-    graph = build_execution_graph(job.graph)
-    simulated = SimulatedJob(FIRST_JOB, graph, config, code, inline_limit=inline_limit)
+    config = short_run_config(job.config, draws.stream(2))
+    submit = partial(_submitted, world=world, pace=pace, inline_limit=inline_limit)
     checkpointing = job.config.checkpointing
     allow_older = checkpointing is not None and checkpointing.allow_older
     world.fallbacks.watch(lambda job_id, attempt, checkpoint_id: None, allow_older=allow_older)
-    run = SimulatedRun(world, simulated, plan, HookLedger(world), most_moves=course.most_moves)
+    ledger = HookLedger(world)
+    run = SimulatedRun(world, submit(FIRST_JOB, job, config), plan, ledger, most_moves=course.most_moves)
     if world.trace.is_on:
         for fault in plan.faults:
             world.trace.note("planned:", fault)
     try:
         state, cause = run.run_to_end()
+        if course.going_on is not None and state is JobState.FINISHED and (url := _savepoint(world)):
+            world.trace.note(f"== a second job starts from {url} ==")
+            second = job.gone_on(course.going_on.build)
+            config = replace(short_run_config(second.config, draws.stream(12)), restore_from=url)
+            run.go_on_with(submit(SECOND_JOB, second, config))
+            state, cause = run.run_to_end()
     except StandstillError as error:
         problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
         return _result(run, plan, None, problem)
@@ -129,17 +169,42 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     return _result(run, plan, job.output(), "")
 
 
+def _submitted(
+    job_id: str, job: UserJob, config: JobConfig, *, world: World, pace: Pace, inline_limit: int | None
+) -> SimulatedJob:
+    graph = build_execution_graph(job.graph)
+    return SimulatedJob(job_id, graph, config, job.code(world, pace), inline_limit=inline_limit)
+
+
+def _savepoint(world: World) -> str | None:
+    """The savepoint that the first job was stopped with; `None` if it came to its end before."""
+    storage = world.storage.reliable()
+    left = DecisionLogReader(storage, SnapshotPaths(FIRST_JOB)).replay().completed
+    if not left or left[-1].kind is not SnapshotKind.SYNC_SAVEPOINT:
+        return None
+    return snapshot_url(read_metadata(storage, left[-1].metadata), storage.url)
+
+
 def _weather(course: Course, draws: Draws) -> Weather:
     weather = draw_weather(draws)
     if not course.with_failures:
-        return replace(weather, repeats=0.0, stragglers=0.0)
+        return replace(weather, repeats=0.0, stragglers=0.0, lasts=max(weather.lasts, _stops_at(course) + 1))
     return replace(weather, lasts=100 + course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
 
 
+def _stops_at(course: Course) -> int:
+    """The move at which the user asks for the stop; 0 when nobody does."""
+    return 0 if course.going_on is None else int(course.going_on.after * course.usual_moves)
+
+
 def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
+    faults: tuple[PlannedFault, ...] = ()
+    if course.going_on is not None:
+        kind = FaultKind.DRAINED if course.going_on.drain else FaultKind.STOPPED
+        faults = (PlannedFault(kind, Moment.MOVE, min(_stops_at(course), weather.lasts - 1), 0),)
     if not course.with_failures:
-        return Plan()
-    faults = draw_faults(draws.stream(4), weather.lasts)
+        return Plan(faults)
+    faults += draw_faults(draws.stream(4), weather.lasts)
     wishes = draws.stream(6)
     if course.rescale and job.rescalable and wishes.chance(0.5):
         faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
@@ -154,10 +219,13 @@ def _rescale(draws: Draws) -> PlannedFault:
 
 
 def _result(run: SimulatedRun, plan: Plan, output: Any, problem: str) -> UserRun:
-    (status,) = run.statuses()
-    completed = 0 if status.checkpoints is None else status.checkpoints.completed
-    happened = run.world.counts.by_kind()
-    return UserRun(output, problem, happened, plan.faults, run.world.trace.moves, status.attempt, completed)
+    statuses = run.statuses()
+    completed = sum(0 if each.checkpoints is None else each.checkpoints.completed for each in statuses)
+    attempts = sum(each.attempt for each in statuses)
+    happened, moves = run.world.counts.by_kind(), run.world.trace.moves
+    return UserRun(
+        output, problem, happened, plan.faults, moves, attempts, completed, went_on=len(statuses) > 1
+    )
 
 
 def _describe(error: BaseException) -> str:

@@ -90,6 +90,10 @@ class UserJob:
         left = self._output(self._world) if self._has_world else self._output()
         return list(left) if hasattr(left, "__next__") else left
 
+    def gone_on(self, build: Callable[[Any], StreamEnvironment]) -> UserJob:
+        """The job of another program in the same world; this one cleans up for both."""
+        return UserJob(lambda: (build(self._world), self._world), self._output)
+
     def clean_up(self) -> None:
         """Let the world go: a temporary folder deletes itself."""
         cleanup = getattr(self._world, "cleanup", None)

@@ -1,0 +1,108 @@
+"""`Scenario`: how a pipeline is run: in which mode of checkpoints, on which state backend, through what."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from pipelines.harness.pipeline import Pipeline
+
+#: Every mode of checkpoints, as settings of `Checkpointing`.
+MODES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "aligned": {},
+    "stored": {"alignment": "store"},
+    "unaligned": {"unaligned": True},
+    "with-timeout": {"unaligned": True, "aligned_timeout": 0.01},
+    "two-at-a-time": {"max_concurrent": 2},
+    "at-least-once": {"mode": "at_least_once"},
+}
+
+#: The mode that repeats records after a failure, so nothing exact is expected then.
+AT_LEAST_ONCE: Final = "at-least-once"
+
+#: Every state backend, as settings of `StreamEnvironment`.
+BACKENDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "heap": {},
+}
+
+#: The parallelism of a job at first, and of the one that goes on at another parallelism.
+PARALLELISM: Final = 2
+OTHER_PARALLELISM: Final = (1, 3)
+
+
+class Course(Enum):
+    """What happens to the job."""
+
+    PLAIN = "plain"
+    #: Processes die, writes fail, the job is rescaled while it runs.
+    FAILURES = "failures"
+    #: Stopped midway with a savepoint, and started again from there.
+    STOPPED = "stopped"
+    #: The same, and event time comes to its end before the stop.
+    DRAINED = "drained"
+    #: Stopped midway, and started again at another parallelism.
+    RESCALED = "rescaled"
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the job is stopped and goes on."""
+        return self in (Course.STOPPED, Course.DRAINED, Course.RESCALED)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How a pipeline is run.
+
+    Attributes:
+        mode: One of `MODES`.
+        backend: One of `BACKENDS`.
+        seed: Decides everything else: the input, the order of events, failures, the moment of a stop.
+    """
+
+    course: Course
+    mode: str
+    backend: str
+    seed: int
+
+    def arguments(self) -> str:
+        """The same as arguments of the command that runs it."""
+        settings = f"--course {self.course.value} --mode {self.mode} --backend {self.backend}"
+        return f"{settings} --seed {self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.course.value}, {self.mode}, {self.backend}, seed {self.seed}"
+
+
+def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
+    """Whether something exact is known of it."""
+    if course is Course.FAILURES:
+        return mode != AT_LEAST_ONCE
+    if course is Course.DRAINED:
+        return pipeline.can_be_drained
+    return course is not Course.RESCALED or pipeline.is_rescalable
+
+
+def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
+    """A sample: every course once and every mode once, and the backends in turn."""
+    draws = random.Random(f"{pipeline.name} {seed}")
+    modes, backends = list(MODES), list(BACKENDS)
+    courses = [*Course, Course.FAILURES]
+    for each in (modes, backends, courses):
+        draws.shuffle(each)
+    for number, (course, mode) in enumerate(zip(courses, modes, strict=True)):
+        backend = backends[number % len(backends)]
+        wanted = course if is_possible(pipeline, course, mode) else Course.STOPPED
+        yield Scenario(wanted, mode, backend, draws.randrange(1 << 32))
+
+
+def every(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
+    """Every course in every mode on every backend."""
+    draws = random.Random(f"{pipeline.name} {seed}")
+    for course in Course:
+        for mode in MODES:
+            for backend in BACKENDS:
+                if is_possible(pipeline, course, mode):
+                    yield Scenario(course, mode, backend, draws.randrange(1 << 32))
