@@ -14,6 +14,8 @@ from penstock.runtime import Count, DataStream, StreamEnvironment
 
 Row = dict[str, Any]
 
+IN_COLUMNS = True
+
 
 def make_input(random: Random) -> list[Row]:
     return [{"word": random.choice(("to", "be", "or", "not"))} for _ in range(50)]

@@ -16,6 +16,8 @@ from penstock.runtime import Count, DataStream, Max, StreamEnvironment, Sum
 
 Row = dict[str, Any]
 
+IN_COLUMNS = True
+
 
 def as_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Asking for Arrow makes Arrow batches of rows."""

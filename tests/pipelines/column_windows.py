@@ -22,6 +22,8 @@ SECOND = 1_000_000
 
 Row = dict[str, Any]
 
+IN_COLUMNS = True
+
 
 def as_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 
 from penstock.runtime import (
@@ -29,7 +30,7 @@ Report = tuple[str, int, list[int], int]
 def report(sensor: str, window: TimeWindow, readings: list[Reading]) -> Iterator[Report]:
     hours = [hour % DAY for hour, _ in readings]
     bounds = [0, *hours, DAY]
-    pause = max(after - before for before, after in zip(bounds, bounds[1:], strict=False))
+    pause = max(after - before for before, after in pairwise(bounds))
     yield sensor, window.start // HOUR // DAY, hours, pause
 
 

@@ -36,7 +36,7 @@ class OneByOne:
     def splits(self, parallelism: int) -> Sequence[int]:
         return [0]
 
-    def reader(self, context: ConnectorContext, splits: Sequence[int]) -> "OneReader":
+    def reader(self, context: ConnectorContext, splits: Sequence[int]) -> OneReader:
         return OneReader(self.records, splits[0] if splits else len(self.records))
 
 

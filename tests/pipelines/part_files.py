@@ -1,7 +1,7 @@
 """Text files are read, and the result is written into JSON files in two phases.
 
-A part file has a hidden name until the checkpoint that covers it is complete. So readers see each record once,
-and no file is left behind under a hidden name.
+A part file has a hidden name until the checkpoint that covers it is complete. So readers see each record
+once, and no file is left behind under a hidden name.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from penstock.runtime import Count, CountDistinct, DataStream, Max, Min, StreamE
 
 Row = dict[str, Any]
 
+IN_COLUMNS = True
+
 
 def as_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch

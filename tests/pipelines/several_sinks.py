@@ -1,4 +1,4 @@
-"""One stream has several readers, each with a sink: all records, some of them, and what is computed of them."""
+"""One stream has several readers, each with a sink: all records, some of them, and running sums of them."""
 
 from __future__ import annotations
 

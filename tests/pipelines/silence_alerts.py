@@ -1,7 +1,7 @@
 """Alerts by timers of event time: a sensor from which nothing came for ten seconds is named.
 
-A reading deletes the timer of the one before it. A watermark follows a batch of records. So a reading may come
-too late and still find the timer waiting. At the end of the input all timers fire.
+A reading deletes the timer of the one before it. A watermark follows a batch of records. So a reading may
+come too late and still find the timer waiting. At the end of the input all timers fire.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ And these where the job needs them:
 * `comparable(rows)`: what of the results is the same in every run; by default all of them
 * `whole(rows)`: makes of the results what is the same when a drain has fired windows and timers early. `None`
   for a job of which nothing is.
-* `RESCALABLE = False`: the results depend on the parallelism of its operators.
+* `RESCALABLE = False`: the results depend on the parallelism of its operators
+* `IN_COLUMNS = True`: its state is in columns, which only the heap can hold
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from penstock.runtime import DataStream, StreamEnvironment
@@ -44,7 +45,7 @@ class Pipeline:
     """A pipeline; see the module's text."""
 
     name: str
-    module: ModuleType
+    module: ModuleType | SimpleNamespace
 
     def make_input(self, seed: int) -> Any:
         """The records of one run."""
@@ -83,6 +84,11 @@ class Pipeline:
     def is_rescalable(self) -> bool:
         """Whether another parallelism gives the same results."""
         return bool(getattr(self.module, "RESCALABLE", True))
+
+    @property
+    def is_in_columns(self) -> bool:
+        """Whether its state is in columns, which only the heap can hold."""
+        return bool(getattr(self.module, "IN_COLUMNS", False))
 
     @property
     def can_be_drained(self) -> bool:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from pipelines.harness.pipeline import Pipeline
 
+from penstock.runtime import RocksDB
+
 #: Every mode of checkpoints, as settings of `Checkpointing`.
 MODES: Final[Mapping[str, Mapping[str, Any]]] = {
     "aligned": {},
@@ -26,6 +28,7 @@ AT_LEAST_ONCE: Final = "at-least-once"
 #: Every state backend, as settings of `StreamEnvironment`.
 BACKENDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "heap": {},
+    "rocksdb": {"state_backend": RocksDB(memory=8 * 1024 * 1024)},
 }
 
 #: The parallelism of a job at first, and of the one that goes on at another parallelism.
@@ -85,17 +88,20 @@ def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
     return course is not Course.RESCALED or pipeline.is_rescalable
 
 
+def backends_of(pipeline: Pipeline) -> list[str]:
+    """The state backends that can hold its state."""
+    return ["heap"] if pipeline.is_in_columns else list(BACKENDS)
+
+
 def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
     """A sample: every course once and every mode once, and the backends in turn."""
     draws = random.Random(f"{pipeline.name} {seed}")
-    modes, backends = list(MODES), list(BACKENDS)
-    courses = [*Course, Course.FAILURES]
+    modes, backends, courses = list(MODES), backends_of(pipeline), [*Course, Course.FAILURES]
     for each in (modes, backends, courses):
         draws.shuffle(each)
     for number, (course, mode) in enumerate(zip(courses, modes, strict=True)):
-        backend = backends[number % len(backends)]
         wanted = course if is_possible(pipeline, course, mode) else Course.STOPPED
-        yield Scenario(wanted, mode, backend, draws.randrange(1 << 32))
+        yield Scenario(wanted, mode, backends[number % len(backends)], draws.randrange(1 << 32))
 
 
 def every(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
@@ -103,6 +109,6 @@ def every(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
     draws = random.Random(f"{pipeline.name} {seed}")
     for course in Course:
         for mode in MODES:
-            for backend in BACKENDS:
+            for backend in backends_of(pipeline):
                 if is_possible(pipeline, course, mode):
                     yield Scenario(course, mode, backend, draws.randrange(1 << 32))

@@ -27,6 +27,9 @@ from penstock.runtime.testing.simulation.user_graph.run import GoingOn, UserRun,
 #: How a scenario is run again.
 REPLAY: Final = "python tests/pipelines {name} {arguments}"
 
+#: Powers of ten between which a job is stopped, in moves. A short one is through after a few hundred.
+_STOPS: Final = (1.6, 2.6)
+
 
 class Results:
     """What a job leaves: rows in collectors by name, and files in a folder."""
@@ -51,8 +54,7 @@ def run(
     """Run a pipeline once.
 
     Args:
-        pipeline: Is run.
-        scenario: How.
+        scenario: Its mode, its backend, and what happens.
         write: Takes the lines of a trace; `None` for no trace.
         usual_moves: Moves of this job when nothing happens to it.
 
@@ -86,7 +88,7 @@ def run(
         going_on = GoingOn(
             lambda results: made(results, parallelism, again=True),
             drain=scenario.course is Course.DRAINED,
-            after=draws.uniform(0.1, 0.8),
+            after=int(10 ** draws.uniform(*_STOPS)),
         )
     done = run_user_job(
         build,

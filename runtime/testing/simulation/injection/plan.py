@@ -17,9 +17,11 @@ class Plan:
         uploading: Vertices whose snapshots are written as files; uploads are stopped there first.
         rescalable: Vertices whose parallelism may change.
         rescale_to: The parallelism that the user asks for, by vertex; drawn on the way when `None`.
+        insists: Whether the user asks again for a stop whose savepoint has failed.
     """
 
     faults: tuple[PlannedFault, ...] = ()
     uploading: frozenset[str] = frozenset()
     rescalable: tuple[str, ...] = ()
     rescale_to: Mapping[str, int] | None = None
+    insists: bool = False

@@ -87,7 +87,10 @@ class User:
             heard.append(answer)
             self._world.trace.note("** the user hears:", type(answer).__name__)
             kind = FaultKind.DRAINED if request.drain else FaultKind.STOPPED
-            self._world.counts.happened(kind, int(isinstance(answer, CheckpointSucceeded)))
+            has_stopped = isinstance(answer, CheckpointSucceeded)
+            self._world.counts.happened(kind, int(has_stopped))
+            if self._plan.insists and not has_stopped:
+                self._later(lambda: self._when_settled(lambda other: self._stop(other, request)), "once more")
 
         def look() -> None:
             if not heard and not master.is_alive:

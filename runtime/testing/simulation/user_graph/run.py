@@ -79,12 +79,12 @@ class GoingOn:
         build: Gives the second program; called with the world that the first one writes to. It may have
             another parallelism, and other functions.
         drain: Whether event time goes to its end first.
-        after: When the user asks for the stop, as a share of the moves that the job usually makes.
+        after: The move at which the user asks for the stop.
     """
 
     build: Callable[[Any], StreamEnvironment]
     drain: bool
-    after: float
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def _weather(course: Course, draws: Draws) -> Weather:
 
 def _stops_at(course: Course) -> int:
     """The move at which the user asks for the stop; 0 when nobody does."""
-    return 0 if course.going_on is None else int(course.going_on.after * course.usual_moves)
+    return 0 if course.going_on is None else course.going_on.after
 
 
 def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
@@ -202,14 +202,15 @@ def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
     if course.going_on is not None:
         kind = FaultKind.DRAINED if course.going_on.drain else FaultKind.STOPPED
         faults = (PlannedFault(kind, Moment.MOVE, min(_stops_at(course), weather.lasts - 1), 0),)
+    insists = course.going_on is not None
     if not course.with_failures:
-        return Plan(faults)
+        return Plan(faults, insists=insists)
     faults += draw_faults(draws.stream(4), weather.lasts)
     wishes = draws.stream(6)
     if course.rescale and job.rescalable and wishes.chance(0.5):
         faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
     faults += draw_chosen(draws.stream(9), course.faults, weather.lasts)
-    return Plan(faults, job.uploading, job.rescalable if course.rescale else ())
+    return Plan(faults, job.uploading, job.rescalable if course.rescale else (), insists=insists)
 
 
 def _rescale(draws: Draws) -> PlannedFault:

@@ -16,6 +16,7 @@ from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitioning
+from penstock.runtime.graph.state_backend_check import check_state_backends
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -69,6 +70,7 @@ class UserJob:
         if self.config.restore_from is not None:
             msg = "a simulated job starts from nothing: leave out restore_from"
             raise ConfigurationError(msg)
+        check_state_backends(self.graph, self.config)
 
     @property
     def rescalable(self) -> tuple[str, ...]:

@@ -1,0 +1,87 @@
+"""Every pipeline of this folder gives what is expected, through everything that may happen to a job.
+
+A run draws its seed anew each time. A failure names it, with the command that shows the same run again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from types import SimpleNamespace
+
+import pytest
+from pipelines.harness.pipeline import Pipeline, load, names
+from pipelines.harness.scenario import BACKENDS, MODES, Course, Scenario, every, is_possible, some
+from pipelines.harness.simulated import run
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def run_all(name: str, scenarios: list[Scenario]) -> None:
+    pipeline = load(name)
+    for scenario in scenarios:
+        run(pipeline, scenario)
+
+
+@pytest.mark.parametrize("name", names())
+def test_pipeline_gives_what_is_expected_whatever_happens(name: str) -> None:
+    run_all(name, list(some(load(name), secrets.randbits(32))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", names())
+def test_pipeline_gives_what_is_expected_in_every_mode_and_course(name: str, backend: str) -> None:
+    given = every(load(name), secrets.randbits(32))
+    run_all(name, [scenario for scenario in given if scenario.backend == backend])
+
+
+@pytest.mark.parametrize("name", names())
+def test_pipeline_says_what_it_is_and_has_more_to_do_than_a_checkpoint_takes(name: str) -> None:
+    pipeline = load(name)
+    assert (pipeline.module.__doc__ or "").strip(), "its text says what it shows"
+    records = pipeline.make_input(7)
+    rows = pipeline.expected(records)
+    assert sum(map(len, rows.values())) >= 3, "an output of nothing shows nothing"
+    assert rows == pipeline.expected(records), "what is expected depends on the input alone"
+    assert repr(pipeline.make_input(7)) == repr(records), "a seed gives the same input every time"
+
+
+def test_samples_of_all_pipelines_have_every_course_in_every_mode_on_every_backend() -> None:
+    drawn = {
+        (scenario.course, scenario.mode, scenario.backend)
+        for seed in range(4)
+        for name in names()
+        for scenario in some(load(name), seed)
+    }
+    pipeline = load("word_count")
+    assert {scenario[:2] for scenario in drawn} == {
+        (course, mode) for course in Course for mode in MODES if is_possible(pipeline, Course(course), mode)
+    }
+    assert {backend for _, _, backend in drawn} == set(BACKENDS)
+
+
+def test_run_that_goes_wrong_says_what_is_missing_and_how_to_see_it_again() -> None:
+    of = vars(load("running_sum").module)
+    wrong = {**of, "expected": lambda records: [*of["expected"](records), ("somebody", 1)]}
+    pipeline = Pipeline("running_sum", SimpleNamespace(**wrong))
+    with pytest.raises(AssertionError) as caught:
+        run(pipeline, Scenario(Course.PLAIN, "unaligned", "heap", 5))
+    assert "out: missing: ('somebody', 1)" in str(caught.value)
+    command = "python tests/pipelines running_sum --course plain --mode unaligned --backend heap --seed 5"
+    assert command in str(caught.value)
+
+
+@pytest.mark.parametrize("course", Course)
+def test_courses_do_to_a_job_what_they_say(course: Course) -> None:
+    done = [run(load("word_count"), Scenario(course, "aligned", "heap", seed)) for seed in range(6)]
+    assert any(each.went_on for each in done) is course.is_restored
+    if course is Course.PLAIN:
+        assert all(each.attempts == 1 for each in done)
+    if course is Course.FAILURES:
+        assert any(each.attempts > 1 for each in done)
+
+
+def test_replayed_run_is_the_same_run() -> None:
+    scenario = Scenario(Course.RESCALED, "with-timeout", "heap", 11)
+    one, other = (run(load("silence_alerts"), scenario) for _ in range(2))
+    assert (one.moves, one.happened, one.output) == (other.moves, other.happened, other.output)
