@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from workload import add, doubled, is_large, key_of, reading, with_key
 
-from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.runtime import (
+    Checkpointing,
+    GeneratorSource,
+    JobConfig,
+    KeyedProcessFunction,
+    RuntimeContext,
+    StreamEnvironment,
+    ValueState,
+)
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 
 
@@ -38,6 +47,36 @@ def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
         .map(with_key, id="with_key")
         .filter(is_large)
         .map(doubled)
+        .sink("discard", DiscardSink())
+    )
+    return env
+
+
+class RunningSum(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
+    """The keyed sum as a process function, with the functions of Bytewax's `stateful_map`."""
+
+    total = ValueState(tuple)
+
+    def process(self, value: tuple[str, int], ctx: RuntimeContext) -> Iterator[tuple[str, int]]:
+        """The next sum, to keep and to emit."""
+        before = self.total.value()
+        now = value if before is None else add(before, value)
+        self.total.update(now)
+        yield now
+
+
+def keyed_process_sum(storage: Path, parallelism: int, count: int | None = None) -> StreamEnvironment:
+    """`keyed_sum` with a process function instead of a reduce. Watch operator `sum`."""
+    env = StreamEnvironment(
+        "keyed-process-sum",
+        parallelism=parallelism,
+        checkpointing=Checkpointing(every=1.0, storage=str(storage)),
+    )
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(with_key)
+        .key_by(key_of)
+        .process("sum", RunningSum())
         .sink("discard", DiscardSink())
     )
     return env

@@ -40,6 +40,10 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--slow-seconds", "0.00001", "--every", "0.3"),
     ],
     "spark_handoff": ["--rows", "200000", "--rounds", "1", "--warm-up", "0"],
+    "state": [
+        *("--keys", "2000", "--timers", "2000", "--size", "200000", "--rounds", "1"),
+        *("--seconds", "0.5", "--warm-up", "0.2"),
+    ],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],
@@ -109,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.only:
             print(f"== {name}", file=sys.stderr, flush=True)
             options_of = list(BENCHMARKS[name]) if given.quick else []
-            if name == "row_path" and given.without_bytewax:
+            if name in ("row_path", "state") and given.without_bytewax:
                 options_of.append("--without-bytewax")
             figures = Path(folder) / f"{name}.json"
             printed = run(name, options_of, figures)

@@ -56,7 +56,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
         keys = self._keys_of(rows)
         values = self._reduced(keys, self._cursor.over(rows.rows), self._table.entries)
         self._cursor.done()
-        self._table.changed.update(keys)
+        self._table.changed.put(keys, values)
         self._records_out += len(values)
         if values:
             yield RowBatch(values, rows.timestamps)

@@ -1,7 +1,8 @@
 """Keyed state on the heap, with incremental asynchronous snapshots.
 
-Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot encodes the entries that changed
-since the last one; only that stops the task. Another thread writes them as one file (`KeyedSnapshot.finish`).
+Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot takes the entries that changed
+since the last one (`changes.py`): references to values that can't change, and others encoded. Only that stops
+the task. Another thread encodes the rest and writes it as one file (`KeyedSnapshot.finish`).
 A checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before.
 `increments` decides which ones may be shared.
 
@@ -12,7 +13,7 @@ snapshot must not cost as much as the whole state when little has changed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, pairwise, repeat
 from typing import Any, Final
 
@@ -20,12 +21,16 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.state.captured_entries import CapturedEntries
+from penstock.runtime.state.changes import Changes
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state.fixed_values import FixedValues
 from penstock.runtime.state.heap_states import VIEWS
 from penstock.runtime.state.increments import Increments
-from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
+from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock, encode_written
+from penstock.runtime.state.keyed_changes import Block
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.keyed_states import KeyedState
@@ -87,6 +92,7 @@ class HeapKeyedStateBackend:
         self._known = KnownStates()
         self.time = StateTime(clock)
         self._increments = Increments(codec)
+        self._fixed = FixedValues(codec)
         self._last_id = -1
 
     def table(self, name: str, *, nested: bool = False) -> StateTable:
@@ -97,8 +103,7 @@ class HeapKeyedStateBackend:
         """
         table = self._tables.get(name)
         if table is None:
-            changed = None if self._takes_snapshots else UnsavedChanges()
-            table = self._tables[name] = StateTable(name, changed, nested=nested)
+            table = self._tables[name] = StateTable(name, nested=nested, changed=self._changes(nested))
         elif table.nested != nested:
             before, now = ("several entries", "one") if table.nested else ("one entry", "several")
             msg = (
@@ -107,6 +112,11 @@ class HeapKeyedStateBackend:
             )
             raise StateMismatchError(msg)
         return table
+
+    def _changes(self, nested: bool) -> Callable[[dict[Any, Any]], Changes]:
+        if self._takes_snapshots:
+            return lambda entries: Changes(entries, self._fixed, nested=nested)
+        return lambda entries: UnsavedChanges(self._fixed)
 
     def column_table(self, name: str) -> ColumnTable:
         """The table in columns of this name; always the same object."""
@@ -152,13 +162,17 @@ class HeapKeyedStateBackend:
 
     @property
     def sweep_in(self) -> float | None:
-        """Seconds until something may have expired; not above 0 when it has, `None` for never."""
+        """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
+        if any(table.changed.is_examination_due for table in self._tables.values()):
+            return 0.0
         due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
-        """Delete what has expired; looks at this many entries at most."""
+        """Delete what has expired, this many entries at most, and prepare the next snapshot."""
         for table in self._tables.values():
+            if table.changed.is_examination_due:
+                table.changed.examine()
             if table.lifetime is not None and most > 0:
                 most -= table.lifetime.sweep(table, most)
 
@@ -177,7 +191,7 @@ class HeapKeyedStateBackend:
         table = self.table(name, nested=old.nested)
         table.entries.update(old.entries)
         table.mark_all_changed()
-        old.mark_all_changed()
+        old.changed.remove_all()
         old.entries.clear()
 
     def keys(self, name: str) -> list[Any]:
@@ -194,7 +208,9 @@ class HeapKeyedStateBackend:
     def snapshot(
         self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
     ) -> KeyedSnapshot:
-        """Take a snapshot: the synchronous half. Costs what changed since the last one, not what there is.
+        """Take a snapshot: the synchronous half.
+
+        Costs as much as values changed that may change in place; what else changed costs next to nothing.
 
         Args:
             checkpoint_id: Greater than that of every snapshot before.
@@ -219,9 +235,7 @@ class HeapKeyedStateBackend:
         increments = self._increments
         if not increments.confirm(confirmed_id):
             self._mark_all_changed()
-        increments.add(Delta.of(checkpoint_id, self._encode_changes()))
-        for table in self._tables.values():
-            table.changed.clear()
+        increments.add(Delta.of(checkpoint_id, self._take_changes()))
         self._last_id = checkpoint_id
         if not self_contained:
             increments.begun(checkpoint_id)
@@ -310,16 +324,21 @@ class HeapKeyedStateBackend:
         for columns in self._column_tables.values():
             columns.mark_all_changed()
 
-    def _encode_changes(self) -> list[Block]:
-        blocks: list[Block] = []
+    def _take_changes(self) -> list[Block]:
+        encoded: list[tuple[StateTable, dict[Any, Any], list[KeyedBlock]]] = []
         for name, table in self._tables.items():
-            written, values, deleted = table.take_changes()
-            blocks += encode_written(name, written, values, self._codec, nested=table.nested)
-            blocks += encode_deleted(name, deleted, nested=table.nested)
-        # Last, as nothing can go wrong from here on: these forget what has changed.
+            loose = table.changed.loose()
+            blocks = encode_written(name, list(loose), list(loose.values()), self._codec, nested=table.nested)
+            encoded.append((table, loose, list(blocks)))
+        # Nothing can go wrong from here on: what has changed is forgotten.
+        taken: list[Block] = []
+        for table, loose, written in encoded:
+            for entries in table.changed.take(loose):
+                taken.append(CapturedEntries(table.name, entries, nested=table.nested))
+            taken += written
         for columns in self._column_tables.values():
-            blocks += columns.take_changes()
-        return blocks
+            taken += columns.take_changes()
+        return taken
 
     def _apply(self, blocks: Iterable[DecodedBlock | ColumnBlock]) -> None:
         """Take over what belongs to this subtask."""

@@ -4,6 +4,10 @@ Reading and writing state is the inner loop of every process function, so each m
 None asks whether there is a current key. `NO_KEY` has no hash, so the first look into a dict raises. Only
 then is the error with the state's name made.
 
+A write is noted with the value (`changes.py`). So each view keeps the types of the values that it has taken.
+One look at them tells that a value is of the declared type. Only a value of a new type is looked at more
+closely, and `is_sure` of the changes with it.
+
 An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
 the list's. Appending is one new entry, and a list that a thousand records have grown costs a checkpoint what
 was added to it.
@@ -12,9 +16,11 @@ was added to it.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.state.changes import Changes
+from penstock.runtime.state.fixed_values import DELETED, LEAVES
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -37,13 +43,16 @@ class HeapValueState(ValueState[Any]):
         owner: Knows the current key.
     """
 
-    __slots__ = ("_changed", "_entries", "_owner", "_type")
+    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type, self.default = declaration.of_type, declaration.default
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
+        self._kinds: set[type] = set()
+        self._written: dict[Any, Any]
+        self._changed.attach(self)
 
     def value(self) -> Any:
         """The current key's value, or the default."""
@@ -54,30 +63,33 @@ class HeapValueState(ValueState[Any]):
 
     def update(self, value: Any) -> None:
         """Set the current key's value."""
-        if not isinstance(value, self._type):
-            refuse_value(self.name, self._type, value)
+        if type(value) not in self._kinds:
+            meet(self, value)
         key = self._owner.current_key
         try:
             self._entries[key] = value
         except NoCurrentKeyError:
             raise without_key(self.name) from None
-        self._changed.add(key)
+        self._written[key] = value
 
     def clear(self) -> None:
         """Delete the current key's value."""
-        _clear_value(self._entries, self._changed, self._owner, self.name)
+        _clear_value(self._entries, self._written, self._owner, self.name)
 
 
 class HeapReducingState(ReducingState[Any]):
     """A `ReducingState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_owner", "_type")
+    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ReducingState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type, self.function = declaration.of_type, declaration.function
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
+        self._kinds: set[type] = set()
+        self._written: dict[Any, Any]
+        self._changed.attach(self)
 
     def get(self) -> Any:
         """The current key's value."""
@@ -88,35 +100,38 @@ class HeapReducingState(ReducingState[Any]):
 
     def add(self, value: Any) -> None:
         """Combine the current key's value with another one."""
-        if not isinstance(value, self._type):
-            refuse_value(self.name, self._type, value)
+        if type(value) not in self._kinds:
+            meet(self, value)
         key, entries = self._owner.current_key, self._entries
         try:
             if key in entries:
                 value = self.function(entries[key], value)
-                if not isinstance(value, self._type):
-                    refuse_value(self.name, self._type, value)
+                if type(value) not in self._kinds:
+                    meet(self, value)
             entries[key] = value
         except NoCurrentKeyError:
             raise without_key(self.name) from None
-        self._changed.add(key)
+        self._written[key] = value
 
     def clear(self) -> None:
         """Delete the current key's value."""
-        _clear_value(self._entries, self._changed, self._owner, self.name)
+        _clear_value(self._entries, self._written, self._owner, self.name)
 
 
 class HeapAggregatingState(AggregatingState[Any, Any]):
     """An `AggregatingState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_owner")
+    __slots__ = ("_entries", "_owner", "_written")
 
     def __init__(
         self, declaration: AggregatingState[Any, Any], table: StateTable, owner: HasCurrentKey
     ) -> None:
         take_over(self, declaration)
         self.function = declaration.function
-        self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._entries, self._owner = table.entries, owner
+        self._written: dict[Any, Any]
+        table.changed.attach(self)
+        table.changed.accept_all()
 
     def get(self) -> Any:
         """The result for the current key."""
@@ -131,26 +146,29 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         key, entries = self._owner.current_key, self._entries
         try:
             had = entries[key] if key in entries else self.function.create_accumulator()
-            entries[key] = self.function.add(value, had)
+            entries[key] = accumulator = self.function.add(value, had)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
-        self._changed.add(key)
+        self._written[key] = accumulator
 
     def clear(self) -> None:
         """Delete the current key's accumulator."""
-        _clear_value(self._entries, self._changed, self._owner, self.name)
+        _clear_value(self._entries, self._written, self._owner, self.name)
 
 
 class HeapListState(ListState[Any]):
     """A `ListState` on the heap: elements by growing numbers; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_owner", "_type")
+    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ListState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type = declaration.of_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._type: type = declaration.of_type or object
+        self._kinds: set[type] = set()
+        self._written: dict[Any, Any]
+        self._changed.attach(self)
 
     def get(self) -> list[Any]:
         """A copy of the current key's list."""
@@ -158,20 +176,19 @@ class HeapListState(ListState[Any]):
 
     def add(self, value: Any) -> None:
         """Append an element."""
-        if not isinstance(value, self._type):
-            refuse_value(self.name, self._type, value)
+        if type(value) not in self._kinds:
+            meet(self, value)
         key = self._owner.current_key
         held = self._held()
         if held:
             number = next(reversed(held)) + 1
         else:
             number, held = 0, self._entries.setdefault(key, {})
-        held[number] = value
-        self._changed.add((key, number))
+        held[number] = self._written[key, number] = value
 
     def clear(self) -> None:
         """Delete the current key's list."""
-        _clear_parts(self._held(), self._entries, self._changed, self._owner.current_key)
+        _clear_parts(self._held(), self._entries, self._written, self._owner.current_key)
 
     def __len__(self) -> int:
         return len(self._held())
@@ -183,14 +200,17 @@ class HeapListState(ListState[Any]):
 class HeapMapState(MapState[Any, Any]):
     """A `MapState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_key_type", "_owner", "_value_type")
+    __slots__ = ("_changed", "_entries", "_key_type", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.key_type, self.value_type = declaration.key_type, declaration.value_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._key_type: type = declaration.key_type or object
-        self._value_type: type = declaration.value_type or object
+        self._type: type = declaration.value_type or object
+        self._kinds: set[type] = set()
+        self._written: dict[Any, Any]
+        self._changed.attach(self)
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a map key, or the default."""
@@ -198,28 +218,27 @@ class HeapMapState(MapState[Any, Any]):
 
     def clear(self) -> None:
         """Delete the current key's map."""
-        _clear_parts(self._held(), self._entries, self._changed, self._owner.current_key)
+        _clear_parts(self._held(), self._entries, self._written, self._owner.current_key)
 
     def __getitem__(self, key: Any) -> Any:
         return self._held()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not isinstance(value, self._value_type):
-            refuse_value(self.name, self._value_type, value)
+        if type(value) not in self._kinds:
+            meet(self, value)
         held, current = self._held(), self._owner.current_key
         if key not in held:
             check_map_key(self.name, self._key_type, key)
             if not held:
                 held = self._entries.setdefault(current, {})
-        held[key] = value
-        self._changed.add((current, key))
+        held[key] = self._written[current, key] = value
 
     def __delitem__(self, key: Any) -> None:
         held, current = self._held(), self._owner.current_key
         del held[key]
         if not held:
             del self._entries[current]
-        self._changed.add((current, key))
+        self._written[current, key] = DELETED
 
     def __contains__(self, key: object) -> bool:
         return key in self._held()
@@ -271,20 +290,45 @@ def _held(entries: dict[Any, dict[Any, Any]], owner: HasCurrentKey, name: str) -
         raise without_key(name) from None
 
 
-def _clear_value(entries: dict[Any, Any], changed: set[Any], owner: HasCurrentKey, name: str) -> None:
+class _ChecksTypes(Protocol):
+    """A view that takes values of one type."""
+
+    name: str
+    _type: type
+    _kinds: set[type]
+    _changed: Changes
+
+
+def meet(view: _ChecksTypes, value: Any) -> None:
+    """A view is given a value of a type that it does not know yet.
+
+    Raises:
+        TypeError: It is not of the declared type.
+    """
+    if not isinstance(value, view._type):
+        refuse_value(view.name, view._type, value)
+    kind = type(value)
+    if kind not in LEAVES:
+        view._changed.accept_all()
+    if view._type in kind.__mro__:  # else the value has decided, and the next one may decide otherwise
+        view._kinds.add(kind)
+
+
+def _clear_value(entries: dict[Any, Any], written: dict[Any, Any], owner: HasCurrentKey, name: str) -> None:
     key = owner.current_key
     try:
         if key in entries:
             del entries[key]
-            changed.add(key)
+            written[key] = DELETED
     except NoCurrentKeyError:
         raise without_key(name) from None
 
 
-def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], changed: set[Any], key: Any) -> None:
+def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], written: dict[Any, Any], key: Any) -> None:
     if held:
         del entries[key]
-        changed.update([(key, part) for part in held])  # last: a backend may write back when it is told
+        # Last: a backend may write back when it is told.
+        written.update(dict.fromkeys([(key, part) for part in held], DELETED))
 
 
 def check_map_key(name: str, of_type: type, key: Any) -> None:

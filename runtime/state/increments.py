@@ -8,7 +8,7 @@ checkpoint at the moment of the trigger, and the state of a checkpoint is
     the chain of `confirmed_id`  +  one new file with every change since `confirmed_id`.
 
 Changes that were written for younger checkpoints, complete or not, are written again. For this the changes of
-all checkpoints above `confirmed_id` (*deltas*) stay in memory, encoded, until a barrier confirms them.
+all checkpoints above `confirmed_id` (*deltas*) stay in memory until a barrier confirms them.
 
 **Why it is right.** At any moment `base + deltas, oldest first + changed keys` is the live state. It holds at
 the start. Each snapshot turns the changed keys into a new delta. Confirming an id replaces the deltas up to
@@ -34,7 +34,7 @@ from typing import Final
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
-from penstock.runtime.state.keyed_blocks import Changes, apply_blocks, encode_changes
+from penstock.runtime.state.keyed_changes import Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_snapshot import Delta
 
 _NOTHING: Final = -1
@@ -109,7 +109,7 @@ class Increments:
         for known in self.deltas[first:]:
             apply_blocks(changes, known.blocks, self._codec)
         last_id = self.deltas[-1].last_id
-        self.deltas[first:] = [Delta.of(last_id, encode_changes(changes, self._codec))]
+        self.deltas[first:] = [Delta.of(last_id, encode_changes(changes))]
 
     def begun(self, checkpoint_id: int) -> None:
         """A snapshot that later ones may build on is being written."""

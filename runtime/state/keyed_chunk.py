@@ -17,28 +17,26 @@ and values are Arrow IPC streams of one record batch each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, repeat
-from operator import itemgetter
 from typing import Any, Final
 
 import msgpack
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-from xxhash import xxh3_64_digest
+from xxhash import xxh3_64, xxh3_64_digest
 
 from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state.columns.column_blocks import (
-    ColumnBlock,
-    decode_columns,
-    encode_columns,
-    key_list,
+from penstock.runtime.state.captured_entries import CapturedEntries
+from penstock.runtime.state.columns.column_blocks import ColumnBlock, decode_columns, key_list
+from penstock.runtime.state.keyed_blocks import DecodedBlock
+from penstock.runtime.state.keyed_changes import Block
+from penstock.runtime.state.packed_blocks import (
+    PackedBlock,
+    nested_keys,
+    pack_columns,
+    pack_rows,
+    unpack_block,
 )
-from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.state.keyed_blocks import Block, DecodedBlock
 
 _MAGIC: Final = b"PSKS\x01"
 _HEADER: Final = len(_MAGIC) + 8
@@ -52,47 +50,42 @@ def write_chunk(
     Args:
         blocks: What goes in, in order.
         key_groups: The range that the writer owns.
-        codec: Encodes the keys.
+        codec: Encodes the keys, and values that are not encoded yet.
 
     Raises:
         ValueError: A table has a key that is not the subtask's own: no restore would ever find it.
         KeyTypeError: A table has something as a key that can't be one.
+        CodecError: A value can't be encoded; the message names table and key.
     """
-    packed: list[Any] = []
+    return chunk_of(pack_blocks(blocks, max_parallelism, key_groups, codec), max_parallelism)
+
+
+def pack_blocks(
+    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+) -> list[PackedBlock]:
+    """The parts of a chunk; see `write_chunk`. None when nothing is left of the blocks."""
+    packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):
-            _check_own(block.table, block.keys, block.key_groups, key_groups)
-            packed.append(_packed_columns(block))
-            continue
-        keys, counts, parts = _unnested(block.keys) if block.nested else (list(block.keys), [], [])
-        groups = key_group_array(keys, max_parallelism)
-        _check_own(block.table, keys, groups, key_groups)
-        of_keys = groups.astype("<u2").tobytes(), codec.dumps(keys)
-        of_parts = (None, np.array(counts, "<u4").tobytes(), codec.dumps(parts)) if block.nested else ()
-        packed.append((block.table, len(block.keys), *of_keys, block.values, *of_parts))
-    return _pack(max_parallelism, packed)
+            packed.append(pack_columns(block, key_groups))
+        elif isinstance(block, CapturedEntries):
+            packed += block.packed(max_parallelism, key_groups, codec)
+        else:
+            packed.append(pack_rows(block, max_parallelism, key_groups, codec))
+    return packed
 
 
-def _unnested(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[Any]]:
-    """Keys, how many entries follow each other of each, and the second parts of all entries.
-
-    Example:
-        >>> _unnested([("ann", "/"), ("ann", "/cart"), ("bob", "/")])
-        (['ann', 'bob'], [2, 1], ['/', '/cart', '/'])
-    """
-    runs = [(key, len(list(run))) for key, run in groupby(pairs, itemgetter(0))]
-    return [key for key, _ in runs], [count for _, count in runs], [part for _, part in pairs]
-
-
-def _packed_columns(block: ColumnBlock) -> tuple[Any, ...]:
-    groups = block.key_groups.astype("<u2").tobytes()
-    values = None if block.values is None else encode_columns(block.values)
-    return block.table, len(block), groups, encode_columns(block.keys), values, block.extra
-
-
-def _pack(max_parallelism: int, packed: Sequence[Any]) -> bytes:
-    body = msgpack.packb((max_parallelism, packed))
-    return b"".join((_MAGIC, xxh3_64_digest(body), body))
+def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
+    """A chunk of these blocks, put together in pieces: one call over all would stop every other thread."""
+    packer = msgpack.Packer()
+    pieces = [
+        packer.pack_array_header(2) + packer.pack(max_parallelism) + packer.pack_array_header(len(packed)),
+        *map(packer.pack, packed),
+    ]
+    checksum = xxh3_64()
+    for piece in pieces:
+        checksum.update(piece)
+    return b"".join((_MAGIC, checksum.digest(), *pieces))
 
 
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
@@ -114,22 +107,7 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
     left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
     if len(rest) == len(packed):
         return data, 0
-    return (_pack(max_parallelism, rest) if rest else None), left_out
-
-
-def _check_own(
-    table: str, keys: Sequence[Any] | pa.RecordBatch, groups: NDArray[np.uint16], own: KeyGroupRange
-) -> None:
-    foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
-    if len(foreign):
-        at = int(foreign[0])
-        key = keys.slice(at, 1).to_pylist()[0] if isinstance(keys, pa.RecordBatch) else keys[at]
-        msg = (
-            f"state table {table!r} has an entry of {key!r:.100}, whose key group "
-            f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
-            "entries must be keyed by the stream's own key"
-        )
-        raise ValueError(msg)
+    return (chunk_of(rest, max_parallelism) if rest else None), left_out
 
 
 def read_chunk(
@@ -148,20 +126,29 @@ def read_chunk(
         CorruptSnapshotError: The bytes are damaged, or a value in them can't be decoded; names the file.
         ConfigurationError: The chunk was written with another number of key groups.
     """
+    return list(iter_blocks(data, handle, max_parallelism, codec, table))
+
+
+def iter_blocks(
+    data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
+) -> Iterator[DecodedBlock | ColumnBlock]:
+    """`read_chunk` block by block: so each can be given back before the next one is decoded."""
     where = _place(handle)
     written_with, packed = _unpack(data, where)
-    try:
-        blocks = [_decode_block(codec, *block) for block in packed if table is None or block[0] == table]
-    except (ValueError, TypeError, CodecError) as error:
-        msg = f"the keyed state in {where} can't be decoded: {error}"
-        raise CorruptSnapshotError(msg) from error
     if written_with != max_parallelism:
         msg = (
             f"the keyed state in {where} was written with max_parallelism={written_with} and can't be "
             f"read with {max_parallelism}; set max_parallelism back"
         )
         raise ConfigurationError(msg)
-    return blocks
+    for block in packed:
+        if table is None or block[0] == table:
+            try:
+                decoded = unpack_block(block, codec)
+            except (ValueError, TypeError, CodecError) as error:
+                msg = f"the keyed state in {where} can't be decoded: {error}"
+                raise CorruptSnapshotError(msg) from error
+            yield decoded
 
 
 def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
@@ -188,7 +175,7 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
         if not more:
             found = one_nan(codec.loads(keys))
         elif more[0] is None:
-            found = _nested_keys(codec, keys, more[1], more[2])[0]
+            found = nested_keys(codec, keys, more[1], more[2])[0]
         else:
             found = key_list(decode_columns(keys))
         yield table, found, values is None
@@ -225,80 +212,3 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error
     return written_with, packed
-
-
-def _decode_block(
-    codec: ValueCodec,
-    table: str,
-    count: int,
-    groups: bytes,
-    keys: bytes,
-    values: bytes | None,
-    extra: int | None = None,
-    counts: bytes | None = None,
-    parts: bytes | None = None,
-) -> DecodedBlock | ColumnBlock:
-    if extra is not None:
-        return _decode_columns(table, count, groups, keys, values, extra)
-    try:
-        of_keys = np.frombuffer(groups, dtype="<u2")
-        if counts is None or parts is None:
-            decoded_keys = one_nan(codec.loads(keys))
-        else:
-            decoded_keys, numbers = _nested_keys(codec, keys, counts, parts)
-            of_keys = np.repeat(of_keys, numbers)
-        decoded = DecodedBlock(
-            table,
-            of_keys,
-            decoded_keys,
-            None if values is None else codec.loads(values),
-            counts is not None,
-        )
-    except CodecError as error:
-        msg = f"state {table!r}: {error}"
-        raise CodecError(msg) from error
-    lengths = {
-        len(decoded.key_groups),
-        len(decoded.keys),
-        count if values is None else len(decoded.values or ()),
-    }
-    if lengths != {count}:
-        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
-        raise ValueError(msg)
-    return decoded
-
-
-def _nested_keys(
-    codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
-) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
-    """The pairs of a nested table, and how many of them each key has."""
-    numbers = np.frombuffer(counts, dtype="<u4")
-    every = [
-        key
-        for key, number in zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)
-        for key in repeat(key, number)
-    ]
-    return list(zip(every, one_nan(codec.loads(parts)), strict=True)), numbers
-
-
-def _decode_columns(
-    table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
-) -> ColumnBlock:
-    try:
-        decoded = ColumnBlock(
-            table,
-            decode_columns(keys),
-            np.frombuffer(groups, dtype="<u2"),
-            None if values is None else decode_columns(values),
-            extra,
-        )
-    except CodecError as error:
-        msg = f"state {table!r}: {error}"
-        raise CodecError(msg) from error
-    lengths = {len(decoded), len(decoded.key_groups), count}
-    if decoded.values is not None and decoded.values.num_columns:
-        lengths.add(decoded.values.num_rows)
-    if lengths != {count} or not 0 <= extra < decoded.keys.num_columns:
-        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
-        raise ValueError(msg)
-    return decoded

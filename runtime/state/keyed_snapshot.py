@@ -1,7 +1,9 @@
 """The asynchronous half of a snapshot of keyed state.
 
-A `KeyedSnapshot` holds everything it needs: the encoded changes and the handle of the files that it builds
-on. It runs in another thread and must never touch a live table.
+A `KeyedSnapshot` holds everything it needs: the captured changes and the handle of the files that it builds
+on. It runs in another thread and must never touch a live table. That thread takes the interpreter's lock from
+the task, too. So everything here works on blocks of some thousand entries, and none of its calls into C takes
+long.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Protocol
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
-from penstock.runtime.state.keyed_blocks import Block, Changes, apply_blocks, encode_changes
-from penstock.runtime.state.keyed_chunk import read_chunk, write_chunk
+from penstock.runtime.state.keyed_changes import Block, Changes, apply_blocks, encode_changes
+from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks, pack_blocks
 
 
 class StateFileReader(Protocol):
@@ -44,17 +46,20 @@ class StateFileWriter(StateFileReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The changes between two snapshots, encoded.
+    """The changes between two snapshots, encoded or captured.
 
     Attributes:
         last_id: The checkpoint that it ends with.
         blocks: The changes in order.
-        weight: About how many bytes they are.
     """
 
     last_id: int
     blocks: tuple[Block, ...]
-    weight: int
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes they are."""
+        return sum(block.weight for block in self.blocks)
 
     @staticmethod
     def of(last_id: int, blocks: Iterable[Block]) -> Delta:
@@ -65,8 +70,7 @@ class Delta:
             >>> Delta.of(3, [KeyedBlock("counts", ["a"], None)]).weight
             16
         """
-        all_blocks = tuple(blocks)
-        return Delta(last_id, all_blocks, sum(block.weight for block in all_blocks))
+        return Delta(last_id, tuple(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class KeyedSnapshot:
             StorageError: A file could not be written or read.
             CorruptSnapshotError: A file to be merged is damaged.
             ValueError: A table has a key that is not the subtask's own.
+            CodecError: A value can't be encoded; names table and key.
         """
         with self.codec.for_another_thread() as codec:
             return self._finish(files, codec)
@@ -117,11 +122,11 @@ class KeyedSnapshot:
         if keep < len(chain):
             blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
             entries -= merged
-        if not blocks:
+        packed = pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
+        if not packed:
             return self._handle(chain[:keep], entries)
-        data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
-        entries += sum(len(block.keys) for block in blocks)
-        return self._handle((*chain[:keep], files.write(data)), entries)
+        entries += sum(block[1] for block in packed)
+        return self._handle((*chain[:keep], files.write(chunk_of(packed, self.max_parallelism))), entries)
 
     def _handle(self, files: tuple[StateHandle, ...], entries: int) -> KeyedStateHandle:
         return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states)
@@ -147,8 +152,8 @@ class KeyedSnapshot:
         changes: Changes = {}
         read = 0
         for handle in chain:
-            decoded = read_chunk(files.read(handle), handle, self.max_parallelism, codec)
-            read += sum(len(block.keys) for block in decoded)
-            apply_blocks(changes, decoded, codec)
+            for block in iter_blocks(files.read(handle), handle, self.max_parallelism, codec):
+                read += len(block)
+                apply_blocks(changes, (block,), codec)
         apply_blocks(changes, blocks, codec)
-        return encode_changes(changes, codec, with_deleted=has_older), read
+        return encode_changes(changes, with_deleted=has_older), read

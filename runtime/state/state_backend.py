@@ -19,7 +19,7 @@ What an operator may rely on:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,12 +37,26 @@ from penstock.runtime.state.time_to_live import StateTime
 class ChangedEntries(Protocol):
     """Takes note of entries that were written or deleted."""
 
-    def add(self, entry: Any, /) -> None:
+    @property
+    def add(self) -> Callable[[Any], None]:
         """One entry was."""
         ...
 
-    def update(self, *entries: Iterable[Any]) -> None:
+    @property
+    def update(self) -> Callable[[Iterable[Any]], None]:
         """All of these were."""
+        ...
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any], /) -> None:
+        """All of these were written, and the table has these values of them; of one entry the last counts."""
+        ...
+
+    def put_new(self, entry: Any, value: Any, /) -> None:
+        """One entry was put in. Only for a table whose entries are never written over."""
+        ...
+
+    def remove(self, entry: Any, /) -> None:
+        """One entry was deleted that was put in so."""
         ...
 
 
@@ -88,11 +102,11 @@ class KeyedStateBackend(HasCurrentKey, Protocol):
 
     @property
     def sweep_in(self) -> float | None:
-        """Seconds until something may have expired; not above 0 when it has, `None` for never."""
+        """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
         ...
 
     def sweep(self, most: int) -> None:
-        """Delete what has expired; looks at this many entries at most."""
+        """Work between two batches: delete what has expired, this many entries at most."""
         ...
 
     @property

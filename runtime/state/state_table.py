@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
 
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.changes import Changes
+from penstock.runtime.state.fixed_values import DELETED, FixedValues
 from penstock.runtime.state.time_to_live import Lifetime
 
 
@@ -20,9 +23,10 @@ class StateTable:
     """The state of one name.
 
     Operators read and write `entries` directly and say once a batch which entries they wrote or deleted:
-    `table.changed.update(keys)`. An entry that is in `changed` and not in `entries` was deleted. A write that
-    is not said is not in the next checkpoint; an entry that is said without a write costs only time. The
-    table and its two containers stay the same objects for the life of the backend, so they may be bound once.
+    `table.changed.update(keys)`, or `table.changed.put(keys, values)` with the values at hand. An entry that
+    is in `changed` and not in `entries` was deleted. A write that is not said is not in the next checkpoint;
+    an entry that is said without a write costs only time. The table and its two containers stay the same
+    objects for the life of the backend, so they may be bound once.
 
     The keys must be the stream's own keys: their key groups decide where the entries go when the job is
     rescaled.
@@ -31,15 +35,15 @@ class StateTable:
         name: The state's name, unique in its operator.
         nested: Whether a key has several entries.
         entries: Value by key. In a nested table it is a dict by the second part, which is never empty.
-        changed: Keys written or deleted since the last snapshot; in a nested table pairs of key and second
-            part. Always empty in a job that takes no snapshots.
+        changed: What was written or deleted since the last snapshot; in a nested table pairs of key and
+            second part. Always empty in a job that takes no snapshots.
         lifetime: The TTL; `None` for none. With one, each entry is a pair: its stamp (`time_to_live.py`), and
             the value.
 
     Args:
         name: The state's name.
-        changed: Where to keep what changed; a set of its own by default.
         nested: Whether a key has several entries.
+        changed: Where to keep what changed, given the entries; one of its own by default.
 
     Example:
         >>> counts = StateTable("counts")
@@ -52,45 +56,25 @@ class StateTable:
 
     __slots__ = ("changed", "entries", "lifetime", "name", "nested")
 
-    def __init__(self, name: str, changed: set[Any] | None = None, *, nested: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        nested: bool = False,
+        changed: Callable[[dict[Any, Any]], Changes] | None = None,
+    ) -> None:
         self.name = name
         self.nested = nested
         self.entries: dict[Any, Any] = {}
-        self.changed: set[Any] = set() if changed is None else changed
+        if changed is None:
+            self.changed = Changes(self.entries, FixedValues(ValueCodec()), nested=nested)
+        else:
+            self.changed = changed(self.entries)
         self.lifetime: Lifetime | None = None
 
     def mark_all_changed(self) -> None:
         """Every entry is to be in the next snapshot."""
-        if not self.nested:
-            self.changed.update(self.entries)
-            return
-        for key, parts in self.entries.items():
-            self.changed.update([(key, part) for part in parts])
-
-    def take_changes(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """What changed: written entries, their values, and deleted entries; `changed` stays as it is.
-
-        Entries of one key stand together, those of a nested table in the order of the key's dict.
-        """
-        entries, changed = self.entries, self.changed
-        if not self.nested:
-            written = [key for key in changed if key in entries]
-            values = [entries[key] for key in written]
-            gone = [] if len(written) == len(changed) else [key for key in changed if key not in entries]
-            return written, values, gone
-        parts_by_key: dict[Any, list[Any]] = {}
-        for key, part in changed:
-            parts_by_key.setdefault(key, []).append(part)
-        written, values, gone = [], [], []
-        for key, parts in parts_by_key.items():
-            held = entries.get(key, {})
-            for part in parts:
-                if part in held:
-                    written.append((key, part))
-                    values.append(held[part])
-                else:
-                    gone.append((key, part))
-        return written, values, gone
+        self.changed.put_all()
 
     def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
         """The entries have a TTL from now on.
@@ -144,7 +128,7 @@ class StateTable:
                 del self.entries[key]
         else:
             del self.entries[entry]
-        self.changed.add(entry)
+        self.changed.written[entry] = DELETED
 
     def live(self) -> dict[Any, Any]:
         """A copy of what has not expired: by key the value, or a dict by the second part."""

@@ -59,7 +59,7 @@ class DeclaredTypes:
 the job starts from holds str in it, for example for key 'word'. Give the declaration migrate=..., a \
 function that converts a saved value, or give the new state another name; the old one then stays unused
         >>> types.declare(table, int, migrate=len)
-        >>> table.entries, table.changed
+        >>> table.entries, set(table.changed)
         ({'word': 5}, {'word'})
     """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, Final
 
+from penstock.runtime.state.fixed_values import DELETED, LEAVES
 from penstock.runtime.state.heap_states import check_map_key, refuse_value, take_over
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
@@ -38,13 +39,15 @@ class Cells:
         owner: Knows the current key.
     """
 
-    __slots__ = ("_changed", "_entries", "_life", "_name", "_owner", "_table")
+    __slots__ = ("_changed", "_entries", "_life", "_name", "_owner", "_table", "_written")
 
     def __init__(self, table: StateTable, owner: HasCurrentKey) -> None:
         assert table.lifetime is not None, "a table with a TTL has a lifetime"
         self._life: Lifetime = table.lifetime
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._name, self._table = table.name, table
+        self._written: dict[Any, Any]
+        self._changed.attach(self)
 
     def key(self) -> Any:
         """The current key.
@@ -68,15 +71,14 @@ class Cells:
         if stamp is not None and stamp + life.microseconds <= now:
             return MISSING
         if life.on_read and (stamp is None or stamp < now):
-            self._entries[key] = now, value
-            self._changed.add(key)
+            self._entries[key] = self._written[key] = self._cell(now, value)
         return value
 
     def write(self, value: Any) -> None:
         """Set the value of a flat table."""
         key = self.key()
-        self._entries[key] = self._stamp(self._entries.get(key), key), value
-        self._changed.add(key)
+        stamp = self._stamp(self._entries.get(key), key)
+        self._entries[key] = self._written[key] = self._cell(stamp, value)
 
     def clear(self) -> None:
         """Delete all entries of the key."""
@@ -84,10 +86,8 @@ class Cells:
         held = self._entries.pop(key, None)
         if held is None:
             return
-        if self._table.nested:
-            self._changed.update([(key, part) for part in held])
-        else:
-            self._changed.add(key)
+        gone = [(key, part) for part in held] if self._table.nested else [key]
+        self._written.update(dict.fromkeys(gone, DELETED))
 
     def read_part(self, part: Any) -> Any:
         """The value of an entry of a nested table, or `MISSING`."""
@@ -100,16 +100,15 @@ class Cells:
         if stamp is not None and stamp + life.microseconds <= now:
             return MISSING
         if life.on_read and (stamp is None or stamp < now):
-            held[part] = now, value
-            self._changed.add((self.key(), part))
+            held[part] = self._written[self.key(), part] = self._cell(now, value)
         return value
 
     def write_part(self, part: Any, value: Any) -> None:
         """Set the value of an entry of a nested table."""
         key, held = self.key(), self.held()
         stamp = self._stamp(held.get(part), (key, part))
-        self._entries.setdefault(key, held)[part] = stamp, value
-        self._changed.add((key, part))
+        cell = self._entries.setdefault(key, held)[part] = self._cell(stamp, value)
+        self._written[key, part] = cell  # last: a backend may write back when it is told
 
     def has_part(self, part: Any) -> bool:
         """Whether an entry of a nested table is there and has not expired."""
@@ -136,14 +135,19 @@ class Cells:
             for part, value in live.items():
                 stamp = held[part][0]
                 if stamp is None or stamp < now:
-                    held[part] = now, value
-                    self._changed.add((key, part))
+                    held[part] = self._written[key, part] = self._cell(now, value)
         return live
 
     def held(self) -> dict[Any, Any]:
         """All cells of the key, expired ones among them; a new dict when it has none."""
         held: dict[Any, Any] | None = self._entries.get(self.key())
         return {} if held is None else held
+
+    def _cell(self, stamp: int, value: Any) -> tuple[int, Any]:
+        """What stands for a value in the table."""
+        if type(value) not in LEAVES:
+            self._changed.accept_all()
+        return stamp, value
 
     def _stamp(self, before: tuple[int | None, Any] | None, entry: Any) -> int:
         """The stamp of an entry that is written now."""

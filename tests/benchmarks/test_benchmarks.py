@@ -35,8 +35,8 @@ def loaded(name: str) -> Any:
 def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str], *extra: str) -> dict[str, Any]:
     """Run a benchmark and give the figures that it wrote."""
     written = folder / "figures.json"
-    if name == "row_path":
-        extra = ("--without-bytewax",)
+    if name in ("row_path", "state"):
+        extra = ("--without-bytewax", *extra)
     arguments = ["--json", str(written), *run_all.BENCHMARKS[name], *extra]
     module = loaded(name) if name == "columns" else importlib.import_module(name)
     assert module.main(arguments) == 0
@@ -66,6 +66,26 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
     }
     early, late = figures["details"]["memory"]
     assert late["records"] > early["records"] > 0
+
+
+def test_stops_and_gaps_of_checkpoints_of_state_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("state", tmp_path, capsys, "--only", "snapshots", "timers", "gigabyte")
+
+    assert {f"2,000 {kind} changed, longest gap" for kind in ("numbers", "tuples", "lists")} <= figures[
+        "seconds"
+    ].keys()
+    assert "2,000 timers, set and fired between two checkpoints: stopped" in figures["seconds"]
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_process_function_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_tiny("state", tmp_path, capsys, "--only", "process_function")
+
+    assert figures["rates"].keys() == {"penstock, process function 1x1"}
 
 
 @pytest.mark.long

@@ -19,7 +19,8 @@ from penstock.runtime.io.rocksdb.rows import TableRows, group_bytes, table_of
 from penstock.runtime.io.rocksdb.uploaded_files import SORTED_FILE
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
-from penstock.runtime.state.keyed_blocks import Block, encode_written
+from penstock.runtime.state.keyed_blocks import encode_written
+from penstock.runtime.state.keyed_changes import Block
 from penstock.runtime.state.keyed_chunk import write_chunk
 from penstock.runtime.state.keyed_snapshot import StateFileWriter
 

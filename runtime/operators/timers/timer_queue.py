@@ -1,9 +1,10 @@
 """`TimerQueue`: which keys have a timer when, in the order in which they fire.
 
-Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number of
-its registration. So a timer is in the snapshot as soon as it is set. It goes where its key goes when the job
-is rescaled, and a checkpoint writes those that were set or fired since the last one. There is one timer for a
-key and a moment: an entry can't be there twice.
+Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number
+of its registration. So a timer is in the snapshot as soon as it is set. It goes where its key goes when the
+job is rescaled, and a checkpoint writes those that were set or fired since the last one. Of a timer that was
+set and has fired in between, it writes nothing. There is one timer for a key and a moment: an entry can't be
+there twice.
 
 The table knows no order, so a heap in memory stands beside it. It is in no snapshot: it is built from the
 table when the operator opens. A timer that is deleted leaves the table and stays in the heap until its turn
@@ -77,7 +78,7 @@ class TimerQueue:
         number = moments[at] = self._next_number
         self._next_number = number + 1
         self._set += 1
-        self._changed.add((key, at))
+        self._changed.put_new((key, at), number)
         heappush(self._heap, (at, number, next(self._ties), key))
 
     def delete(self, key: Any, at: int) -> None:
@@ -107,7 +108,7 @@ class TimerQueue:
         if not moments:
             del self._entries[key]
         self._set -= 1
-        self._changed.add((key, at))
+        self._changed.remove((key, at))
 
     def _is_set(self, item: tuple[int, int, int, Any]) -> bool:
         at, number, _, key = item

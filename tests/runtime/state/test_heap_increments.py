@@ -76,7 +76,7 @@ def test_a_snapshot_costs_what_changed_and_not_what_there_is() -> None:
     take(backend, files, 1, -1)
     put(backend, {5: -5})
     snapshot = backend.snapshot(2, 1)
-    assert sum(len(block.keys) for delta in snapshot.deltas for block in delta.blocks) == 1
+    assert sum(len(block) for delta in snapshot.deltas for block in delta.blocks) == 1
     assert restored(snapshot.finish(files), files)[5] == -5
 
 

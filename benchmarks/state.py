@@ -1,0 +1,363 @@
+"""Keyed state: how long a checkpoint stops the task, what timers cost, and process functions beside Bytewax.
+
+    python benchmarks/state.py --json state.json
+    python benchmarks/state.py --only snapshots timers
+
+- *snapshots*: every key changes between two checkpoints, while records are processed at full rate. A
+  checkpoint is taken meanwhile, and another thread encodes it. Measured are its synchronous part and the
+  longest gap between two batches of 100 records. The rate during the checkpoint stands beside that without
+  one. The backend is driven directly, with the code that a function's `ValueState` runs.
+- *timers*: timers are set, a checkpoint is taken, they fire, a checkpoint is taken. Then as many are set and
+  fire between two checkpoints.
+- *process_function*: `process` with a `ValueState` on Ray, beside Bytewax's `stateful_map` with recovery.
+  Both run the functions of `workload.py`, with a checkpoint every second.
+- *gigabyte*: a checkpoint of large state into a local folder, and its recovery.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+import bytewax_worker
+from measure import (
+    Figures,
+    Steady,
+    cluster,
+    compare,
+    machine,
+    middle,
+    options,
+    rows_a_second,
+    scratch,
+    spread,
+    steady,
+    table,
+    versions,
+)
+from measured_jobs import keyed_process_sum
+
+from penstock.actors.shared.cycle_collector import spare_loaded_modules
+from penstock.actors.shared.system_clock import SystemClock
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.operators.state_sweep import StateSweep
+from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_states import ValueState
+
+_KEY_GROUPS: Final = 128
+#: Records between two looks at the clock.
+_LOOK: Final = 100
+SECTIONS: Final = ("snapshots", "timers", "process_function", "gigabyte")
+PENSTOCK, BYTEWAX = "penstock, process function 1x1", "bytewax, stateful_map, one worker"
+
+
+class Checkpoints:
+    """Checkpoints of one backend, each of which completes.
+
+    Args:
+        storage: Where files go.
+    """
+
+    def __init__(self, storage: SnapshotStorage) -> None:
+        self.storage = storage
+        self.backend = HeapKeyedStateBackend(_KEY_GROUPS, KeyGroupRange(0, _KEY_GROUPS - 1), ValueCodec())
+        self.handle: KeyedStateHandle | None = None
+        self._id = 0
+        self._paths = iter(range(sys.maxsize))
+
+    def files(self) -> StateFiles:
+        """Files of one checkpoint."""
+        return StateFiles(self.storage, lambda: f"state-{next(self._paths)}")
+
+    def begin(self) -> tuple[float, Callable[[], None], Callable[[], None]]:
+        """The synchronous part of a checkpoint.
+
+        Returns:
+            Its seconds, what the other thread does, and what the task does in the end.
+        """
+        before, self._id = self._id, self._id + 1
+        begun = time.perf_counter()
+        snapshot = self.backend.snapshot(self._id, before or -1)
+        stopped = time.perf_counter() - begun
+
+        def write() -> None:
+            self.handle = snapshot.finish(self.files())
+
+        def end() -> None:
+            assert self.handle is not None
+            self.backend.snapshot_finished(self._id, self.handle)
+
+        return stopped, write, end
+
+    def take(self) -> tuple[float, float]:
+        """A whole checkpoint; seconds of its two parts."""
+        stopped, write, end = self.begin()
+        begun = time.perf_counter()
+        write()
+        beside = time.perf_counter() - begun
+        end()
+        return stopped, beside
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What a checkpoint did to the records.
+
+    Attributes:
+        stopped: Seconds of the synchronous part.
+        gap: Seconds of the longest gap.
+        before: Records a second without a checkpoint.
+        during: Records a second while it was taken.
+        usual_gap: Seconds of the longest gap without one.
+    """
+
+    stopped: float
+    gap: float
+    before: float
+    during: float
+    usual_gap: float
+
+
+class CountingTask:
+    """A task at full rate: reads and writes the value of one key after the other.
+
+    Args:
+        keys: Number of keys, in random order.
+        following: The next value, of the one before or of `None`.
+    """
+
+    def __init__(self, keys: int, following: Callable[[Any], Any]) -> None:
+        self._checkpoints = Checkpoints(MemoryStorage())
+        self._sweep = StateSweep(self._checkpoints.backend, SystemClock())
+        self._state = self._checkpoints.backend.bind(ValueState(name="state"))
+        self._following = following
+        self._keys = [f"key-{number}" for number in range(keys)]
+        self._change_all()
+        Random(1).shuffle(self._keys)
+
+    def disturbed(self, undisturbed: float) -> Disturbance:
+        """Change all keys, take a checkpoint, and look at the records meanwhile.
+
+        Args:
+            undisturbed: Seconds of the rate without a checkpoint.
+        """
+        self._change_all()
+        keys = self._endless()
+        records, usual_gap, begun = 0, 0.0, time.perf_counter()
+        last = begun
+        while last - begun < undisturbed:
+            last, gap = self._batch(keys, last)
+            usual_gap, records = max(usual_gap, gap), records + _LOOK
+        before = records / (last - begun)
+        records, longest, begun = 0, 0.0, last
+        stopped, write, end = self._checkpoints.begin()
+        beside = threading.Thread(target=write)
+        beside.start()
+        while records == 0 or beside.is_alive():
+            last, gap = self._batch(keys, last)
+            longest, records = max(longest, gap), records + _LOOK
+        beside.join()
+        end()
+        return Disturbance(stopped, longest, before, records / (last - begun), usual_gap)
+
+    def _change_all(self) -> None:
+        keys = iter(self._keys)
+        for _ in range(0, len(self._keys), _LOOK):
+            self._batch(keys, 0.0)
+
+    def _endless(self) -> Iterator[str]:
+        while True:
+            yield from self._keys
+
+    def _batch(self, keys: Iterator[str], last: float) -> tuple[float, float]:
+        """Process some records; when it was and how long since the last ones."""
+        self._process(keys, _LOOK)
+        self._sweep.run_if_due()
+        now = time.perf_counter()
+        return now, now - last
+
+    def _process(self, keys: Iterator[str], count: int) -> None:
+        backend, state, following = self._checkpoints.backend, self._state, self._following
+        for _, key in zip(range(count), keys, strict=False):
+            backend.current_key = key
+            state.update(following(state.value()))
+
+
+def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: float) -> str:
+    """Stop and longest gap at this many changed keys, for three kinds of values."""
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "numbers": lambda value: value + 1 if value else 1,
+        "tuples": lambda value: ("sum", value[1] + 1) if value else ("sum", 1),
+        "lists": lambda value: [value[0] + 1] if value else [1],
+    }
+    lines = []
+    for kind, following in kinds.items():
+        spare_loaded_modules()
+        task = CountingTask(keys, following)
+        seen = [task.disturbed(undisturbed) for _ in range(rounds)]
+        del task
+        gc.collect()
+        name = f"{keys:,} {kind} changed"
+        stopped, gap = middle(one.stopped for one in seen), middle(one.gap for one in seen)
+        figures.seconds |= {f"{name}, stopped": stopped, f"{name}, longest gap": gap}
+        shares = [one.during / one.before for one in seen]
+        figures.ratios[f"rate_during_checkpoint_of_{kind}"] = middle(shares)
+        usual = middle(one.usual_gap for one in seen)
+        lines.append(
+            [
+                name,
+                f"{stopped * 1e3:.1f} ms",
+                f"{gap * 1e3:.0f} ms",
+                f"{usual * 1e3:.0f} ms",
+                f"{max(one.gap for one in seen) * 1e3:.0f} ms",
+                f"{middle(shares):.2f}",
+            ]
+        )
+    headings = ["state", "stopped", "longest gap", "without", "worst gap", "rate during / before"]
+    return table(headings, lines)
+
+
+def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
+    """Timers that are set and fire, in a checkpoint each and between two of them."""
+    times: dict[str, list[float]] = {}
+
+    def note(name: str, seconds: float) -> None:
+        times.setdefault(f"{timers:,} timers, {name}", []).append(seconds)
+
+    keys = [f"key-{number}" for number in range(timers)]
+    for _ in range(rounds):
+        spare_loaded_modules()
+        checkpoints = Checkpoints(MemoryStorage())
+        queue = TimerQueue(checkpoints.backend.table("timers", nested=True))
+
+        def timed(name: str, work: Callable[[], None]) -> None:
+            begun = time.perf_counter()
+            work()
+            note(name, time.perf_counter() - begun)
+
+        def set_all(queue: TimerQueue = queue) -> None:
+            for at, key in enumerate(keys):
+                queue.register(key, at)
+
+        def fire_all(queue: TimerQueue = queue) -> None:
+            for _ in queue.due(timers):
+                pass
+
+        timed("to set", set_all)
+        note("set: stopped", checkpoints.take()[0])
+        timed("to fire", fire_all)
+        note("fired: stopped", checkpoints.take()[0])
+        set_all()
+        fire_all()
+        stopped, beside = checkpoints.take()
+        note("set and fired between two checkpoints: stopped", stopped)
+        note("set and fired between two checkpoints: beside", beside)
+    figures.seconds |= {name: middle(each) for name, each in times.items()}
+    lines = [
+        [name, f"{middle(each) * 1e3:.1f} ms", f"{max(each) * 1e3:.1f} ms"] for name, each in times.items()
+    ]
+    return table(["what", "median", "longest"], lines)
+
+
+def measure_process_function(
+    figures: Figures, seconds: float, warm_up: float, rounds: int, with_bytewax: bool
+) -> str:
+    """A process function with a `ValueState` beside Bytewax."""
+    runs: dict[str, list[Steady]] = {}
+    with scratch() as folder, cluster():
+        for number in range(rounds):
+            env = keyed_process_sum(folder, 1)
+            runs.setdefault(PENSTOCK, []).append(steady(env, "sum", warm_up, seconds))
+            if with_bytewax:
+                runs.setdefault(BYTEWAX, []).append(bytewax_worker.steady(folder, warm_up, seconds))
+            print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
+    ratios = [("process_function_vs_bytewax", PENSTOCK, BYTEWAX, "at least 2")]
+    lines = compare(figures, ratios, {name: [run.rate for run in each] for name, each in runs.items()})
+    if with_bytewax:
+        by_processor_time = [
+            theirs.effort / ours.effort for ours, theirs in zip(runs[PENSTOCK], runs[BYTEWAX], strict=True)
+        ]
+        figures.ratios["process_function_vs_bytewax_by_processor_time"] = middle(by_processor_time)
+        lines.append(["the same by CPU", f"{middle(by_processor_time):.2f}", "", spread(by_processor_time)])
+    rates = [[name, rows_a_second(figures.rates[name])] for name in runs]
+    tables = [table(["contender", "rows/s"], rates)]
+    if lines:
+        tables.insert(0, table(["ratio", "middle", "target", "all rounds"], lines))
+    return "\n\n".join(tables)
+
+
+def measure_gigabyte(figures: Figures, size: int) -> str:
+    """A first checkpoint of state of this many bytes, one after a hundredth has changed, and the recovery."""
+    value = 1_000
+    keys = [f"key-{number}" for number in range(max(100, size // value))]
+    filler = Random(2).randbytes(value - 12)
+    with scratch() as folder:
+        checkpoints = Checkpoints(open_storage(str(folder)))
+        state = checkpoints.backend.bind(ValueState(bytes, name="state", default=b""))
+        for number, key in enumerate(keys):
+            checkpoints.backend.current_key = key
+            state.update(filler + number.to_bytes(12))
+        times = dict(
+            zip(("first checkpoint, stopped", "first checkpoint, beside"), checkpoints.take(), strict=True)
+        )
+        for number, key in enumerate(keys[::100]):
+            checkpoints.backend.current_key = key
+            state.update(filler + number.to_bytes(12))
+        names = "a hundredth changed, stopped", "a hundredth changed, beside"
+        times |= dict(zip(names, checkpoints.take(), strict=True))
+        assert checkpoints.handle is not None
+        del state
+        restored = Checkpoints(checkpoints.storage)
+        handle = checkpoints.handle
+        del checkpoints
+        begun = time.perf_counter()
+        restored.backend.restore([handle], restored.files(), 2)
+        times["recovery"] = time.perf_counter() - begun
+        assert len(restored.backend.table("state").entries) == len(keys), "everything is restored"
+    name = f"{len(keys) * value / 1e9:.2g} GB"
+    figures.seconds |= {f"{name}, {what}": seconds for what, seconds in times.items()}
+    return table([name, "seconds"], [[what, f"{seconds:.3f}"] for what, seconds in times.items()])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    parser = options(
+        __doc__, keys=1_000_000, timers=1_000_000, size=1_000_000_000, rounds=5, seconds=8.0, warm_up=2.0
+    )
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--without-bytewax", action="store_true", help="do not install or run Bytewax")
+    given = parser.parse_args(arguments)
+    with_bytewax = not given.without_bytewax
+    if with_bytewax and "process_function" in given.only:
+        bytewax_worker.prepare()
+    figures = Figures()
+    sections = {
+        "snapshots": lambda: measure_snapshots(figures, given.keys, given.rounds, given.warm_up / 2),
+        "timers": lambda: measure_timers(figures, given.timers, given.rounds),
+        "process_function": lambda: measure_process_function(
+            figures, given.seconds, given.warm_up, given.rounds, with_bytewax
+        ),
+        "gigabyte": lambda: measure_gigabyte(figures, given.size),
+    }
+    for name in given.only:
+        print(f"*{name}*\n\n{sections[name]()}\n", flush=True)
+    print(machine().in_words())
+    bytewax = {"bytewax": bytewax_worker.VERSION} if with_bytewax else {}
+    figures.write(given.json, versions(**bytewax))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

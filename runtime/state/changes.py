@@ -1,0 +1,228 @@
+"""`Changes`: what has changed in one table of the heap since the last snapshot.
+
+**Why it is so.** A snapshot of a million changed keys must not stop the task. Looking a million values up
+takes 200 ms, encoding them a second. So the references are collected when the values are written, and a
+snapshot takes the whole collection and leaves an empty one. Nothing is copied when a value is overwritten
+meanwhile: the collection that was taken still has the old one. There is nothing to keep an eye on while the
+snapshot is written, and no read costs more.
+
+**Two ways to say it.** A view of a `ValueState` puts key and value into `written`: a reference to the value
+costs no more than a key in a set. Who has no value at hand puts the key into `looked_up`. A snapshot looks
+these up in the table, which always has the newest value. So `looked_up` decides where both have a key.
+
+**What may change in place.** A reference is the value of that moment only if the value can't change
+(`fixed_values.py`). Others are encoded when the snapshot is taken. A function may have kept a list and
+append to it the next moment, without a read that anybody could see. So nothing but encoding it at once is
+right, and a million changed lists still stop the task as they always did. To find out which values are
+which, all of `written` is looked at: types first, then the parts of tuples and records. Nobody looks where
+every writer has said that it writes leaves (`is_sure`), as views do. An operator with a batch of values at
+hand has them looked at when it puts them in (`put`). Elsewhere it is done between two batches, as soon as
+`MOST_UNSEEN` entries have come together (`examine`). What was found fixed waits in a dict of its own. So the
+task stops for a bounded time, however much has changed. A function whose few keys come again and again never
+has so many.
+
+**Entries that come and go.** A timer that was set and has fired between two snapshots is in none of them. Its
+deletion need not be written: `put_new` and `remove` leave nothing behind. Of an entry that was deleted, put
+in again and deleted again the deletion is kept: an older snapshot may have it.
+
+It must never hand out a reference to a value that may change, or forget a change when encoding fails. What
+`take` gives belongs to the snapshot alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final, Protocol
+
+from penstock.runtime.state.fixed_values import DELETED, LEAVES, FixedValues
+
+#: So many entries wait to be examined at most. So few fit into the processor's cache until they are.
+MOST_UNSEEN: Final = 1 << 14
+#: From so many looked-up entries on, values that are at hand are looked at and kept. Few keys that come again
+#: and again cost less in a set.
+_MANY: Final = 1 << 16
+
+
+class NotesWrites(Protocol):
+    """A view that writes to a table, and notes it."""
+
+    _written: dict[Any, Any]
+
+
+class Changes:
+    """Entries that were written or deleted since the last snapshot.
+
+    Args:
+        entries: Those of the table.
+        nested: Whether an entry is a pair of key and second part.
+        fixed: Tells what can't change.
+
+    Attributes:
+        written: By entry the value that was written last, or `DELETED`. Another dict after each snapshot:
+            views that hold it are attached.
+        looked_up: Entries whose values a snapshot looks up.
+        add: Says that an entry was written or deleted.
+        update: Says so of many.
+        is_sure: Whether all values in `written` are leaves.
+        takes_all: Whether values of any type may be written; `is_sure` then never holds.
+
+    Example:
+        >>> from penstock.runtime.record.value_codec import ValueCodec
+        >>> entries = {"bob": [2], "cem": 3}
+        >>> changes = Changes(entries, FixedValues(ValueCodec()))
+        >>> changes.update(["bob", "cem"])
+        >>> changes.written["ann"] = DELETED
+        >>> loose = changes.loose()
+        >>> loose, changes.take(loose)
+        ({'bob': [2]}, [{'ann': deleted, 'cem': 3}])
+    """
+
+    __slots__ = (
+        "_entries",
+        "_examined",
+        "_fixed",
+        "_holders",
+        "_is_wide",
+        "_nested",
+        "_revived",
+        "add",
+        "is_sure",
+        "looked_up",
+        "takes_all",
+        "update",
+        "written",
+    )
+
+    def __init__(self, entries: Mapping[Any, Any], fixed: FixedValues, *, nested: bool = False) -> None:
+        self._entries, self._nested, self._fixed = entries, nested, fixed
+        self.written: dict[Any, Any] = {}
+        self.looked_up: set[Any] = set()
+        self.add: Callable[[Any], None] = self.looked_up.add
+        self.update: Callable[[Iterable[Any]], None] = self.looked_up.update
+        self.takes_all = False
+        self.is_sure = True
+        self._examined: dict[Any, Any] = {}
+        self._revived: set[Any] = set()
+        self._holders: list[NotesWrites] = []
+        self._is_wide = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.written.keys() | self._examined.keys() | self.looked_up)
+
+    def __len__(self) -> int:
+        return len(self.written.keys() | self._examined.keys() | self.looked_up)
+
+    def attach(self, view: NotesWrites) -> None:
+        """A view writes to `written`: give it the new one after each snapshot."""
+        self._holders.append(view)
+        view._written = self.written
+
+    def accept_all(self) -> None:
+        """Somebody writes values of any type from now on."""
+        self.takes_all, self.is_sure = True, False
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
+        """Say that these entries were written, and what the table has of them now."""
+        if not self._is_wide:
+            self.looked_up.update(entries)
+            self._is_wide = len(self.looked_up) > _MANY
+        elif self._fixed.are_fixed(values):
+            self.written.update(zip(entries, values, strict=True))
+        else:
+            self.looked_up.update(entries)
+
+    def put_new(self, entry: Any, value: Any) -> None:
+        """Say that an entry was put in. Only for a table whose entries are never written over."""
+        if entry in self.written:
+            self._revived.add(entry)
+        if type(value) not in LEAVES:
+            self.is_sure = False
+        self.written[entry] = value
+
+    def remove(self, entry: Any) -> None:
+        """Say that an entry was deleted that `put_new` was called for."""
+        if entry in self.written and entry not in self._revived and entry not in self.looked_up:
+            del self.written[entry]
+        else:
+            self._revived.discard(entry)
+            self.written[entry] = DELETED
+
+    def put_all(self) -> None:
+        """Every entry of the table counts as written."""
+        if self._nested:
+            for key, held in self._entries.items():
+                self.written.update({(key, part): value for part, value in held.items()})
+        else:
+            self.written.update(self._entries)
+        self.is_sure = False
+
+    def remove_all(self) -> None:
+        """Every entry of the table is about to be deleted."""
+        self.put_all()
+        self.written.update(dict.fromkeys(self.written, DELETED))
+
+    def clear(self) -> None:
+        """Forget everything, as after a restore."""
+        self.looked_up.clear()
+        self._examined = {}
+        self._begin_anew()
+
+    @property
+    def is_examination_due(self) -> bool:
+        """Whether `examine` should be called before the next snapshot."""
+        return not self.is_sure and len(self.written) > MOST_UNSEEN
+
+    def examine(self) -> None:
+        """Look ahead which values can't change; between two batches."""
+        for entry in (loose := self._fixed.loose(self.written)):
+            del self.written[entry]
+        self.looked_up.update(loose)
+        if self._examined:
+            self._examined.update(self.written)
+        else:
+            self._examined = self.written
+        self._begin_anew()
+
+    def loose(self) -> dict[Any, Any]:
+        """The values that have to be encoded now, as they may change; nothing is forgotten."""
+        self._look_up()
+        if self.is_sure:
+            return {}
+        written = self.written
+        return {entry: written[entry] for entry in self._fixed.loose(written)}
+
+    def take(self, loose: Iterable[Any]) -> list[dict[Any, Any]]:
+        """Everything else, older changes first; nothing counts as changed from now on.
+
+        Args:
+            loose: What `loose` gave, just before.
+        """
+        for entry in loose:
+            del self.written[entry]
+        taken = [changes for changes in (self._examined, self.written) if changes]
+        self._is_wide = self._is_wide and sum(map(len, taken)) > _MANY
+        self._examined = {}
+        self._begin_anew()
+        return taken
+
+    def _look_up(self) -> None:
+        """Put what has to be looked up into `written`."""
+        if not self.looked_up:
+            return
+        looked_up, entries = list(self.looked_up), self._entries
+        if self._nested:
+            found = [entries.get(key, {}).get(part, DELETED) for key, part in looked_up]
+        else:
+            found = list(map(entries.get, looked_up, repeat(DELETED)))
+        if not LEAVES.issuperset(map(type, found)):
+            self.is_sure = False
+        self.written.update(zip(looked_up, found, strict=True))
+        self.looked_up.clear()
+
+    def _begin_anew(self) -> None:
+        self.written = {}
+        self._revived = set()
+        self.is_sure = not self.takes_all
+        for view in self._holders:
+            view._written = self.written
