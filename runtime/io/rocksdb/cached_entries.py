@@ -187,7 +187,7 @@ class CachedEntries(dict[Any, Any]):
         Args:
             is_kept: Whether a value that is read stays in memory, so that it can be changed in place.
         """
-        in_memory, written = set(dict.__iter__(self)), self.database.rows_written
+        in_memory, written = dict.fromkeys(dict.__iter__(self)), self.database.rows_written
         for key in in_memory:
             if key in self:
                 yield key, self[key]

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from penstock.runtime.config.state_backends import HeapState, RocksDB, StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
@@ -17,8 +18,11 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.heap_backend import heap_backend
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
+from penstock.runtime.testing import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.state_backends import open_state_backend
 
 #: Tests import what they share from beside this file.
 _HERE = str(Path(__file__).parent)
@@ -42,9 +46,36 @@ def context_of(index: int, operator: Operator | None = None, **more: Any) -> Ope
     name = f"op{index}"
     location = OperatorLocation(name, 0, 2, UserLocation("job.py", 10 + index, "main"))
     keyed = operator is not None and operator.keyed
-    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec()) if keyed else None
+    backend = _new_backend() if keyed else None
     connector = ConnectorContext("job", "job", name, 0, 2, 1, ManualClock())
     return OperatorContext(location, connector, backend, **more)
+
+
+class Chosen:
+    """The backend that a test runs on."""
+
+    config: StateBackend = HeapState()
+    opened: ClassVar[list[KeyedStateBackend]] = []
+
+
+@pytest.fixture(params=[HeapState(), RocksDB(8 * 1024 * 1024, "/dev/shm")], ids=["heap", "rocksdb"])
+def either_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test runs on each backend: its contexts and its harnesses have it."""
+    monkeypatch.setattr(Chosen, "config", request.param)
+    defaults: Any = OperatorHarness.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "state_backend", request.param)
+    yield
+    while Chosen.opened:
+        Chosen.opened.pop().close()
+
+
+def _new_backend() -> KeyedStateBackend:
+    setup = BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec())
+    if isinstance(Chosen.config, HeapState):
+        return heap_backend(setup)
+    backend = open_state_backend(Chosen.config, setup)
+    Chosen.opened.append(backend)
+    return backend
 
 
 @pytest.fixture

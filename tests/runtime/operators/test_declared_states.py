@@ -29,6 +29,8 @@ from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.testing import OperatorHarness
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 Pair = tuple[str, int]
 
 

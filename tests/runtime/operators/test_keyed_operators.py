@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from penstock.runtime.operators.process_function import KeyedProcessFunction
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
+
+pytestmark = pytest.mark.usefixtures("either_backend")
 
 
 def first(pair):
@@ -150,7 +153,7 @@ def test_a_reduce_function_that_changes_what_was_emitted_before_is_found_out(fun
         OperatorHarness(KeyedReduceOperator(lambda row: 0, function)) as harness,
         pytest.raises(OperatorError, match="changed its first argument in place"),
     ):
-        harness.push(rows)
+        harness.push(deepcopy(rows))
 
 
 def test_a_reduce_function_may_return_either_argument_as_it_is():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from window_setup import SLIDING, TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.operators.window import LATE_RECORDS, WINDOW_STATE, WindowOperator
@@ -13,6 +14,8 @@ from penstock.runtime.operators.window_contents import ReducedContents, WindowCo
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
+
+pytestmark = pytest.mark.usefixtures("either_backend")
 
 
 def test_a_window_fires_once_when_event_time_reaches_its_last_microsecond() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from window_setup import SLIDING, TEN, UNEVEN, applied, pushed, summed
@@ -13,6 +14,8 @@ from penstock.runtime.operators.window import LATE_RECORDS, WINDOW_STATE
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import WindowAssigner
+
+pytestmark = pytest.mark.usefixtures("either_backend")
 
 
 def test_a_record_behind_its_window_goes_to_the_side_and_is_counted() -> None:

@@ -12,6 +12,8 @@ from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 
 def keys_of(index: int, parallelism: int, how_many: int = 3) -> list[str]:
     """Some keys that belong to one subtask."""

@@ -17,6 +17,8 @@ from penstock.runtime.operators.timers.function_timers import MOST_FIRED
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing import ManualClock, OperatorHarness
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 SECOND = 1_000_000
 
 
