@@ -21,11 +21,12 @@ def test_a_change_of_one_percent_uploads_less_than_five(size: int, tmp_path: Pat
     keys = size // 1000
     for start in range(0, keys, 10_000):
         put(backend, {n: draws.randbytes(1000) for n in range(start, min(keys, start + 10_000))})
+    # What RocksDB still has to merge of the first gigabyte would be uploaded with the change.
+    backend._database._db.compact_range(None, None)
     handle = take(backend, files, 1)
     before = sum(file.size for file in handle.files)
     assert before > 0.9 * size
     put(backend, {draws.randrange(keys): draws.randbytes(1000) for _ in range(keys // 100)})
-    backend.snapshot_finished(1, handle)
     known = set(files.content)
     take(backend, files, 2, 1)
     uploaded = sum(len(data) for path, data in files.content.items() if path not in known)
