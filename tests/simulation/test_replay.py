@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
+from penstock.runtime.testing.simulation.__main__ import main
 from penstock.runtime.testing.simulation.runs import run_seed
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
 
-def program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "penstock.runtime.testing.simulation", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=600,
@@ -25,12 +27,39 @@ def program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProces
 
 
 #: In 103 a region that restarts gives several splits back.
-@pytest.mark.parametrize("seed", [11, 42, 103, 105])
-def test_trace_of_a_seed_is_the_same_in_every_process(seed: int) -> None:
-    runs = [program("--seed", str(seed), "--trace", hash_seed=hash_seed) for hash_seed in ("1", "2")]
-    assert runs[0].returncode == 0, runs[0].stdout[-2000:] + runs[0].stderr
-    assert runs[0].stdout == runs[1].stdout
-    assert len(runs[0].stdout.splitlines()) > 100
+SEEDS = (11, 42, 103, 105)
+
+#: The traces of several seeds, one after the other.
+TRACES = """
+import sys
+from penstock.runtime.testing.simulation.__main__ import main
+
+for seed in sys.argv[1:]:
+    print("trace of", seed)
+    if main(["--seed", seed, "--trace"]):
+        sys.exit(f"seed {seed} failed")
+"""
+
+
+def traces(seeds: Sequence[int], hash_seed: str) -> dict[str, list[str]]:
+    """What a process says of each seed."""
+    done = run("-c", TRACES, *map(str, seeds), hash_seed=hash_seed)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    told: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("trace of "):
+            of_seed = told[line.removeprefix("trace of ")] = []
+        else:
+            of_seed.append(line)
+    return told
+
+
+def test_trace_of_a_seed_is_the_same_in_every_process_and_behind_any_other_seed() -> None:
+    one, other = traces(SEEDS, "1"), traces(SEEDS[::-1], "2")
+    assert list(one) == list(other)[::-1] == [str(seed) for seed in SEEDS]
+    for seed, trace in one.items():
+        assert trace == other[seed], seed
+        assert len(trace) > 100
 
 
 def test_trace_changes_nothing() -> None:
@@ -40,9 +69,9 @@ def test_trace_changes_nothing() -> None:
 
 
 def test_program_closes_with_what_passed_and_what_was_injected() -> None:
-    run = program("--seeds", "0:12", "--processes", "2")
-    assert run.returncode == 0, run.stdout + run.stderr
-    *lines, verdict = run.stdout.splitlines()
+    done = run("-m", "penstock.runtime.testing.simulation", "--seeds", "0:12", "--processes", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    *lines, verdict = done.stdout.splitlines()
     assert verdict == "12 passed, 0 failed"
     (injected,) = [line for line in lines if line.startswith("failures injected that really happened: ")]
     assert "frame out of order" in injected
@@ -53,7 +82,8 @@ def test_program_closes_with_what_passed_and_what_was_injected() -> None:
 
 
 @pytest.mark.parametrize("seeds", ["5", "9:3", "a:b", ""])
-def test_program_refuses_what_is_no_range(seeds: str) -> None:
-    run = program("--seeds", seeds)
-    assert run.returncode == 2
-    assert "no range of seeds" in run.stderr
+def test_program_refuses_what_is_no_range(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--seeds", seeds])
+    assert end.value.code == 2
+    assert "no range of seeds" in capsys.readouterr().err
