@@ -16,7 +16,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # because they share a cluster or a session; the files of the other folders come before them, as few tests that take
 # long make a bad end. The long simulations come first for the same reason.
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
-WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
+WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
+# Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
+WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -24,7 +26,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: soak demo mutants picture notebook test test-long simulate check checked bench dist compiled lint types help clean prose
+.PHONY: soak demo mutants picture notebook test test-long test-on-ray test-with-spark simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -50,9 +52,16 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: checked $(CLASSES)
-	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark" $(WITHOUT_PROCESSES)
+	+$(MAKE) --no-print-directory test-on-ray
+	+$(MAKE) --no-print-directory test-with-spark
+
+# One stage of the tests. With LONG=--run-long also the long versions.
+test-on-ray: $(READY) compiled
+	$(BIN)/python -m pytest -q $(LONG) -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES) tests/on_ray
+
+test-with-spark: $(READY) compiled $(CLASSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -69,12 +78,12 @@ soak: $(READY) compiled
 	$(BIN)/python tests/on_ray/soak.py --minutes $(MINUTES) --results benchmarks/RESULTS.md
 
 test-long: $(READY) compiled $(CLASSES)
-	PENSTOCK_DEEP=$${PENSTOCK_DEEP:-4} $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q --run-long -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m spark $(WITH_PROCESSES)
+	PENSTOCK_DEEP=$${PENSTOCK_DEEP:-4} $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark" $(WITHOUT_PROCESSES)
+	+$(MAKE) --no-print-directory LONG=--run-long test-on-ray
+	+$(MAKE) --no-print-directory LONG=--run-long test-with-spark
 
 check: checked
-	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation"
+	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
 
 # mypy takes one core, the other checks take the other.
 checked: $(READY)
