@@ -16,6 +16,7 @@ from penstock.runtime import (
     StreamEnvironment,
     ValueState,
 )
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 
 
@@ -65,11 +66,14 @@ class RunningSum(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
         yield now
 
 
-def keyed_process_sum(storage: Path, parallelism: int, count: int | None = None) -> StreamEnvironment:
+def keyed_process_sum(
+    storage: Path, parallelism: int, count: int | None = None, state_backend: StateBackend | None = None
+) -> StreamEnvironment:
     """`keyed_sum` with a process function instead of a reduce. Watch operator `sum`."""
     env = StreamEnvironment(
         "keyed-process-sum",
         parallelism=parallelism,
+        state_backend=state_backend,
         checkpointing=Checkpointing(every=1.0, storage=str(storage)),
     )
     (

@@ -9,8 +9,8 @@
   one. The backend is driven directly, with the code that a function's `ValueState` runs.
 - *timers*: timers are set, a checkpoint is taken, they fire, a checkpoint is taken. Then as many are set and
   fire between two checkpoints.
-- *process_function*: `process` with a `ValueState` on Ray, beside Bytewax's `stateful_map` with recovery.
-  Both run the functions of `workload.py`, with a checkpoint every second.
+- *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, beside Bytewax's
+  `stateful_map` with recovery. All run the functions of `workload.py`, with a checkpoint every second.
 - *gigabyte*: a checkpoint of large state into a local folder, and its recovery.
 """
 
@@ -45,6 +45,7 @@ from measured_jobs import keyed_process_sum
 
 from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.actors.shared.system_clock import SystemClock
+from penstock.runtime import RocksDB
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.state_sweep import StateSweep
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
@@ -61,6 +62,7 @@ _KEY_GROUPS: Final = 128
 _LOOK: Final = 100
 SECTIONS: Final = ("snapshots", "timers", "process_function", "gigabyte")
 PENSTOCK, BYTEWAX = "penstock, process function 1x1", "bytewax, stateful_map, one worker"
+ROCKSDB: Final = "penstock, the same in RocksDB"
 
 
 class Checkpoints:
@@ -274,16 +276,21 @@ def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
 def measure_process_function(
     figures: Figures, seconds: float, warm_up: float, rounds: int, with_bytewax: bool
 ) -> str:
-    """A process function with a `ValueState` beside Bytewax."""
+    """A process function with a `ValueState` beside the same in RocksDB, and beside Bytewax."""
     runs: dict[str, list[Steady]] = {}
     with scratch() as folder, cluster():
         for number in range(rounds):
             env = keyed_process_sum(folder, 1)
             runs.setdefault(PENSTOCK, []).append(steady(env, "sum", warm_up, seconds))
+            env = keyed_process_sum(folder, 1, state_backend=RocksDB())
+            runs.setdefault(ROCKSDB, []).append(steady(env, "sum", warm_up, seconds))
             if with_bytewax:
                 runs.setdefault(BYTEWAX, []).append(bytewax_worker.steady(folder, warm_up, seconds))
             print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
-    ratios = [("process_function_vs_bytewax", PENSTOCK, BYTEWAX, "at least 2")]
+    ratios = [
+        ("process_function_vs_bytewax", PENSTOCK, BYTEWAX, "at least 2"),
+        ("rocksdb_vs_heap", ROCKSDB, PENSTOCK, "at least 0.3"),
+    ]
     lines = compare(figures, ratios, {name: [run.rate for run in each] for name, each in runs.items()})
     if with_bytewax:
         by_processor_time = [
