@@ -61,6 +61,7 @@ class RocksDBKeyedStateBackend:
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec
         >>> from penstock.runtime.state.keyed_states import ValueState
+        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
         >>> setup = BackendSetup("count", 128, KeyGroupRange(0, 127), ValueCodec())
         >>> backend = RocksDBKeyedStateBackend(setup, 8 * 1024 * 1024)
         >>> count = backend.bind(ValueState(int, default=0, name="count"))
