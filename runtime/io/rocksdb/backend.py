@@ -60,6 +60,7 @@ class RocksDBKeyedStateBackend:
 
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec
+        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
         >>> from penstock.runtime.state.keyed_states import ValueState
         >>> from penstock.runtime.snapshot.handles import KeyGroupRange
         >>> setup = BackendSetup("count", 128, KeyGroupRange(0, 127), ValueCodec())
