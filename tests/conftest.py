@@ -32,7 +32,7 @@ gc.set_threshold(50_000, 10, 10)
 _WITH_PROCESSES: Final = ("on_ray", "on_spark", "examples", "docs", "benchmarks")
 #: What the tests of the shared cluster import: their helper modules, kept jobs, the benchmarks.
 _ITS_MODULES: Final = tuple(
-    str(Path(__file__).parent / folder) for folder in ("on_ray", "compatibility", "../benchmarks")
+    str(Path(__file__).parent / folder) for folder in ("on_ray", "compatibility", "../benchmarks", ".")
 )
 #: Fixtures that hold a cluster which tests share.
 _CLUSTERS: Final = {"ray_cluster", "spark"}

@@ -32,6 +32,10 @@ _LONG = {
     "test_unaligned_stress.py",
     "test_word_count.py",
 }
+#: Some of the pipelines run here, too; they are imported as `pipelines...`.
+_TESTS = str(Path(__file__).parents[1])
+if _TESTS not in sys.path:
+    sys.path.append(_TESTS)
 for _folder in (_KEPT, _HERE):
     if _folder not in sys.path:
         sys.path.insert(0, _folder)

@@ -28,12 +28,14 @@ from penstock.runtime import (
     InMemoryCollector,
     KeyedProcessFunction,
     Polled,
+    RocksDB,
     RowBatch,
     RuntimeContext,
     StreamEnvironment,
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from penstock.runtime import Count as CountRows
 from penstock.runtime.testing import (
     Finding,
     SimulationFailedError,
@@ -591,3 +593,16 @@ def test_a_source_without_an_end_is_told_as_such() -> None:
     report = simulate(build, output=rows, seeds=[], most_moves=2_000, check=False)
     assert report.failed is not None
     assert "Every source must come to its end" in report.failed.problem
+
+
+def test_state_that_a_backend_cannot_hold_is_refused_as_it_is_on_a_cluster() -> None:
+    def build() -> Built:
+        results = InMemoryCollector()
+        checkpointing = Checkpointing(every=60)
+        env = StreamEnvironment("mine", checkpointing=checkpointing, state_backend=RocksDB())
+        rows_by_key = env.from_collection("numbers", [{"k": 1}]).key_by("k")
+        rows_by_key.aggregate("count", n=CountRows()).sink("out", CollectSink(results))
+        return env, results
+
+    with pytest.raises(GraphError, match="keeps its state in columns, which RocksDB can't hold"):
+        simulate(build, output=rows, seeds=range(1))
