@@ -102,6 +102,15 @@ def only_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
     return _own_state(context, (name,), owner).table(name)
 
 
+def only_nested_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
+    """The nested table of an operator that has no other keyed state; see `only_table`.
+
+    Raises:
+        StateMismatchError: The restored state is another kind of operator's.
+    """
+    return _own_state(context, (name,), owner).table(name, nested=True)
+
+
 def only_column_tables(
     context: OperatorContext, names: Sequence[str], owner: str
 ) -> Mapping[str, ColumnTable]:

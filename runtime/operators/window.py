@@ -51,6 +51,7 @@ class WindowOperator(KeyedFunctionOperator):
         key_selector: From a record to its key.
         assigner: From a timestamp to windows.
         contents: Makes what folds the records.
+        late_tag: The side output of late records.
     """
 
     kind: ClassVar[str] = "window"
@@ -60,8 +61,10 @@ class WindowOperator(KeyedFunctionOperator):
         key_selector: Callable[[Any], Any],
         assigner: WindowAssigner,
         contents: Callable[[], WindowContents],
+        late_tag: str = LATE_RECORDS,
     ) -> None:
         self._contents = contents()
+        self._late_tag = late_tag
         self.takes_generators = isinstance(self._contents, ListedContents)
         super().__init__(key_selector, self._contents.function)
         self._assigner = assigner
@@ -122,7 +125,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._table.changed.update(keys)
         if late:
             self._late += len(late)
-            yield Tagged(LATE_RECORDS, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
+            yield Tagged(self._late_tag, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""

@@ -1,7 +1,7 @@
-"""Windows of event time, and which of them a record belongs to (Flink's `WindowAssigner`s).
+"""Windows of event time that are all of one size, and which of them a timestamp belongs to.
 
-Windows are aligned to the epoch, in UTC: a tumbling window of one hour begins with the hour. Session windows,
-whose bounds depend on the data, are not here.
+Windows are aligned to the epoch, in UTC: a tumbling window of one hour begins with the hour. Windows of other
+kinds are in `record_windows.py` and in the files beside it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.time.instants import micros_in
+from penstock.runtime.user_location import user_location
 
 
 class TimeWindow(NamedTuple):
-    """A span of event time from `start` up to, but not including, `end`.
+    """A span of time from `start` up to, but not including, `end`.
 
     Attributes:
         start: Microseconds since the epoch.
@@ -69,6 +70,19 @@ def slide_of(assigner: WindowAssigner) -> int | None:
     return slide or None if len(classes) < 2 else None
 
 
+def span_of(what: str, span: object, *, least: int = 1) -> int:
+    """A span of a window in microseconds; see `micros_in`.
+
+    Raises:
+        ConfigurationError: It makes no sense; names the user's line.
+    """
+    try:
+        return micros_in(what, span, least=least)
+    except ConfigurationError as error:
+        msg = f"{user_location()}: {error}"
+        raise ConfigurationError(msg) from None
+
+
 class TumblingEventTimeWindows(metaclass=NearestNames):
     """Windows of one size, side by side: every record is in exactly one.
 
@@ -86,8 +100,8 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
     """
 
     def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
-        self.size = self.slide = micros_in("the size of a window", size)
-        self.offset = micros_in("the offset of windows", offset, least=-self.size)
+        self.size = self.slide = span_of("the size of a window", size)
+        self.offset = span_of("the offset of windows", offset, least=-self.size)
 
     def starts(self, timestamp: int) -> Sequence[int]:
         """The start of the window that holds this timestamp."""
@@ -117,12 +131,12 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
     def __init__(
         self, size: timedelta | float, slide: timedelta | float, offset: timedelta | float = 0
     ) -> None:
-        self.size = micros_in("the size of a window", size)
-        self.slide = micros_in("the slide of windows", slide)
-        self.offset = micros_in("the offset of windows", offset, least=-self.size)
+        self.size = span_of("the size of a window", size)
+        self.slide = span_of("the slide of windows", slide)
+        self.offset = span_of("the offset of windows", offset, least=-self.size)
         if self.slide > self.size:
             msg = (
-                f"windows of {timedelta(microseconds=self.size)} that begin every "
+                f"{user_location()}: windows of {timedelta(microseconds=self.size)} that begin every "
                 f"{timedelta(microseconds=self.slide)} leave gaps; make the slide at most the size"
             )
             raise ConfigurationError(msg)

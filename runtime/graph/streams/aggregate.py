@@ -12,6 +12,7 @@ from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
@@ -27,7 +28,7 @@ from penstock.runtime.operators.aggregation.windowed_aggregate import (
 )
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.time.windows import WindowAssigner, slide_of
+from penstock.runtime.time.windows import slide_of
 
 
 def add_aggregate(
@@ -80,7 +81,7 @@ def add_windowed_aggregate(
     inputs: tuple[Upstream, ...],
     operator_id: str,
     key_selector: Callable[[Any], Any],
-    windows: WindowAssigner,
+    settings: WindowSettings,
     functions: Mapping[str, AnyAggregate],
     options: OperatorOptions,
     *,
@@ -91,7 +92,7 @@ def add_windowed_aggregate(
     Args:
         inputs: The keyed stream's.
         key_selector: The keyed stream's.
-        windows: Which windows there are.
+        settings: Which windows there are.
         functions: By the name of their result.
         combine: Whether a part of the work may be done in front of the exchange.
 
@@ -100,9 +101,18 @@ def add_windowed_aggregate(
     """
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(functions, key, WINDOW_START, WINDOW_END)
+    windows = settings.assigner
+    if not settings.is_plain:
+        refuse(
+            "aggregate: functions of columns emit once, at the end of a window, so they take no trigger, "
+            "evictor or lateness; use aggregate(id, AggregateFunction)"
+        )
     if not isinstance(windows, ColumnWindows) or slide_of(windows) is None:
         known = " or ".join(kind.__name__ for kind in get_args(ColumnWindows))
-        refuse(f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce or apply")
+        refuse(
+            f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce, apply or "
+            "aggregate(id, AggregateFunction)"
+        )
     if combine and aggregation.combines and not (aggregation.is_ordered and windows.size > windows.slide):
         inputs = _combined(
             builder,
@@ -116,13 +126,14 @@ def add_windowed_aggregate(
     return builder.add(
         "window",
         f"{windows!r}, {what}",
-        partial(WindowedAggregateOperator, key, aggregation, windows),
+        partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag),
         inputs,
         operator_id,
         options,
         stateful=True,
         keyed=True,
         in_columns=True,
+        side_outputs=(settings.late_tag,),
     )
 
 

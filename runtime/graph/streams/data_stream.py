@@ -25,6 +25,7 @@ from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.transform import add_transform
+from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.expression_operator import shown
 from penstock.runtime.operators.filter import FilterOperator
@@ -42,10 +43,13 @@ from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
+from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.windows import WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.all_windowed_stream import AllWindowedStream
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
@@ -306,6 +310,29 @@ class DataStream(Generic[T_co]):
         return KeyedStream(keyed._builder, keyed._inputs, selector)
 
     @_plain
+    def window_all(self, assigner: WindowAssigner | RecordWindowAssigner[T_co]) -> AllWindowedStream[T_co]:
+        """Group all records by windows, without keys; one subtask does that.
+
+        Args:
+            assigner: As for `KeyedStream.window`.
+        """
+        from penstock.runtime.graph.streams.all_windowed_stream import window_all  # streams make each other
+
+        return window_all(self, WindowSettings.of("window_all", assigner))
+
+    @_plain
+    def count_window_all(self, size: int, slide: int | None = None) -> AllWindowedStream[T_co]:
+        """Group all records by number, without keys; one subtask does that.
+
+        Args:
+            size: Most records of a window.
+            slide: As for `KeyedStream.count_window`.
+        """
+        from penstock.runtime.graph.streams.all_windowed_stream import window_all  # streams make each other
+
+        return window_all(self, WindowSettings.of_counts("count_window_all", size, slide))
+
+    @_plain
     def union(self: DataStream[U], *others: DataStream[U]) -> DataStream[U]:
         """One stream of the records of all these streams, in no particular order between them."""
         inputs = list(self._inputs)
@@ -373,7 +400,7 @@ class DataStream(Generic[T_co]):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain where the methods of a `KeyedStream` are."""
-            if name not in ("reduce", "process", "window"):
+            if name not in ("reduce", "process", "window", "count_window"):
                 raise unknown_attribute(self, name)
             msg = f"a DataStream has no {name}: group it with key_by(function) first"
             raise WrongStreamError(msg)

@@ -52,6 +52,7 @@ class GraphBuilder:
         makes_watermarks: bool = False,
         coordinator: HasCoordinator | None = None,
         function: object = None,
+        side_outputs: tuple[str, ...] = (),
         watermarks: WatermarkStrategy[Any] | None = None,
         in_columns: bool = False,
     ) -> Upstream:
@@ -69,7 +70,8 @@ class GraphBuilder:
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
-            function: The user's object whose class may declare keyed state.
+            function: The user's object whose class may declare keyed state and side outputs.
+            side_outputs: Names of side outputs that no class declares.
             watermarks: The strategy of a source.
             in_columns: Whether its keyed state is in columns.
 
@@ -97,7 +99,7 @@ class GraphBuilder:
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
             states=_declared_states(kind, function, keyed=keyed),
-            side_outputs=_side_outputs(kind, function),
+            side_outputs=side_outputs or _side_outputs(kind, function),
             watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),

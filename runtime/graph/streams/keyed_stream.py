@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
@@ -16,12 +15,12 @@ from penstock.runtime.graph.streams.checked_call import (
     checked_call,
     need_function,
     need_object,
-    refuse,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.transform import add_transform
+from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -29,6 +28,7 @@ from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
+from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.windows import WindowAssigner
 from penstock.runtime.user_location import function_name
 
@@ -169,17 +169,31 @@ class KeyedStream(Generic[T, K]):
         return DataStream(self._builder, (added,))
 
     @_plain
-    def window(self, assigner: WindowAssigner) -> WindowedStream[T, K]:
-        """Group each key's records by windows of event time, too.
+    def window(self, assigner: WindowAssigner | RecordWindowAssigner[T]) -> WindowedStream[T, K]:
+        """Group each key's records by windows, too.
 
-        The records need timestamps: `assign_timestamps_and_watermarks` comes before `key_by`.
+        Windows of event time need timestamps: `assign_timestamps_and_watermarks` comes before `key_by`.
 
         Args:
-            assigner: `TumblingEventTimeWindows(size)` or `SlidingEventTimeWindows(size, slide)`.
+            assigner: For example `TumblingEventTimeWindows(size)`, `SlidingEventTimeWindows(size, slide)` or
+                `EventTimeSessionWindows(gap)`; time.md has a table of all.
         """
-        if inspect.isclass(assigner) or not isinstance(assigner, WindowAssigner):
-            refuse(f"window needs windows such as TumblingEventTimeWindows(60), not {assigner!r:.80}")
-        return WindowedStream(self._builder, self._inputs, self._key_selector, assigner)
+        settings = WindowSettings.of("window", assigner)
+        return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
+
+    @_plain
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
+        """Group each key's records by number, in the order in which they come.
+
+        A window that is not full at the end of the input emits nothing.
+
+        Args:
+            size: Most records of a window.
+            slide: A window ends after every so many records, and holds the last `size`; by default after
+                `size` records, so that each record is in one window.
+        """
+        settings = WindowSettings.of_counts("count_window", size, slide)
+        return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
 
     def __repr__(self) -> str:
         return f"KeyedStream({function_name(self._key_selector)})"

@@ -1,8 +1,9 @@
-"""`WindowedStream`: keyed records in windows of event time."""
+"""`WindowedStream`: keyed records in windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast, overload
 
@@ -19,34 +20,42 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.window import WindowOperator
+from penstock.runtime.operators.output_tag import OutputTag
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,
     AggregateFunction,
     ListedContents,
+    PreAggregatedContents,
     ReducedContents,
-    WindowContents,
+    has_merge,
 )
-from penstock.runtime.time.windows import TimeWindow, WindowAssigner
+from penstock.runtime.operators.windows.evictor import Evictor
+from penstock.runtime.operators.windows.trigger import Trigger
+from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_name
 
 T = TypeVar("T")
 K = TypeVar("K")
 A = TypeVar("A")
+V = TypeVar("V")
 R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
+_plain = checked_call()
 _any = checked_call(takes_others=True)
 
 
 class WindowedStream(Generic[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
-    Each key's window emits once, when event time has passed it; what it emits has the window's last
-    microsecond as timestamp. A record that comes later goes to the side output `late_records` of the returned
-    stream. It is counted, and dropped if nothing reads that output.
+    Each key's window emits when its trigger says so. By default that is once, when event time has passed the
+    window, or the time of day for windows of processing time. What a window of event time emits has the
+    window's last microsecond as timestamp; others emit records without timestamps. A record that comes after
+    its windows have ended goes to the side output `late_records` of the returned stream. It is counted, and
+    dropped if nothing reads that output.
     """
 
     def __init__(
@@ -54,34 +63,98 @@ class WindowedStream(Generic[T, K]):
         builder: GraphBuilder,
         inputs: tuple[Upstream, ...],
         key_selector: Callable[[T], K],
-        assigner: WindowAssigner,
+        settings: WindowSettings,
     ) -> None:
         """Made by `KeyedStream.window`, not by users."""
         self._builder = builder
         self._inputs = inputs
         self._key_selector = key_selector
-        self._assigner = assigner
+        self._settings = settings
+
+    @_plain
+    def trigger(self, trigger: Trigger[T]) -> WindowedStream[T, K]:
+        """Let a trigger decide when windows emit, instead of that of the assigner.
+
+        Args:
+            trigger: For example `EventTimeTrigger(early=CountTrigger(100))`; each subtask works with a copy.
+        """
+        return self._with(self._settings.with_trigger(trigger))
+
+    @_plain
+    def evictor(self, evictor: Evictor[T]) -> WindowedStream[T, K]:
+        """Take records out of a window when it emits; only `apply` works with that.
+
+        Args:
+            evictor: For example `CountEvictor(100)`; each subtask works with a copy.
+        """
+        return self._with(self._settings.with_evictor(evictor))
+
+    @_plain
+    def allowed_lateness(self, lateness: timedelta | float) -> WindowedStream[T, K]:
+        """Keep windows of event time for a while after their end, and emit again for each late record.
+
+        Args:
+            lateness: A `timedelta`, or seconds of event time.
+        """
+        return self._with(self._settings.with_lateness(lateness))
+
+    @_plain
+    def side_output_late_data(self, tag: OutputTag[T]) -> WindowedStream[T, K]:
+        """Give the side output of late records a tag of your own, instead of the name `late_records`.
+
+        Args:
+            tag: Take the records from the stream that the window emits: `stream.side_output(tag)`.
+        """
+        return self._with(self._settings.with_late_tag(tag))
+
+    @overload
+    def reduce(
+        self, id: str, function: Callable[[T, T], T], **options: Unpack[OperatorOptions]
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        id: str,
+        function: Callable[[T, T], T],
+        window_function: Callable[[K, TimeWindow, T], Iterable[R] | None],
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
 
     @_options
     def reduce(
-        self, id: str, function: Callable[[T, T], T], **options: Unpack[OperatorOptions]
-    ) -> DataStream[T]:
+        self,
+        id: str,
+        function: Callable[[T, T], T],
+        window_function: Callable[[K, TimeWindow, T], Iterable[Any] | None] | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
         """Combine the records of each key and window; only the result so far is kept.
 
         Args:
             id: The operator's id; its state is found again under it.
             function: Takes the result so far and the next record, returns the new result. That is a new
                 value, or one of the two unchanged, since a record may be in several windows.
+            window_function: Takes the key, the window and the result, and returns the records to emit; by
+                default the result itself is emitted.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
-        return self._add(
-            id, f"reduce({function_name(function)})", partial(ReducedContents, function), options
-        )
+        what = f"reduce({function_name(function)})"
+        return self._add(id, "reduce", what, partial(ReducedContents, function), options, window_function)
 
     @overload
     def aggregate(
         self, id: str, function: AggregateFunction[T, A, R], **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        id: str,
+        function: AggregateFunction[T, A, V],
+        window_function: Callable[[K, TimeWindow, V], Iterable[R] | None],
+        **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
     @overload
@@ -100,7 +173,9 @@ class WindowedStream(Generic[T, K]):
     ) -> DataStream[dict[str, Any]]: ...
 
     @_any
-    def aggregate(self, id: str, function: Any = None, **named: Any) -> DataStream[Any]:
+    def aggregate(
+        self, id: str, function: Any = None, window_function: Any = None, **named: Any
+    ) -> DataStream[Any]:
         """Fold the records of each key and window into an accumulator, and emit its result.
 
         With named functions of columns, as in `aggregate("sums", total=Sum("amount"))`, the stream must be
@@ -110,13 +185,17 @@ class WindowedStream(Generic[T, K]):
         Args:
             id: The operator's id; its state is found again under it.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place,
-                but not the records.
+                but not the records. Windows that merge, such as sessions, need its `merge`.
+            window_function: Takes the key, the window and the result, and returns the records to emit; by
+                default the result itself is emitted.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 By default records are reduced by key and window before they are sent, as long as that makes
                 them fewer; not so with `combine=False`.
         """
         options = cast(OperatorOptions, {name: named.pop(name) for name in OPTION_NAMES if name in named})
         if function is None:
+            if window_function is not None:
+                refuse("aggregate: a window_function needs an AggregateFunction in front of it")
             combine = named.pop("combine", True)
             if not isinstance(combine, bool):
                 refuse(f"aggregate: combine is True or False, not {combine!r:.80}")
@@ -125,7 +204,7 @@ class WindowedStream(Generic[T, K]):
                 self._inputs,
                 id,
                 self._key_selector,
-                self._assigner,
+                self._settings,
                 named,
                 options,
                 combine=combine,
@@ -135,8 +214,15 @@ class WindowedStream(Generic[T, K]):
             names = ", ".join(named)
             refuse(f"aggregate: give one AggregateFunction or functions of columns ({names}), not both")
         need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
+        if self._settings.records.is_merging and not has_merge(function):
+            refuse(
+                f"aggregate: windows of {self._settings.assigner!r} merge, so {type(function).__name__} "
+                "needs a method merge(first, second), which gives the accumulator of two"
+            )
         what = f"aggregate({type(function).__name__})"
-        return self._add(id, what, partial(AggregatedContents, function), options)
+        return self._add(
+            id, "aggregate", what, partial(AggregatedContents, function), options, window_function
+        )
 
     @_options
     def apply(
@@ -155,20 +241,40 @@ class WindowedStream(Generic[T, K]):
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
-        return self._add(id, f"apply({function_name(function)})", partial(ListedContents, function), options)
+        what = f"apply({function_name(function)})"
+        return self._add(id, "apply", what, partial(ListedContents, function), options)
+
+    def _with(self, settings: WindowSettings) -> WindowedStream[T, K]:
+        return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
 
     def _add(
-        self, operator_id: str, what: str, contents: Callable[[], WindowContents], options: OperatorOptions
+        self,
+        operator_id: str,
+        call: str,
+        what: str,
+        contents: MakeContents,
+        options: OperatorOptions,
+        window_function: Callable[..., Any] | None = None,
     ) -> DataStream[Any]:
-        factory = partial(WindowOperator, self._key_selector, self._assigner, contents)
-        described = f"{self._assigner!r}, {what}"
+        if window_function is not None:
+            need_function(f"{call}: window_function", window_function)
+            what += f", {function_name(window_function)}"
+            contents = partial(PreAggregatedContents, contents, window_function)
         added = self._builder.add(
-            "window", described, factory, self._inputs, operator_id, options, stateful=True, keyed=True
+            "window",
+            f"{self._settings}, {what}",
+            self._settings.factory(call, self._key_selector, contents),
+            self._inputs,
+            operator_id,
+            options,
+            stateful=True,
+            keyed=True,
+            side_outputs=(self._settings.late_tag,),
         )
         return DataStream(self._builder, (added,))
 
     def __repr__(self) -> str:
-        return f"WindowedStream({function_name(self._key_selector)}, {self._assigner!r})"
+        return f"WindowedStream({function_name(self._key_selector)}, {self._settings})"
 
     if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
 

@@ -72,12 +72,20 @@ class WindowedAggregateOperator(Operator):
     Args:
         aggregation: The functions.
         windows: Tumbling or sliding windows.
+        late_tag: The side output of late records.
     """
 
     takes: ClassVar[BatchFormats] = "both"
     keyed = True
 
-    def __init__(self, key: ColumnKey, aggregation: Aggregation, windows: ColumnWindows) -> None:
+    def __init__(
+        self,
+        key: ColumnKey,
+        aggregation: Aggregation,
+        windows: ColumnWindows,
+        late_tag: str = LATE_RECORDS,
+    ) -> None:
+        self._late_tag = late_tag
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
         self._panes, self._size = Panes(windows), windows.size
@@ -123,7 +131,7 @@ class WindowedAggregateOperator(Operator):
         late = self._panes.are_late(stamps, reached)
         if late.any():
             self._late += int(late.sum())
-            yield Tagged(LATE_RECORDS, chosen_rows(batch, late))
+            yield Tagged(self._late_tag, chosen_rows(batch, late))
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if len(batch):
             self._add(batch, stamps)

@@ -1,0 +1,191 @@
+"""`WindowSettings`: what a user has said of windows so far, and the operator that it becomes.
+
+Windows of one size and of event time that nothing more was said of get the operator that is made for them
+(`WindowOperator`). All others get the one with triggers. Both keep and emit the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeAlias
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.output_tag import OutputTag
+from penstock.runtime.operators.window import LATE_RECORDS, WindowOperator
+from penstock.runtime.operators.window_contents import FoldedContents, WindowContents
+from penstock.runtime.operators.windows.evictor import CountEvictor, Evictor
+from penstock.runtime.operators.windows.trigger import Trigger
+from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
+from penstock.runtime.operators.windows.triggers import (
+    CountTrigger,
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    positive,
+)
+from penstock.runtime.time.global_windows import GlobalWindows
+from penstock.runtime.time.instants import micros_in
+from penstock.runtime.time.record_windows import AlignedWindows, RecordWindowAssigner
+from penstock.runtime.time.windows import WindowAssigner
+
+#: What `window` takes.
+AnyWindows: TypeAlias = WindowAssigner | RecordWindowAssigner[Any]
+
+#: Makes what folds the records of a window.
+MakeContents: TypeAlias = Callable[[], WindowContents]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """What was said of windows; each method gives new settings, or refuses with the user's line.
+
+    Attributes:
+        assigner: Says which windows a record belongs to.
+        own_trigger: The user's; `None` for that of the assigner.
+        own_evictor: The user's.
+        lateness: Microseconds that a window is kept after its end.
+        late_tag: The side output of late records.
+        last: Of windows that slide by count: how many records each holds.
+    """
+
+    assigner: AnyWindows
+    own_trigger: Trigger[Any] | None = None
+    own_evictor: Evictor[Any] | None = None
+    lateness: int = 0
+    late_tag: str = LATE_RECORDS
+    last: int | None = None
+
+    @classmethod
+    def of(cls, call: str, assigner: object) -> WindowSettings:
+        """Those of an assigner alone.
+
+        Args:
+            call: The method that was called.
+
+        Raises:
+            GraphError: It is none.
+        """
+        if inspect.isclass(assigner) or not isinstance(assigner, WindowAssigner | RecordWindowAssigner):
+            refuse(f"{call} needs windows such as TumblingEventTimeWindows(60), not {assigner!r:.80}")
+        return cls(assigner)
+
+    @classmethod
+    def of_counts(cls, call: str, size: int, slide: int | None) -> WindowSettings:
+        """Windows of so many records.
+
+        Raises:
+            GraphError: A number makes no sense.
+        """
+        try:
+            positive(call, size)
+            step = size if slide is None else positive(f"{call}: slide", slide)
+        except ConfigurationError as error:
+            refuse(str(error).partition(": ")[2])
+        if step > size:
+            refuse(
+                f"{call}: windows of {size} records every {step} leave gaps; make the slide at most the size"
+            )
+        if step == size:
+            return cls(GlobalWindows(), PurgingTrigger(CountTrigger(size)))
+        return cls(GlobalWindows(), CountTrigger(step), last=size)
+
+    @property
+    def records(self) -> RecordWindowAssigner[Any]:
+        """The assigner, as one that looks at records."""
+        assigner = self.assigner
+        return assigner if isinstance(assigner, RecordWindowAssigner) else AlignedWindows(assigner)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the windows emit once, at their end, and are then forgotten."""
+        return self.own_trigger is None and self.own_evictor is None and not self.lateness
+
+    def with_trigger(self, trigger: object) -> WindowSettings:
+        """With another trigger."""
+        if inspect.isclass(trigger) or not isinstance(trigger, Trigger):
+            refuse(f"trigger needs a Trigger such as CountTrigger(100), not {trigger!r:.80}")
+        if self.records.is_merging and not trigger.can_merge:
+            refuse(
+                f"trigger: windows of {self.assigner!r} merge, and {trigger!r} can't: "
+                "write on_merge(window, ctx), which sets the timers of the window that was made of several"
+            )
+        return replace(self, own_trigger=trigger)
+
+    def with_evictor(self, evictor: object) -> WindowSettings:
+        """With an evictor."""
+        if inspect.isclass(evictor) or not isinstance(evictor, Evictor):
+            refuse(f"evictor needs an Evictor such as CountEvictor(100), not {evictor!r:.80}")
+        return replace(self, own_evictor=evictor, last=None)
+
+    def with_lateness(self, lateness: timedelta | float) -> WindowSettings:
+        """With windows that are kept for a while after their end."""
+        if not self.records.is_event_time:
+            refuse(f"allowed_lateness: {self.assigner!r} are not of event time, so no record is late")
+        try:
+            return replace(self, lateness=micros_in("the allowed lateness", lateness, least=0))
+        except ConfigurationError as error:
+            refuse(f"allowed_lateness: {error}")
+
+    def with_late_tag(self, tag: object) -> WindowSettings:
+        """With another name for the side output of late records."""
+        if not isinstance(tag, OutputTag):
+            refuse(f'side_output_late_data needs an OutputTag("name"), not {tag!r:.80}')
+        if not tag.name:
+            refuse('side_output_late_data: the tag has no name; write OutputTag("late")')
+        return replace(self, late_tag=tag.name)
+
+    def factory(self, call: str, key_selector: Callable[[Any], Any], make: MakeContents) -> OperatorFactory:
+        """What makes the operator.
+
+        Args:
+            call: The method that was called.
+            make: Makes what folds the records.
+
+        Raises:
+            GraphError: These windows can't do that.
+        """
+        trigger = self.own_trigger
+        if self.own_evictor is not None and call != "apply":
+            refuse(
+                f"{call}: an evictor takes records out of a window, and {call} does not keep them; "
+                "use apply, which gets the records that are left"
+            )
+        if trigger is None and self.records.is_endless:
+            refuse(f"{call}: {self.assigner!r} never end; say when they emit: .trigger(CountTrigger(100))")
+        if self.is_plain and not isinstance(self.assigner, RecordWindowAssigner):
+            return partial(WindowOperator, key_selector, self.assigner, make, self.late_tag)
+        evictor = self.own_evictor
+        if self.last is not None:
+            evictor = CountEvictor(self.last)
+            if call != "apply":
+                make = partial(FoldedContents, make)
+        if trigger is None:
+            trigger = EventTimeTrigger() if self.records.is_event_time else ProcessingTimeTrigger()
+        plan = WindowPlan(self.records, trigger, evictor, self.lateness, self.late_tag)
+        return partial(triggered_operator, key_selector, plan, make)
+
+    def __str__(self) -> str:
+        parts = [repr(self.assigner)]
+        if self.own_trigger is not None:
+            parts.append(repr(self.own_trigger))
+        if self.own_evictor is not None:
+            parts.append(repr(self.own_evictor))
+        if self.last is not None:
+            parts.append(f"the last {self.last}")
+        if self.lateness:
+            parts.append(f"{timedelta(microseconds=self.lateness)} late")
+        return ", ".join(parts)
+
+
+def triggered_operator(
+    key_selector: Callable[[Any], Any], plan: WindowPlan, make: MakeContents
+) -> TriggeredWindowOperator:
+    """Make the operator with objects of its own, as if they had been pickled for the subtask."""
+    return TriggeredWindowOperator(key_selector, copy.deepcopy(plan), make)

@@ -1,0 +1,475 @@
+"""`TriggeredWindowOperator`: windows of any assigner, with a trigger, an evictor and lateness.
+
+`WindowOperator` has the windows that all users begin with: one size, event time, one result. It folds a batch
+record by record without asking anybody. This operator asks the trigger about each record, and does what all
+other windows need. What a window keeps of its records is the same in both (`window_contents.py`).
+
+*A record.* The assigner gives its windows. A merging assigner's window is first joined with those of its key
+that it overlaps. A window of event time whose life has ended takes nothing. A record that no window takes is
+late, and goes to the side output. Otherwise it is added to the contents, and the trigger says what happens.
+
+*A timer.* It fires for the trigger if the trigger has set it. If it is also the window's last moment, the
+window is forgotten behind that. The life of a window of event time ends with its last microsecond plus the
+lateness. That of processing time ends with its last microsecond.
+
+*A merge.* The new window's entry takes the place of the old ones: their contents merged, the earlier window
+first, and the state that `on_merge` merges. Timers of the old windows are gone; `on_merge` sets new ones. All
+this happens before the record is added. So a session grows with each record, and there is never a moment at
+which it is half merged.
+
+*A storm of timers* is sliced as that of a process function (`timers/function_timers.py`): the watermark is
+held while `flush` fires some at a time.
+
+*The end.* At the end of the input all windows of event time fire, and those of processing time as well: no
+record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
+
+A window must never emit a record twice because of a failure, nor be forgotten before its trigger was asked at
+its last moment. What is late must not depend on where a restart was (`reached_watermark.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import repeat
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.operators.function_operator import check_function, rows_of
+from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_nested_table
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
+from penstock.runtime.operators.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.result_collector import PATIENCE, ResultCollector, iterator_of
+from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
+from penstock.runtime.operators.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.windows.evictor import Evictor, TimestampedValue
+from penstock.runtime.operators.windows.timer_index import Span
+from penstock.runtime.operators.windows.trigger import Trigger, TriggerResult
+from penstock.runtime.operators.windows.trigger_calls import CurrentTrigger
+from penstock.runtime.operators.windows.window_state import (
+    CONTENTS,
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    Entry,
+    WindowState,
+    is_empty,
+)
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.time.record_windows import RecordWindowAssigner
+from penstock.runtime.time.windows import TimeWindow
+from penstock.runtime.user_location import function_location
+
+#: Name of the state table that holds the windows.
+TRIGGERED_WINDOWS: Final = "triggered_windows"
+
+#: Name in the statistics of the number of windows that are open.
+OPEN_WINDOWS: Final = "windows"
+
+#: Most timers that fire until a checkpoint may come.
+MOST_FIRED: Final = 1024
+
+_SECOND: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """What windows there are, and when they emit.
+
+    Attributes:
+        assigner: Says which windows a record belongs to.
+        trigger: Says when they emit.
+        evictor: Takes records out; `None` for none.
+        lateness: Microseconds that a window of event time is kept after its end.
+        late_tag: The side output of late records.
+    """
+
+    assigner: RecordWindowAssigner[Any]
+    trigger: Trigger[Any]
+    evictor: Evictor[Any] | None = None
+    lateness: int = 0
+    late_tag: str = LATE_RECORDS
+
+
+class TriggeredWindowOperator(KeyedFunctionOperator):
+    """Folds records by key and window, and emits a window whenever its trigger says so.
+
+    Args:
+        key_selector: From a record to its key.
+        plan: The windows; this subtask's own.
+        contents: Makes what folds the records.
+    """
+
+    kind: ClassVar[str] = "window"
+
+    def __init__(
+        self, key_selector: Callable[[Any], Any], plan: WindowPlan, contents: Callable[[], WindowContents]
+    ) -> None:
+        self._contents = contents()
+        self.takes_generators = isinstance(self._contents, ListedContents)
+        super().__init__(key_selector, self._contents.function)
+        self._plan = plan
+        self._assigner, self._trigger = plan.assigner, plan.trigger
+        #: The function of the user's that runs beside those of records, for errors.
+        self._asking: Callable[..., Any] | None = None
+        self._windows: WindowState | None = None
+        self._calls: CurrentTrigger | None = None
+        self._collector: ResultCollector | None = None
+        self._reached: ReachedWatermark | None = None
+        self._clock: Clock | None = None
+        self._held: Watermark | None = None
+        self._stamp: int | None = None
+        self._late = 0
+        self._late_rows: list[Any] = []
+        self._late_stamps: list[Any] = []
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state, and find out again which windows are due when.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+            StateMismatchError: The restored state is another kind of operator's, or of other windows.
+        """
+        super().open(context)
+        for function in self._contents.other_functions:
+            check_function(self.kind, function)
+        table = only_nested_table(context, TRIGGERED_WINDOWS, "windows with triggers")
+        if table.entries:
+            self._check_shape(context.restored.get(SHAPE, ()))
+        self._clock = context.connector.clock
+        self._collector = ResultCollector(self._clock.monotonic)
+        self._reached = ReachedWatermark(context, REACHED)
+        self._windows = WindowState(
+            table,
+            is_event_time=self._assigner.is_event_time,
+            lateness=self._plan.lateness,
+            is_endless=self._assigner.is_endless,
+        )
+        self._calls = CurrentTrigger(self._windows, self._clock)
+        self._calls.begin_batch(self._reached.timestamp)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: one of the window's, the trigger, or the key selector."""
+        asking = self._asking  # read once: a watchdog asks beside the task
+        if asking is None or self._selecting:
+            return super().doing
+        return f"{self.kind} function {function_location(asking)}"
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Put the records of a batch into their windows, and emit what triggers say."""
+        assert self._collector is not None, "open() comes first"
+        yield from self._before_batch()
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        if rows.timestamps is None and len(rows) and self._assigner.is_event_time:
+            msg = (
+                "the records have no timestamps, so they are in no window; call "
+                "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
+                "not return one batch as long as its input: only such a one keeps them"
+            )
+            raise PenstockError(msg)
+        yield from self._emitted(self._added(rows))
+        self._cursor.done()
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Fire the timers that event time has reached; the watermark is held when some are left."""
+        assert self._reached is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        reached = self._reached.advance(watermark.timestamp)
+        is_end = watermark.timestamp == END_OF_TIME
+        self._calls.begin_batch(reached)
+        self._held = watermark
+        yield from self._fired(EVENT_TIMERS, reached, None if is_end else MOST_FIRED)
+        if is_end:
+            yield from self._fired(PROCESSING_TIMERS, END_OF_TIME, None)
+        if is_end or not self._event_is_due():
+            self._held = None
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Fire what a watermark before the status has reached."""
+        yield from self._before_batch()
+
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether timers are left that the watermark has reached."""
+        return self._held is not None
+
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which the next timer is due."""
+        if self._windows is None or self._clock is None:
+            return None
+        if self._held is not None or self._event_is_due():
+            return 0.0
+        at = self._windows.processing_time.next_at
+        return None if at is None else self._clock.monotonic() + at / _SECOND - self._clock.now()
+
+    def flush(self) -> Iterator[Output]:
+        """Fire some of the timers that are due; a held watermark follows the last that it has reached."""
+        assert self._reached is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        reached = self._reached.timestamp
+        self._calls.begin_batch(reached)
+        if self._held is None and not self._event_is_due():
+            yield from self._fired(PROCESSING_TIMERS, self._calls.current_processing_time, MOST_FIRED)
+            return
+        assert reached is not None, "only a watermark makes timers of event time due"
+        yield from self._fired(EVENT_TIMERS, reached, MOST_FIRED)
+        if self._held is not None and not self._event_is_due():
+            passed, self._held = self._held, None
+            yield passed
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
+        assert self._reached is not None, "open() comes first"
+        return {
+            REACHED: self._reached.state(),
+            SHAPE: SavedList([self._shape], RedistributionMode.BROADCAST),
+        }
+
+    @property
+    def _shape(self) -> tuple[Any, ...]:
+        return (*self._assigner.shape, self._contents.keeps, self._trigger.shape, self._has_stamps)
+
+    @property
+    def _has_stamps(self) -> bool:
+        """Whether records are kept with their timestamps."""
+        return self._plan.evictor is not None
+
+    def _check_shape(self, restored: Iterable[tuple[Any, ...]]) -> None:
+        for saved in restored:
+            if tuple(saved) != self._shape:
+                old, new = (", ".join(map(str, shape)) for shape in (saved, self._shape))
+                msg = (
+                    f"the restored windows are others ({old}) than those of this program ({new}): assigner, "
+                    "contents and kind of trigger stay. Give the operator a new id, or leave them alone"
+                )
+                raise StateMismatchError(msg)
+
+    def _before_batch(self) -> Iterator[Output]:
+        """Fire what a held watermark has reached."""
+        assert self._reached is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        while self._held is not None:
+            yield from self.flush()
+        self._calls.begin_batch(self._reached.timestamp)
+
+    def _event_is_due(self) -> bool:
+        if self._windows is None or self._reached is None or self._reached.timestamp is None:
+            return False
+        at = self._windows.event_time.next_at
+        return at is not None and at <= self._reached.timestamp
+
+    def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
+        """Results as batches, and behind them the records that were late."""
+        assert self._collector is not None, "open() comes first"
+        # The stamp of the window that has emitted last, until nothing is left.
+        stamps = iter(lambda: self._stamp, None) if self._assigner.is_event_time else None
+        for output in self._collector.collect(results, stamps):
+            self._records_out += len(output)
+            yield output
+        if self._late_rows:
+            rows, late = self._late_rows, self._late_stamps
+            self._late_rows, self._late_stamps = [], []
+            self._late += len(rows)
+            yield Tagged(self._plan.late_tag, RowBatch(rows, None if None in late else late))
+
+    def _added(self, rows: RowBatch) -> Iterator[Any]:
+        """Put records into their windows; gives what comes of it."""
+        assert self._calls is not None, "open() comes first"
+        assert self._windows is not None, "open() comes first"
+        assigner, now = self._assigner, self._calls.current_processing_time
+        stamps = repeat(None, len(rows)) if rows.timestamps is None else rows.timestamps
+        windows_of, asked = assigner.windows, assigner.function
+        key, keys = None, self._keys_of(rows)
+        try:
+            for key, stamp, row in zip(keys, stamps, self._cursor.over(rows.rows), strict=True):
+                if not self._windows.has_key(key):
+                    self._check_key(key)
+                self._asking = asked
+                moment = stamp if assigner.is_event_time else now
+                assert moment is not None, "records without timestamps were refused"
+                spans = windows_of(row, moment)
+                self._asking = None
+                if len(spans) > 1:
+                    self._contents.overlap = True
+                is_late = True
+                for span in spans:
+                    window = self._joined(key, span) if assigner.is_merging else span
+                    if self._is_over(window):
+                        continue
+                    is_late = False
+                    entry, result = self._add(key, window, row, stamp)
+                    if result is not TriggerResult.CONTINUE:
+                        yield from self._obeyed(result, key, TimeWindow(*window), entry, is_last=False)
+                if is_late:
+                    self._late_rows.append(row)
+                    self._late_stamps.append(stamp)
+        except TypeError:
+            self._after_type_error(key)
+            raise
+        self._stamp = None
+
+    def _is_over(self, window: Span) -> bool:
+        """Whether a window of event time takes nothing any more."""
+        assert self._calls is not None, "open() comes first"
+        assert self._windows is not None, "open() comes first"
+        if not self._assigner.is_event_time or self._calls.watermark is None:
+            return False
+        last = self._windows.last_moment(window)
+        return last is not None and last <= self._calls.watermark
+
+    def _add(self, key: Any, span: Span, row: Any, stamp: int | None) -> tuple[Entry, TriggerResult]:
+        """Put a record into a window, and ask the trigger; gives the window's entry and the answer."""
+        assert self._windows is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        windows, contents, window = self._windows, self._contents, TimeWindow(*span)
+        # A plain pair is what is found in the state again.
+        span = window.start, window.end
+        entry = windows.open(key, span)
+        kept = (row, stamp) if self._has_stamps else row
+        if len(entry) > CONTENTS:
+            entry[CONTENTS] = contents.add(entry[CONTENTS], kept)
+        else:
+            entry.append(contents.first(kept))
+        windows.touch(key, span)
+        self._calls.begin(key, span, entry)
+        self._asking = self._trigger.on_element
+        result = self._trigger.on_element(row, stamp, window, self._calls)
+        self._asking = None
+        return entry, result
+
+    def _obeyed(
+        self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
+    ) -> Iterator[Any]:
+        """Do what the trigger says; a window that holds nothing any more loses its entry."""
+        assert self._windows is not None, "open() comes first"
+        if not isinstance(result, TriggerResult):
+            msg = (
+                f"trigger {type(self._trigger).__name__} returned {result!r:.80}, which is no TriggerResult "
+                "such as TriggerResult.CONTINUE or TriggerResult.FIRE"
+            )
+            raise PenstockError(msg)
+        if result is TriggerResult.CONTINUE:
+            return
+        if result.fires and len(entry) > CONTENTS:
+            self._stamp = window.max_timestamp
+            yield self._result(key, window, entry, stays=not (result.purges or is_last))
+            self._asking = None
+        if result.purges:
+            del entry[CONTENTS:]
+        span = window.start, window.end
+        if is_empty(entry):
+            self._windows.delete(key, span)
+        else:
+            self._windows.touch(key, span)
+
+    def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
+        """What a window emits."""
+        held, evictor = entry[CONTENTS], self._plan.evictor
+        self._asking = self._contents.result_function
+        if evictor is None:
+            return self._contents.results(key, window, self._contents.copied(held) if stays else held)
+        return self._evicted(evictor, key, window, entry)
+
+    def _evicted(self, evictor: Evictor[Any], key: Any, window: TimeWindow, entry: Entry) -> Iterator[Any]:
+        """What a window emits of the records that an evictor leaves."""
+        self._asking = evictor.evict_before
+        elements = list(evictor.evict_before([TimestampedValue(*held) for held in entry[CONTENTS]], window))
+        self._asking = self._contents.result_function
+        if elements:
+            result = self._contents.results(key, window, [element.value for element in elements])
+            if result is not None:
+                yield from iterator_of(result)
+        self._asking = evictor.evict_after
+        left = evictor.evict_after(elements, window)
+        entry[CONTENTS:] = [[(value, stamp) for value, stamp in left]] if left else []
+
+    def _joined(self, key: Any, span: Span) -> Span:
+        """The window that a new one becomes with those that it overlaps, which it then replaces."""
+        assert self._windows is not None, "open() comes first"
+        start, end = span
+        overlapping = sorted(old for old in self._windows.of_key(key) if old[0] < end and start < old[1])
+        if not overlapping:
+            return span
+        joined = min(start, overlapping[0][0]), max(end, *(old_end for _, old_end in overlapping), end)
+        if overlapping != [joined] and not self._is_over(joined):
+            self._merge(key, overlapping, joined)
+        return joined
+
+    def _merge(self, key: Any, overlapping: list[Span], merged: Span) -> None:
+        """One window takes the place of others."""
+        assert self._windows is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        old = []
+        for span in overlapping:
+            entry = self._windows.get(key, span)
+            assert entry is not None, "it was found among the windows of the key"
+            self._calls.begin(key, span, entry)
+            before = {**entry[0]}
+            self._asking = self._trigger.clear
+            self._trigger.clear(TimeWindow(*span), self._calls)
+            old.append([before, *self._windows.delete(key, span)[1:]])
+        entry = self._windows.open(key, merged)
+        held = [each[CONTENTS] for each in old if len(each) > CONTENTS]
+        if held:
+            self._asking = self._contents.function
+            entry.append(reduce(self._contents.merged, held))
+        self._calls.begin(key, merged, entry, old)
+        self._asking = self._trigger.on_merge
+        self._trigger.on_merge(TimeWindow(*merged), self._calls)
+        self._asking = None
+        self._windows.touch(key, merged)
+
+    def _fired(self, kind: int, until: int, most: int | None) -> Iterator[Output]:
+        yield from self._emitted(self._firings(kind, until, most))
+
+    def _firings(self, kind: int, until: int, most: int | None) -> Iterator[Any]:
+        """What windows emit at their timers up to a moment; stops behind some of them."""
+        assert self._windows is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        assert self._clock is not None, "open() comes first"
+        index = self._windows.event_time if kind == EVENT_TIMERS else self._windows.processing_time
+        monotonic, fired = self._clock.monotonic, 0
+        deadline = monotonic() + PATIENCE
+        while (due := index.pop(until)) is not None:
+            yield from self._on_timer(kind, *due)
+            fired += 1
+            if most is not None and (fired >= most or monotonic() >= deadline):
+                break
+        self._stamp = None
+
+    def _on_timer(self, kind: int, at: int, span: Span, key: Any) -> Iterator[Any]:
+        """A window is due: ask the trigger if it has set the timer, and forget the window if it has ended."""
+        assert self._windows is not None, "open() comes first"
+        assert self._calls is not None, "open() comes first"
+        entry = self._windows.get(key, span)
+        assert entry is not None, "only open windows are due"
+        is_event_time, window = kind == EVENT_TIMERS, TimeWindow(*span)
+        is_last = at == self._windows.last_moment(span) and is_event_time == self._assigner.is_event_time
+        self._calls.begin_timer(at, is_event_time=is_event_time)
+        self._calls.begin(key, span, entry)
+        if at in entry[kind]:
+            entry[kind].remove(at)
+            self._windows.touch(key, span)
+            ask = self._trigger.on_event_time if is_event_time else self._trigger.on_processing_time
+            self._asking = ask
+            result = ask(at, window, self._calls)
+            self._asking = None
+            yield from self._obeyed(result, key, window, entry, is_last=is_last)
+        if self._windows.get(key, span) is not entry:
+            return  # it held nothing any more
+        if is_empty(entry):
+            self._windows.delete(key, span)
+        elif is_last:
+            self._calls.begin(key, span, entry)
+            self._asking = self._trigger.clear
+            self._trigger.clear(window, self._calls)
+            self._asking = None
+            self._windows.delete(key, span)
+
+    def _counters(self) -> Mapping[str, int]:
+        return {LATE_RECORDS: self._late, OPEN_WINDOWS: 0 if self._windows is None else len(self._windows)}

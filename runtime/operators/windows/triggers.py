@@ -1,0 +1,356 @@
+"""The triggers that there are."""
+
+from __future__ import annotations
+
+import operator
+from datetime import timedelta
+from typing import Any, Final
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.operators.windows.trigger import Trigger, TriggerContext, TriggerResult
+from penstock.runtime.time.windows import TimeWindow, span_of
+from penstock.runtime.user_location import user_location
+
+_CONTINUE: Final = TriggerResult.CONTINUE
+_FIRE: Final = TriggerResult.FIRE
+
+#: Names of the states.
+_COUNT: Final = "count"
+_NEXT: Final = "next"
+
+
+class EventTimeTrigger(Trigger[Any]):
+    """Emits when event time has passed the window; what windows of event time have by themselves.
+
+    With an allowed lateness each late record makes the window emit again.
+
+    Args:
+        early: Decides about results before that, for example `CountTrigger(100)`.
+        late: Decides about results after that, for windows with an allowed lateness.
+
+    Raises:
+        ConfigurationError: `early` or `late` is no trigger.
+
+    Example:
+        >>> from penstock.runtime import TumblingEventTimeWindows
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> def counted(words):
+        ...     windows = words.key_by(str).window(TumblingEventTimeWindows(10))
+        ...     windows = windows.trigger(EventTimeTrigger(early=CountTrigger(2)))
+        ...     return windows.apply("counted", lambda key, window, words: [(key, len(words))])
+        >>> with OperatorHarness.of(counted) as harness:
+        ...     harness.push(["a", "a", "a"], [1, 2, 3])
+        ...     harness.push_watermark(10_000_000)
+        [('a', 2)]
+        [('a', 3)]
+    """
+
+    def __init__(self, early: Trigger[Any] | None = None, late: Trigger[Any] | None = None) -> None:
+        self.early = None if early is None else _checked("early", early)
+        self.late = None if late is None else _checked("late", late)
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Wait for the end of the window; behind it, emit at once or as `late` says."""
+        if _is_over(window, ctx):
+            return _FIRE if self.late is None else self.late.on_element(element, timestamp, window, ctx)
+        ctx.register_event_time_timer(window.max_timestamp)
+        return _CONTINUE if self.early is None else self.early.on_element(element, timestamp, window, ctx)
+
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Emit at the end of the window."""
+        if time == window.max_timestamp:
+            if self.early is not None:
+                self.early.clear(window, ctx)
+            return _FIRE
+        part = self._part(window, ctx)
+        return _CONTINUE if part is None else part.on_event_time(time, window, ctx)
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """As `early` or `late` says."""
+        part = self._part(window, ctx)
+        return _CONTINUE if part is None else part.on_processing_time(time, window, ctx)
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether its parts can."""
+        return all(part.can_merge for part in (self.early, self.late) if part is not None)
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Wait for the end of the window that has become of several."""
+        if not _is_over(window, ctx):
+            ctx.register_event_time_timer(window.max_timestamp)
+        part = self._part(window, ctx)
+        if part is not None:
+            part.on_merge(window, ctx)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """The parts may have something to release."""
+        for part in (self.early, self.late):
+            if part is not None:
+                part.clear(window, ctx)
+
+    def _part(self, window: TimeWindow, ctx: TriggerContext) -> Trigger[Any] | None:
+        return self.late if _is_over(window, ctx) else self.early
+
+    @property
+    def shape(self) -> str:
+        """With those of its parts."""
+        return f"EventTimeTrigger({self.early and self.early.shape}, {self.late and self.late.shape})"
+
+    def __repr__(self) -> str:
+        parts = {"early": self.early, "late": self.late}
+        shown = ", ".join(f"{name}={part!r}" for name, part in parts.items() if part is not None)
+        return f"EventTimeTrigger({shown})"
+
+
+class ProcessingTimeTrigger(Trigger[Any]):
+    """Emits when the time of day has passed the window; the trigger of windows of processing time."""
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Wait for the end of the window."""
+        ctx.register_processing_time_timer(window.max_timestamp)
+        return _CONTINUE
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Emit."""
+        return _FIRE
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Wait for the end of the window that has become of several."""
+        ctx.register_processing_time_timer(window.max_timestamp)
+
+
+class CountTrigger(Trigger[Any]):
+    """Emits after every so many records of a window.
+
+    Raises:
+        ConfigurationError: The number is no positive whole number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = positive("CountTrigger", count)
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Count."""
+        count = ctx.state(_COUNT, 0)
+        more = count.value() + 1
+        if more < self.count:
+            count.update(more)
+            return _CONTINUE
+        count.clear()
+        return _FIRE
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Add the counts up."""
+        ctx.merge_state(_COUNT, operator.add)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Begin again."""
+        ctx.state(_COUNT).clear()
+
+    def __repr__(self) -> str:
+        return f"CountTrigger({self.count})"
+
+
+class ContinuousProcessingTimeTrigger(Trigger[Any]):
+    """Emits every so often by the time of day while a window has records to emit.
+
+    As the `early` part of an `EventTimeTrigger` it gives results before the window has ended.
+
+    Args:
+        interval: A `timedelta`, or seconds.
+
+    Raises:
+        ConfigurationError: The interval is no span of time, or not positive.
+    """
+
+    def __init__(self, interval: timedelta | float) -> None:
+        self.interval = span_of("the interval of a trigger", interval)
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Emit at the next whole interval."""
+        due = ctx.state(_NEXT)
+        if due.value() is None:
+            self._wait(ctx)
+        return _CONTINUE
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Emit; the next record sets the next timer."""
+        due = ctx.state(_NEXT)
+        if due.value() != time:
+            return _CONTINUE
+        due.clear()
+        return _FIRE
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Go on with the earliest moment."""
+        ctx.merge_state(_NEXT, min)
+        if ctx.state(_NEXT).value() is not None:
+            self._wait(ctx)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Wait for nothing any more."""
+        at = ctx.state(_NEXT).value()
+        if at is not None:
+            ctx.delete_processing_time_timer(at)
+            ctx.state(_NEXT).clear()
+
+    def _wait(self, ctx: TriggerContext) -> None:
+        now = ctx.current_processing_time
+        at = now - now % self.interval + self.interval
+        ctx.state(_NEXT).update(at)
+        ctx.register_processing_time_timer(at)
+
+    def __repr__(self) -> str:
+        return f"ContinuousProcessingTimeTrigger({timedelta(microseconds=self.interval)})"
+
+
+class ContinuousEventTimeTrigger(Trigger[Any]):
+    """Emits every so often in event time while a window has records to emit, and at its end.
+
+    Args:
+        interval: A `timedelta`, or seconds.
+
+    Raises:
+        ConfigurationError: The interval is no span of time, or not positive.
+    """
+
+    def __init__(self, interval: timedelta | float) -> None:
+        self.interval = span_of("the interval of a trigger", interval)
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """Emit when event time has passed the next whole interval behind the record."""
+        if _is_over(window, ctx):
+            return _FIRE
+        ctx.register_event_time_timer(window.max_timestamp)
+        due = ctx.state(_NEXT)
+        reached = ctx.current_watermark
+        to_come = [timestamp] if timestamp is not None else []
+        if reached is not None:
+            to_come.append(reached + 1)
+        if not to_come:
+            return _CONTINUE
+        base = max(to_come)
+        at = base - base % self.interval + self.interval - 1
+        before = due.value()
+        if at < window.max_timestamp and (before is None or at < before):
+            if before is not None:
+                ctx.delete_event_time_timer(before)
+            due.update(at)
+            ctx.register_event_time_timer(at)
+        return _CONTINUE
+
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Emit; the next record sets the next timer."""
+        due = ctx.state(_NEXT)
+        if time == due.value():
+            due.clear()
+            return _FIRE
+        return _FIRE if time == window.max_timestamp else _CONTINUE
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Go on with the earliest moment, and wait for the end of the window."""
+        if _is_over(window, ctx):
+            return
+        ctx.register_event_time_timer(window.max_timestamp)
+        ctx.merge_state(_NEXT, min)
+        at = ctx.state(_NEXT).value()
+        if at is not None:
+            ctx.register_event_time_timer(at)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """Wait for nothing any more."""
+        at = ctx.state(_NEXT).value()
+        if at is not None:
+            ctx.delete_event_time_timer(at)
+            ctx.state(_NEXT).clear()
+
+    def __repr__(self) -> str:
+        return f"ContinuousEventTimeTrigger({timedelta(microseconds=self.interval)})"
+
+
+class PurgingTrigger(Trigger[Any]):
+    """Forgets the contents of a window whenever it has emitted them, so that each record is emitted once.
+
+    Args:
+        trigger: Decides when that is.
+
+    Raises:
+        ConfigurationError: It is no trigger.
+    """
+
+    def __init__(self, trigger: Trigger[Any]) -> None:
+        self.trigger = _checked("trigger", trigger)
+
+    def on_element(
+        self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
+    ) -> TriggerResult:
+        """As the trigger says."""
+        return _purged(self.trigger.on_element(element, timestamp, window, ctx))
+
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """As the trigger says."""
+        return _purged(self.trigger.on_event_time(time, window, ctx))
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """As the trigger says."""
+        return _purged(self.trigger.on_processing_time(time, window, ctx))
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether the trigger can."""
+        return self.trigger.can_merge
+
+    def on_merge(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """As the trigger does."""
+        self.trigger.on_merge(window, ctx)
+
+    def clear(self, window: TimeWindow, ctx: TriggerContext) -> None:
+        """As the trigger does."""
+        self.trigger.clear(window, ctx)
+
+    @property
+    def shape(self) -> str:
+        """With that of the trigger."""
+        return f"PurgingTrigger({self.trigger.shape})"
+
+    def __repr__(self) -> str:
+        return f"PurgingTrigger({self.trigger!r})"
+
+
+def positive(what: str, count: object) -> int:
+    """A number of records.
+
+    Raises:
+        ConfigurationError: It is no positive whole number; names the user's line.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        msg = f"{user_location()}: {what} needs a positive whole number of records, not {count!r:.80}"
+        raise ConfigurationError(msg)
+    return count
+
+
+def _checked(name: str, trigger: object) -> Trigger[Any]:
+    if not isinstance(trigger, Trigger):
+        msg = f"{user_location()}: {name} must be a trigger such as CountTrigger(100), not {trigger!r:.80}"
+        raise ConfigurationError(msg)
+    return trigger
+
+
+def _is_over(window: TimeWindow, ctx: TriggerContext) -> bool:
+    reached = ctx.current_watermark
+    return reached is not None and window.max_timestamp <= reached
+
+
+def _purged(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.fires else result

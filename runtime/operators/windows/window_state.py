@@ -1,0 +1,151 @@
+"""`WindowState`: the open windows of one subtask, each with everything that belongs to it.
+
+A window of a key is one entry of a nested table: its key, its start and end, and a list of four. First come
+the trigger's state by name, and its timers of event time and of processing time. The contents come last, and
+are not there when they were purged. So a window that has ended leaves nothing behind: all of it goes with its
+entry. A checkpoint writes the windows that were touched since the last one.
+
+A window that holds nothing any more has no entry either, though it has not ended. A global window never ends.
+
+Beside the table stand two indexes in memory (`timer_index.py`): when windows are due in event time, and when
+in processing time. A window is due at each of its timers and at the end of its life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from penstock.runtime.operators.windows.timer_index import Span, TimerIndex
+from penstock.runtime.state.state_backend import KeyedTable
+
+#: The parts of an entry.
+STATE: Final = 0
+EVENT_TIMERS: Final = 1
+PROCESSING_TIMERS: Final = 2
+CONTENTS: Final = 3
+
+#: State by name, timers, timers, and the contents if there are any.
+Entry: TypeAlias = list[Any]
+
+
+class WindowState:
+    """Open windows by key.
+
+    Args:
+        table: A nested table, with the restored windows.
+        is_event_time: Whether windows end in event time; otherwise in processing time.
+        lateness: Microseconds that a window of event time is kept after its end.
+        is_endless: Whether windows never end.
+
+    Attributes:
+        event_time: When windows are due in event time.
+        processing_time: When they are due in processing time.
+    """
+
+    def __init__(self, table: KeyedTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
+        self._entries = table.entries
+        self._changed = table.changed
+        self._is_event_time = is_event_time
+        self._lateness = lateness
+        self._is_endless = is_endless
+        self.event_time = TimerIndex()
+        self.processing_time = TimerIndex()
+        self._count = 0
+        for key, windows in self._entries.items():
+            for window, entry in windows.items():
+                self._index(key, window, entry)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def last_moment(self, window: Span) -> int | None:
+        """When a window's life ends, in microseconds of its own kind of time; `None` for never."""
+        return None if self._is_endless else window[1] - 1 + self._lateness
+
+    def has_key(self, key: Any) -> bool:
+        """Whether a key has a window."""
+        return key in self._entries
+
+    def of_key(self, key: Any) -> Iterator[Span]:
+        """The windows of a key."""
+        return iter(self._entries.get(key, ()))
+
+    def get(self, key: Any, window: Span) -> Entry | None:
+        """A window's entry; call `touch` after changing it."""
+        windows = self._entries.get(key)
+        return None if windows is None else windows.get(window)
+
+    def open(self, key: Any, window: Span) -> Entry:
+        """The entry of a window, a new one if there is none."""
+        windows = self._entries.get(key)
+        if windows is None:
+            windows = self._entries[key] = {}
+        entry: Entry | None = windows.get(window)
+        if entry is None:
+            entry = windows[window] = [{}, [], []]
+            self._index(key, window, entry)
+        return entry
+
+    def touch(self, key: Any, window: Span) -> None:
+        """An entry has changed."""
+        self._changed.add((key, window))
+
+    def delete(self, key: Any, window: Span) -> Entry:
+        """A window has ended; gives what its entry was."""
+        windows = self._entries[key]
+        entry: Entry = windows.pop(window)
+        if not windows:
+            del self._entries[key]
+        self._changed.add((key, window))
+        for index, moments in ((self.event_time, entry[EVENT_TIMERS]), (self.processing_time, entry[2])):
+            for at in moments:
+                index.remove(at, window, key)
+        last = self.last_moment(window)
+        if last is not None:
+            self._own_time.remove(last, window, key)
+        self._count -= 1
+        return entry
+
+    def add_timer(self, key: Any, window: Span, at: int, kind: int) -> None:
+        """Set a timer of a window, of the kind that a part of an entry has; it may be set already."""
+        timers = self._entries[key][window][kind]
+        if at not in timers:
+            timers.append(at)
+            self._index_of(kind).add(at, window, key)
+
+    def remove_timer(self, key: Any, window: Span, at: int, kind: int) -> None:
+        """Delete a timer of a window; nothing happens when it is not set."""
+        timers = self._entries[key][window][kind]
+        if at in timers:
+            timers.remove(at)
+            index = self._index_of(kind)
+            if index is not self._own_time or at != self.last_moment(window):
+                index.remove(at, window, key)
+
+    @property
+    def _own_time(self) -> TimerIndex:
+        return self.event_time if self._is_event_time else self.processing_time
+
+    def _index_of(self, kind: int) -> TimerIndex:
+        return self.event_time if kind == EVENT_TIMERS else self.processing_time
+
+    def _index(self, key: Any, window: Span, entry: Entry) -> None:
+        self._count += 1
+        for at in entry[EVENT_TIMERS]:
+            self.event_time.add(at, window, key)
+        for at in entry[PROCESSING_TIMERS]:
+            self.processing_time.add(at, window, key)
+        last = self.last_moment(window)
+        if last is not None:
+            self._own_time.add(last, window, key)
+
+
+def is_empty(entry: Entry) -> bool:
+    """Whether a window holds nothing: no contents, no state, no timer.
+
+    Example:
+        >>> is_empty([{}, [], []]), is_empty([{}, [], [], None])
+        (True, False)
+    """
+    return len(entry) == CONTENTS and not (entry[STATE] or entry[EVENT_TIMERS] or entry[PROCESSING_TIMERS])

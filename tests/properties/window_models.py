@@ -1,0 +1,141 @@
+"""Windows computed the slow way: every record is kept, and everything is found by looking at all of them.
+
+The model knows nothing of the operators. It is told what a window's trigger does in words: how many records
+make an early or a late result, and whether a result is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+#: Start and end.
+Span = tuple[int, int]
+#: A key, a window, and the values that it emits.
+Row = tuple[str, Span, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Record:
+    key: str
+    value: int
+    stamp: int
+
+
+@dataclass
+class OpenWindow:
+    span: Span
+    values: list[int] = field(default_factory=list)
+    counted: int = 0
+    has_ended: bool = False
+
+
+@dataclass
+class Model:
+    """One subtask's windows.
+
+    Attributes:
+        spans_of: The windows of a record.
+        merges: Whether windows that overlap become one.
+        early: A result after every so many records before the end.
+        late: A result after every so many records behind the end; `None` for one after each.
+    """
+
+    spans_of: Callable[[Record], Iterable[Span]]
+    merges: bool = False
+    lateness: int = 0
+    early: int | None = None
+    late: int | None = None
+    purges: bool = False
+    reached: float = float("-inf")
+    windows: dict[str, list[OpenWindow]] = field(default_factory=dict)
+    late_values: list[int] = field(default_factory=list)
+
+    def record(self, record: Record) -> list[Row]:
+        rows: list[Row] = []
+        taken = False
+        for span in self.spans_of(record):
+            mine = self.windows.setdefault(record.key, [])
+            touching = [w for w in mine if w.span[0] < span[1] and span[0] < w.span[1]] if self.merges else []
+            span = (
+                min([span[0], *(w.span[0] for w in touching)]),
+                max([span[1], *(w.span[1] for w in touching)]),
+            )
+            if span[1] - 1 + self.lateness <= self.reached:
+                continue
+            taken = True
+            window = next((w for w in mine if w.span == span), None)
+            if window is None:
+                touching.sort(key=lambda w: w.span)
+                values = [value for w in touching for value in w.values]
+                counted = sum(w.counted for w in touching)
+                window = OpenWindow(span, values, counted)
+                mine[:] = [w for w in mine if w not in touching] + [window]
+            window.has_ended = span[1] - 1 <= self.reached
+            window.values.append(record.value)
+            every = self.late if window.has_ended else self.early
+            if every is None:
+                fires = window.has_ended
+            else:
+                window.counted += 1
+                fires = window.counted >= every
+            if fires:
+                window.counted = 0
+                rows += self._emitted(record.key, window)
+        if not taken:
+            self.late_values.append(record.value)
+        return rows
+
+    def watermark(self, moment: int) -> list[Row]:
+        rows: list[Row] = []
+        self.reached = max(self.reached, moment)
+        for key, windows in self.windows.items():
+            for window in sorted(windows, key=lambda w: w.span[1]):
+                if not window.has_ended and window.span[1] - 1 <= self.reached:
+                    window.has_ended, window.counted = True, 0
+                    if window.values:
+                        rows += self._emitted(key, window)
+            windows[:] = [w for w in windows if w.span[1] - 1 + self.lateness > self.reached]
+        return rows
+
+    @property
+    def open(self) -> int:
+        """Windows that hold anything."""
+        return sum(bool(w.values) for windows in self.windows.values() for w in windows)
+
+    def _emitted(self, key: str, window: OpenWindow) -> list[Row]:
+        row = (key, window.span, tuple(window.values))
+        if self.purges:
+            window.values.clear()
+        return [row]
+
+
+def aligned(size: int, slide: int, offset: int) -> Callable[[Record], list[Span]]:
+    """Every window near a record that holds it."""
+
+    def spans(record: Record) -> list[Span]:
+        near = range(record.stamp - size - slide, record.stamp + slide + 1)
+        starts = [start for start in near if (start - offset) % slide == 0]
+        return [(start, start + size) for start in starts if start <= record.stamp < start + size]
+
+    return spans
+
+
+def cumulative(most: int, step: int, offset: int) -> Callable[[Record], list[Span]]:
+    def spans(record: Record) -> list[Span]:
+        (whole,) = aligned(most, most, offset)(record)
+        sizes = range(step, most + 1, step)
+        return [(whole[0], whole[0] + size) for size in sizes if record.stamp < whole[0] + size]
+
+    return spans
+
+
+def sessions_of(stamps: Sequence[int], gap: int) -> list[Span]:
+    """Sessions of records that are all on time: in whatever order they come."""
+    found: list[Span] = []
+    for stamp in sorted(stamps):
+        if found and stamp < found[-1][1]:
+            found[-1] = (found[-1][0], stamp + gap)
+        else:
+            found.append((stamp, stamp + gap))
+    return found
