@@ -50,7 +50,6 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
         """The windows of a record; none for a record that is late everywhere.
 
         Args:
-            record: The record.
             timestamp: Its event time in microseconds, or the time of day for windows of processing time.
         """
         raise NotImplementedError
@@ -102,7 +101,7 @@ class TumblingProcessingTimeWindows(AlignedWindows):
 
     Args:
         size: A `timedelta`, or seconds.
-        offset: Shifts where windows begin.
+        offset: By so much windows begin later than the epoch; seconds.
 
     Raises:
         ConfigurationError: A span makes no sense.
@@ -132,7 +131,7 @@ class SlidingProcessingTimeWindows(AlignedWindows):
     Args:
         size: A `timedelta`, or seconds.
         slide: Likewise; at most the size.
-        offset: Shifts where windows begin.
+        offset: By so much windows begin later than the epoch; seconds.
 
     Raises:
         ConfigurationError: A span makes no sense, or there would be gaps.
@@ -157,13 +156,13 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
     """Windows that begin together and end every `step`, up to a largest size (`CUMULATE` of Flink SQL).
 
-    With a largest size of a day and a step of an hour, the first window of a day is its first hour, the
-    second its first two hours, and the last one is the whole day.
+    Take a largest size of a day and a step of an hour. The first window of a day is its first hour. The last
+    one is the whole day.
 
     Args:
         max_size: Of the last window; a `timedelta`, or seconds. A whole number of steps.
         step: By so much each window is longer than the one before.
-        offset: Shifts where windows begin.
+        offset: By so much windows begin later than the epoch; seconds.
 
     Raises:
         ConfigurationError: A span makes no sense, or the largest size is no whole number of steps.

@@ -167,8 +167,8 @@ class Run:
 
     def passed(self, harness: OperatorHarness, moment: int) -> list[Row]:
         rows = harness.push_watermark(moment)
-        while harness.watermarks[-1:] != (moment,) and (more := harness.flush()):
-            rows += more
+        while harness._operator.holds_watermark:
+            rows += harness.flush()
         return rows
 
     def restart(self, parallelism: int) -> None:

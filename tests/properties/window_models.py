@@ -1,7 +1,7 @@
 """Windows computed the slow way: every record is kept, and everything is found by looking at all of them.
 
 The model knows nothing of the operators. It is told what a window's trigger does in words: how many records
-make an early or a late result, and whether a result is forgotten.
+make a result. Whether a result is forgotten is said, too.
 """
 
 from __future__ import annotations

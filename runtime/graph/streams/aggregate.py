@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
@@ -18,7 +18,7 @@ from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggreg
 from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
 from penstock.runtime.operators.aggregation.combine_panes import PANE, WindowCombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
-from penstock.runtime.operators.aggregation.panes import ColumnWindows
+from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.operators.aggregation.windowed_aggregate import (
     START,
@@ -28,7 +28,12 @@ from penstock.runtime.operators.aggregation.windowed_aggregate import (
 )
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.time.windows import slide_of
+from penstock.runtime.time.record_windows import CumulativeEventTimeWindows
+from penstock.runtime.time.windows import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    slide_of,
+)
 
 
 def add_aggregate(
@@ -107,13 +112,13 @@ def add_windowed_aggregate(
             "aggregate: functions of columns emit once, at the end of a window, so they take no trigger, "
             "evictor or lateness; use aggregate(id, AggregateFunction)"
         )
-    if not isinstance(windows, ColumnWindows) or slide_of(windows) is None:
-        known = " or ".join(kind.__name__ for kind in get_args(ColumnWindows))
+    if not _suits_columns(windows):
+        known = ", ".join(kind.__name__ for kind in get_args(ColumnWindows))
         refuse(
             f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce, apply or "
             "aggregate(id, AggregateFunction)"
         )
-    if combine and aggregation.combines and not (aggregation.is_ordered and windows.size > windows.slide):
+    if combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
         inputs = _combined(
             builder,
             inputs,
@@ -135,6 +140,13 @@ def add_windowed_aggregate(
         in_columns=True,
         side_outputs=(settings.late_tag,),
     )
+
+
+def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:
+    """Whether these are windows that the operators of columns know, and not a user's variation of them."""
+    if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
+        return slide_of(windows) is not None
+    return type(windows) is CumulativeEventTimeWindows
 
 
 def _combined(

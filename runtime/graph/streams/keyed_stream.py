@@ -189,8 +189,8 @@ class KeyedStream(Generic[T, K]):
 
         Args:
             size: Most records of a window.
-            slide: A window ends after every so many records, and holds the last `size`; by default after
-                `size` records, so that each record is in one window.
+            slide: A window ends after every so many records, and holds the last `size`. By default each
+                record is in one window.
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)

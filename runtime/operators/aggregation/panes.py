@@ -1,7 +1,10 @@
-"""`Panes`: tumbling and sliding windows over arrays of moments.
+"""`Panes`: tumbling, sliding and cumulative windows over arrays of moments.
 
 A *pane* is the longest span of time that no window begins or ends in. All moments of a pane are in the same
 windows. So rows are reduced by pane, and each pane's row goes into all windows that hold it.
+
+Cumulative windows begin together and differ in size. Here they are told apart by their ends, as all others
+may be: each counts as one of the largest size with its end. Only what is emitted names its real beginning.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.time.record_windows import CumulativeEventTimeWindows
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 #: Windows that aggregates of columns know.
-ColumnWindows = TumblingEventTimeWindows | SlidingEventTimeWindows
+ColumnWindows = TumblingEventTimeWindows | SlidingEventTimeWindows | CumulativeEventTimeWindows
 
 #: Moments in microseconds.
 Moments = NDArray[np.int64]
@@ -27,7 +31,7 @@ class Panes:
     """The panes of some windows.
 
     Attributes:
-        size: Microseconds from a window's start to its end.
+        size: Microseconds from a window's start to its end; of cumulative ones the largest.
 
     Example:
         >>> panes = Panes(SlidingEventTimeWindows(size=10e-6, slide=4e-6))
@@ -38,13 +42,28 @@ class Panes:
     """
 
     def __init__(self, windows: ColumnWindows) -> None:
-        self.size, self._slide, self._offset = windows.size, windows.slide, windows.offset
+        self._offset = windows.offset
+        self._is_cumulative = isinstance(windows, CumulativeEventTimeWindows)
+        if isinstance(windows, CumulativeEventTimeWindows):
+            self.size, self._slide, self._period = windows.max_size, windows.step, windows.max_size
+        else:
+            self.size, self._slide, self._period = windows.size, windows.slide, windows.slide
         self._length = gcd(self.size, self._slide)
 
     @property
     def overlap(self) -> bool:
         """Whether a moment may be in several windows."""
         return self.size > self._slide
+
+    def begins(self, ends: Moments) -> Moments:
+        """Where the windows that end at these moments begin.
+
+        Example:
+            >>> panes = Panes(CumulativeEventTimeWindows(max_size=15e-6, step=5e-6))
+            >>> panes.begins(np.array([5, 10, 15, 20])).tolist()
+            [0, 0, 0, 15]
+        """
+        return self._last_start(ends - 1) if self._is_cumulative else ends - self.size
 
     def of(self, stamps: Moments) -> Moments:
         """The beginning of the pane of each moment."""
@@ -88,7 +107,7 @@ class Panes:
         return self.are_over(self._last_start(stamps), reached)
 
     def _last_start(self, stamps: Moments) -> Moments:
-        return stamps - (stamps - self._offset) % self._slide
+        return stamps - (stamps - self._offset) % self._period
 
 
 def moments_of(batch: Batch) -> Moments:

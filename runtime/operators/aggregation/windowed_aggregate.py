@@ -45,6 +45,7 @@ from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.time.record_windows import CumulativeEventTimeWindows
 
 #: Name of the state table that holds the accumulators.
 WINDOW_AGGREGATE_STATE: Final = "window_aggregate"
@@ -71,7 +72,7 @@ class WindowedAggregateOperator(Operator):
 
     Args:
         aggregation: The functions.
-        windows: Tumbling or sliding windows.
+        windows: Tumbling, sliding or cumulative windows.
         late_tag: The side output of late records.
     """
 
@@ -88,8 +89,9 @@ class WindowedAggregateOperator(Operator):
         self._late_tag = late_tag
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation.inputs)
-        self._panes, self._size = Panes(windows), windows.size
-        self._shape = WindowShape.of(windows, "aggregates in columns")
+        self._panes = Panes(windows)
+        self._size = self._panes.size
+        self._shape = _shape(windows)
         self._table: ColumnTable | None = None
         #: The values of each window of each result that counts different ones.
         self._pairs: dict[str, ColumnTable] = {}
@@ -227,7 +229,7 @@ class WindowedAggregateOperator(Operator):
         keys = self._table.keys(slots)
         results = self._aggregation.results(self._table, slots)
         columns: dict[str, Any] = {name: keys.column(name) for name in self._aggregation.key_names}
-        columns[WINDOW_START] = pa.array(ends - self._size).view(_INSTANT)
+        columns[WINDOW_START] = pa.array(self._panes.begins(ends)).view(_INSTANT)
         columns[WINDOW_END] = pa.array(ends).view(_INSTANT)
         columns |= results
         self._records_out += len(slots)
@@ -239,3 +241,10 @@ class WindowedAggregateOperator(Operator):
         slots = self._table.all_slots
         starts = self._table.key_numbers(START, slots) if len(slots) else np.empty(0, np.int64)
         self._earliest_end = int(starts.min()) + self._size if len(starts) else _FAR
+
+
+def _shape(windows: ColumnWindows) -> WindowShape:
+    if isinstance(windows, CumulativeEventTimeWindows):
+        offset = windows.offset % windows.max_size
+        return WindowShape(windows.max_size, "cumulative aggregates in columns", windows.step, offset)
+    return WindowShape.of(windows, "aggregates in columns")

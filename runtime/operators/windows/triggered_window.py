@@ -20,7 +20,7 @@ which it is half merged.
 *A storm of timers* is sliced as that of a process function (`timers/function_timers.py`): the watermark is
 held while `flush` fires some at a time.
 
-*The end.* At the end of the input all windows of event time fire, and those of processing time as well: no
+*The end.* At the end of the input all windows of event time fire, and those of processing time as well. No
 record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
 
 A window must never emit a record twice because of a failure, nor be forgotten before its trigger was asked at
