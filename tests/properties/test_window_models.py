@@ -28,6 +28,7 @@ from penstock.runtime import (
     TimeWindow,
     TumblingEventTimeWindows,
 )
+from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
 from penstock.runtime.operators.windows import triggered_window
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
@@ -84,6 +85,11 @@ class Case:
     late: int | None
     purges: bool
     aggregates: bool
+    on_disk: bool = False
+
+    @property
+    def backend(self) -> StateBackend:
+        return RocksDB() if self.on_disk else ON_HEAP
 
     @property
     def assigner(self) -> Any:
@@ -150,7 +156,7 @@ class Run:
 
     def __init__(self, case: Case) -> None:
         self.case, self.model, self.value = case, case.model, 0
-        self.harnesses = [OperatorHarness.of(case.build)]
+        self.harnesses = [OperatorHarness.of(case.build, state_backend=case.backend)]
         self.late: list[Any] = []
 
     def step(self, step: Any) -> None:
@@ -175,13 +181,24 @@ class Run:
         number = 1 + max(harness._last_id for harness in self.harnesses)
         saved = [harness.snapshot(number) for harness in self.harnesses]
         self.late += self.side()
+        self.close()
         self.harnesses = [
-            OperatorHarness.of(self.case.build, subtask=i, parallelism=parallelism, restored=saved)
+            OperatorHarness.of(
+                self.case.build,
+                subtask=i,
+                parallelism=parallelism,
+                restored=saved,
+                state_backend=self.case.backend,
+            )
             for i in range(parallelism)
         ]
 
     def side(self) -> list[Any]:
         return [record.value for harness in self.harnesses for record in harness.side_output("late_records")]
+
+    def close(self) -> None:
+        for harness in self.harnesses:
+            harness.close()
 
     def check(self, rows: Sequence[Any], expected: Sequence[Row]) -> None:
         assert sorted(map(tuple, rows)) == sorted(expected)
@@ -203,6 +220,7 @@ def live(case: Case, steps: Sequence[Any]) -> None:
         for step in steps:
             run.step(step)
         run.end()
+        run.close()
 
 
 @settings(max_examples=150, deadline=None)
@@ -285,6 +303,12 @@ class Joined(AggregateFunction[Any, list[Any], Any]):
 
     def get_result(self, accumulator: list[Any]) -> list[Any]:
         return accumulator
+
+
+@settings(max_examples=8, deadline=None)
+@given(cases, steps)
+def test_windows_on_disk_emit_the_same(case: Case, steps: list[Any]) -> None:
+    live(replace(case, on_disk=True), steps)
 
 
 @pytest.mark.long

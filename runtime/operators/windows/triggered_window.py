@@ -335,11 +335,11 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             entry[CONTENTS] = contents.add(entry[CONTENTS], kept)
         else:
             entry.append(contents.first(kept))
-        windows.touch(key, span)
         self._calls.begin(key, span, entry)
         self._asking = self._trigger.on_element
         result = self._trigger.on_element(row, stamp, window, self._calls)
         self._asking = None
+        windows.touch(key, span, entry)
         return entry, result
 
     def _obeyed(
@@ -365,7 +365,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         if is_empty(entry):
             self._windows.delete(key, span)
         else:
-            self._windows.touch(key, span)
+            self._windows.touch(key, span, entry)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
         """What a window emits."""
@@ -422,7 +422,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._asking = self._trigger.on_merge
         self._trigger.on_merge(TimeWindow(*merged), self._calls)
         self._asking = None
-        self._windows.touch(key, merged)
+        self._windows.touch(key, merged, entry)
 
     def _fired(self, kind: int, until: int, most: int | None) -> Iterator[Output]:
         yield from self._emitted(self._firings(kind, until, most))
@@ -454,14 +454,16 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._calls.begin(key, span, entry)
         if at in entry[kind]:
             entry[kind].remove(at)
-            self._windows.touch(key, span)
             ask = self._trigger.on_event_time if is_event_time else self._trigger.on_processing_time
             self._asking = ask
             result = ask(at, window, self._calls)
             self._asking = None
+            self._windows.touch(key, span, entry)
             yield from self._obeyed(result, key, window, entry, is_last=is_last)
-        if self._windows.get(key, span) is not entry:
+        left = self._windows.get(key, span)
+        if left is None:
             return  # it held nothing any more
+        entry = left
         if is_empty(entry):
             self._windows.delete(key, span)
         elif is_last:

@@ -87,8 +87,12 @@ class WindowState:
             self._index(key, window, entry)
         return entry
 
-    def touch(self, key: Any, window: Span) -> None:
-        """An entry has changed."""
+    def touch(self, key: Any, window: Span, entry: Entry) -> None:
+        """An entry has changed: told behind all changes, as a backend may forget then what it has read."""
+        windows = self._entries.get(key)
+        if windows is None:
+            windows = self._entries[key] = {}
+        windows[window] = entry
         self._changed.add((key, window))
 
     def delete(self, key: Any, window: Span) -> Entry:
