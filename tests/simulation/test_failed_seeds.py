@@ -56,6 +56,9 @@ HAD_NO_SUCCESSOR = (17646,)
 #: The JobMaster that knew why the job ended had died (a bug of the simulation).
 NOBODY_KNEW_THE_REASON = (61462,)
 
+#: A bit was to flip in a file that an earlier fault had taken (a bug of the simulation).
+DAMAGED_AND_GONE = (106413,)
+
 
 @pytest.mark.parametrize(
     "seed",
@@ -73,6 +76,7 @@ NOBODY_KNEW_THE_REASON = (61462,)
         *STAYED_ALTHOUGH_IT_WAS_PAST,
         *HAD_NO_SUCCESSOR,
         *NOBODY_KNEW_THE_REASON,
+        *DAMAGED_AND_GONE,
     ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:

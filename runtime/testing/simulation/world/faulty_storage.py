@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from penstock.runtime.errors import StorageError, StorageTimeoutError
+from penstock.runtime.errors import ObjectNotFoundError, StorageError, StorageTimeoutError
 from penstock.runtime.ports import Clock, SnapshotStorage
 from penstock.runtime.testing.simulation.world.disk_storage import DiskStorage
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -99,7 +99,10 @@ class FaultyStorage:
         if draws is None:
             self._files.delete([path])
         else:
-            self._files.flip(path, draws)
+            try:
+                self._files.flip(path, draws)
+            except ObjectNotFoundError:
+                return False  # an earlier fault has taken it
         self._counts.happened(kind)
         self._lists_truly = self._lists_truly or "/log/" in path
         return True
