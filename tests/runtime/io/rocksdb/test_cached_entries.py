@@ -17,7 +17,7 @@ from rocksdb_setup import GROUPS, MIB, Files, held, opened, put, restored, savep
 
 from penstock.runtime import ListState, MapState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, StateMismatchError
-from penstock.runtime.io.rocksdb import cached_entries
+from penstock.runtime.io.rocksdb import cached_entries, shared_memory
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.value_codec import ValueCodec
@@ -228,6 +228,13 @@ def test_a_deleted_entry_is_not_seen_before_and_after_it_is_told() -> None:
     assert table.entries.setdefault(3, 30) == 30
 
 
+@pytest.fixture
+def memory_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a process never shrinks: what other tests asked for does not count here."""
+    monkeypatch.setattr(shared_memory, "_ONE", [])
+
+
+@pytest.mark.usefixtures("memory_anew")
 def test_state_that_is_larger_than_its_memory_is_all_there() -> None:
     backend = opened(memory=4 * MIB)
     value = backend.bind(ValueState(bytes, name="v"))
@@ -242,6 +249,7 @@ def test_state_that_is_larger_than_its_memory_is_all_there() -> None:
     assert len(entries) == 3000
 
 
+@pytest.mark.usefixtures("memory_anew")
 def test_blind_writes_make_room_too() -> None:
     backend = opened(memory=4 * MIB)
     value = backend.bind(ValueState(bytes, name="v"))
