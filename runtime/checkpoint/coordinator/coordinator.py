@@ -530,8 +530,8 @@ class CheckpointCoordinator:
         """A subtask's part of a checkpoint is durable.
 
         Only the first acknowledgement in time counts. Files that another one names are deleted if nothing can
-        need them; those of another attempt may be in use and are not touched. After the end of an attempt nobody
-        begins to use its files: they are deleted as long as no other attempt has begun.
+        need them; those of another attempt may be in use and are not touched. After the end of an attempt
+        nobody begins to use its files: they are deleted as long as no other attempt has begun.
         """
         if attempt != self._attempt:
             self._stale_messages += 1
