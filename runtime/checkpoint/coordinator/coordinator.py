@@ -168,7 +168,13 @@ class CheckpointCoordinator:
         self._pending: dict[int, PendingCheckpoint] = {}
         self._next_id = 1
         self._requests = CheckpointRequests(
-            config, clock, timers, self._start, self._pending, coalesce_periodic=coalesce_periodic
+            config,
+            clock,
+            timers,
+            self._start,
+            self._pending,
+            coalesce_periodic=coalesce_periodic,
+            given_up=self._given_up,
         )
         #: `None` while the job does not run; then `_not_running` answers requests.
         self._attempt: int | None = None
@@ -279,7 +285,7 @@ class CheckpointCoordinator:
             return
         for pending in self._running():
             if pending.waits_for(subtask):
-                self._requests.retry_later(pending.request)
+                self._requests.retry_later(pending.request, pending.checkpoint_id)
                 detail = f"{subtask} finished before it took this checkpoint"
                 self._abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
@@ -718,8 +724,20 @@ class CheckpointCoordinator:
         kind, request = pending.kind, pending.request
         must_fail = self._failures.failed(reason, pending.checkpoint_id, is_savepoint=kind.is_savepoint)
         if kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(request):
-            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
+            was_told = request.tried is not None or self._failures.sync_savepoint_failed(reason)
+            must_fail = was_told or must_fail
         return must_fail
+
+    def _given_up(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
+        """The checkpoint of a request was aborted, and there is no other try.
+
+        Of a synchronous savepoint the subtasks of the earlier try may have ended their data, so the attempt
+        fails. A JobMaster that was replaced decides nothing.
+        """
+        is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not _TAKEN_OVER
+        if is_fatal and self._attempt is not None:
+            why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
+            self._gateway.fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
 
     # -- what is known --------------------------------------------------------------------------------------
 

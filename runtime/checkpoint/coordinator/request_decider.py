@@ -37,6 +37,7 @@ class CheckpointRequest:
         full: All state is written anew: it names no file of an earlier checkpoint.
         drain: With a synchronous savepoint: event time is advanced to its end first.
         target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
+        tried: The checkpoint that was begun for it and aborted, of the last try; subtasks may know of it.
     """
 
     number: int
@@ -49,6 +50,7 @@ class CheckpointRequest:
     full: bool = False
     drain: bool = False
     target: str | None = None
+    tried: int | None = None
 
     def rank(self) -> tuple[bool, bool, bool, bool, float, int]:
         """Its place in the queue; smaller goes first."""

@@ -74,6 +74,7 @@ class CheckpointRequests:
         start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
         pending: The checkpoints that run; only their number is looked at.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
+        given_up: Told of a request whose checkpoint was begun and aborted, when there will be no other try.
 
     Attributes:
         refused: Number of requests that never became a checkpoint.
@@ -88,7 +89,9 @@ class CheckpointRequests:
         pending: Sized,
         *,
         coalesce_periodic: bool = True,
+        given_up: Callable[[CheckpointRequest, CheckpointFailed], None] | None = None,
     ) -> None:
+        self._given_up = given_up
         self._interval = config.every_seconds
         self._decider = CheckpointRequestDecider(
             max_concurrent=config.max_concurrent, min_pause=config.min_pause_seconds
@@ -159,15 +162,15 @@ class CheckpointRequests:
         else:
             self._enter(request)
 
-    def retry_later(self, request: CheckpointRequest) -> None:
-        """The checkpoint of a request was aborted for no fault of its own: serve it again a little later."""
-        self._retrying.append(request)
+    def retry_later(self, request: CheckpointRequest, checkpoint_id: int) -> None:
+        """The checkpoint of a request is aborted for no fault of its own: serve it again a little later."""
+        self._retrying.append(replace(request, tried=checkpoint_id))
         if self._retry is None:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
 
     def will_retry(self, request: CheckpointRequest) -> bool:
         """Whether a request whose checkpoint was aborted will be served again."""
-        return request in self._retrying
+        return any(retried.number == request.number for retried in self._retrying)
 
     def poll(self) -> None:
         """Something has changed: start what may start now."""
@@ -192,9 +195,14 @@ class CheckpointRequests:
             on_answer(answer)
 
     def refuse(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
-        """Answer a request that never became a checkpoint."""
+        """Answer a request that became no checkpoint, or none in its last try."""
         self.refused += 1
-        self.answer(request, answer)
+        if request.tried is None:
+            self.answer(request, answer)
+            return
+        self.answer(request, replace(answer, checkpoint_id=request.tried))
+        if self._given_up is not None:
+            self._given_up(request, answer)
 
     def start_periodic(self) -> None:
         """Switch the periodic timer on; the first checkpoint comes after one interval."""

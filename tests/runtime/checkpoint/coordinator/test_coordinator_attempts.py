@@ -1,5 +1,6 @@
 """Checkpoints and attempts: subtasks that finish, attempts that end, ids that go on."""
 
+import pytest
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
@@ -201,6 +202,19 @@ def test_a_retry_that_waits_is_answered_when_the_attempt_ends():
     run.coordinator.end_attempt(Reason.JOB_FAILURE, "read[1] failed")
     assert [a.reason for a in run.answers] == [Reason.JOB_FAILURE]
     assert run.timers.pending == ()
+
+
+@pytest.mark.parametrize("kind", [SnapshotKind.SYNC_SAVEPOINT, SnapshotKind.SAVEPOINT])
+def test_a_stop_that_can_not_be_tried_again_fails_the_job_as_sources_may_have_ended(kind: SnapshotKind):
+    run = Run()
+    run.trigger(kind)
+    run.coordinator.subtask_finished(READ)
+    run.gateway.take()
+    for subtask in ALL:
+        run.coordinator.subtask_finished(subtask)
+    run.timers.advance(1)
+    assert [(a.reason, a.checkpoint_id) for a in run.answers] == [(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, 1)]
+    assert run.gateway.take() == ([("fail_job",)] if kind is SnapshotKind.SYNC_SAVEPOINT else [])
 
 
 def test_the_end_of_an_attempt_gives_everything_up_without_telling_subtasks_that_stop():
