@@ -17,7 +17,9 @@ from pathlib import Path
 import own_connector
 import process_function
 import pytest
+import sessions
 import silent_machines
+import top_words
 from generate_text import generate_text
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -152,6 +154,50 @@ def test_each_silence_of_a_machine_is_one_alarm(run_example: RunExample, tmp_pat
     assert run.returncode == 0, run.stdout
     assert silent_machines.alarms_of(tmp_path / "alarms") == expected
     assert len(expected) > 1000
+
+
+@pytest.mark.ray
+def test_each_click_is_in_one_visit_or_came_too_late(run_example: RunExample, tmp_path: Path) -> None:
+    count = 20_000
+    run = run_example("sessions.py", "--output", tmp_path / "visits", "--clicks", count)
+
+    clicks = [sessions.click(i) for i in range(count)]
+    late = [each for i, each in enumerate(clicks) if sessions.is_offline(i)]
+    seconds: dict[str, list[int]] = {}
+    for i, each in enumerate(clicks):
+        if not sessions.is_offline(i):
+            seconds.setdefault(each.user, []).append(each.second)
+    visits = []
+    for user, moments in seconds.items():
+        moments.sort()
+        pauses = [n for n, (one, other) in enumerate(pairwise(moments), 1) if other - one >= sessions.GAP]
+        for first, end in pairwise([0, *pauses, len(moments)]):
+            visits.append((user, moments[first], moments[end - 1], end - first))
+    assert run.returncode == 0, run.stdout
+    written = sessions.rows_of(tmp_path / "visits" / "visits")
+    found = [(row["user"], row["start"], row["end"], row["clicks"]) for row in written]
+    assert sorted(found) == sorted(visits)
+    pages = sum((Counter(row["pages"]) for row in written), Counter[str]())
+    assert pages == Counter(each.page for each in clicks) - Counter(each.page for each in late)
+    too_late = sessions.rows_of(tmp_path / "visits" / "late")
+    assert sorted(sessions.Click(**row) for row in too_late) == sorted(late)
+    assert (len(late), len(visits) > 500) == (11, True)
+
+
+@pytest.mark.ray
+def test_the_words_of_each_minute_are_ranked(run_example: RunExample, tmp_path: Path) -> None:
+    count = 20_000
+    run = run_example("top_words.py", "--output", tmp_path / "top", "--words", count, "--top", 4)
+
+    counts: dict[int, Counter[str]] = {}
+    for at, word in map(top_words.said, range(count)):
+        counts.setdefault(at // (60 * top_words.SECOND), Counter())[word] += 1
+    ranked = {
+        minute: sorted(of.items(), key=lambda each: (-each[1], each[0])) for minute, of in counts.items()
+    }
+    assert run.returncode == 0, run.stdout
+    assert top_words.tops_of(tmp_path / "top") == sorted((minute, of[:4]) for minute, of in ranked.items())
+    assert "7 minutes" in run.stdout
 
 
 @pytest.mark.ray

@@ -1,0 +1,148 @@
+"""Session windows: the visits of each user, and a side output for clicks that come too late.
+
+    python examples/sessions.py --output visits
+
+A visit ends when nothing came from its user for half a minute of event time. The clicks come a little out of
+order, and the watermarks allow for that. One of five hundred clicks was made offline and is sent two hours
+later. Its visit has been written long ago, so it goes to the side output. Both outputs are files of their
+own, and each click is in exactly one of them, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.runtime import (
+    AggregateFunction,
+    Checkpointing,
+    EventTimeSessionWindows,
+    FileSink,
+    GeneratorSource,
+    OutputTag,
+    PenstockError,
+    StreamEnvironment,
+    TimeWindow,
+    WatermarkStrategy,
+)
+
+SECOND = 1_000_000
+
+#: Seconds without a click after which a visit is over.
+GAP = 30
+
+#: By so many seconds a click may come out of order.
+DELAY = 5
+
+#: By so many seconds a click that was made offline is late.
+OFFLINE = 7200
+
+PAGES = ("home", "search", "product", "cart", "pay")
+TOO_LATE = OutputTag["Click"]("too-late")
+
+
+class Click(NamedTuple):
+    """A user has opened a page."""
+
+    user: str
+    second: int
+    page: str
+
+
+class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
+    """How often each page was opened; only these numbers are kept of a visit that is not over."""
+
+    def create_accumulator(self) -> dict[str, int]:
+        """No page yet."""
+        return {}
+
+    def add(self, value: Click, accumulator: dict[str, int]) -> dict[str, int]:
+        """One more page."""
+        accumulator[value.page] = accumulator.get(value.page, 0) + 1
+        return accumulator
+
+    def get_result(self, accumulator: dict[str, int]) -> dict[str, int]:
+        """The numbers themselves."""
+        return accumulator
+
+    def merge(self, first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+        """A click between two visits has made them one."""
+        for page, number in second.items():
+            first[page] = first.get(page, 0) + number
+        return first
+
+
+def visit(user: str, window: TimeWindow, pages: dict[str, int]) -> Iterable[dict[str, Any]]:
+    """What is written of a visit; a window ends one gap behind its last click."""
+    start, end = window.start // SECOND, window.end // SECOND - GAP
+    yield {"user": user, "start": start, "end": end, "clicks": sum(pages.values()), "pages": pages}
+
+
+def click(i: int) -> Click:
+    """The i-th one. There is one in a second, and every five minutes eight other users are there."""
+    chance = random.Random(i)
+    delay = OFFLINE if is_offline(i) else chance.randrange(DELAY)
+    second = max(0, i - delay)
+    user = i // 300 % 5 * 8 + chance.randrange(8)
+    return Click(f"user-{user}", second, chance.choice(PAGES))
+
+
+def is_offline(i: int) -> bool:
+    """Whether the i-th click is sent hours later."""
+    return i > 2 * OFFLINE and i % 500 == 0
+
+
+def rows_of(folder: Path) -> list[Any]:
+    """What the committed files of a folder hold."""
+    files = folder.glob("part-*")
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def main() -> int:
+    """Run the job and print what the visits were like."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder that visits are committed to")
+    parser.add_argument("--clicks", type=int, default=100_000, metavar="N")
+    parser.add_argument("--parallelism", type=int, default=2)
+    options = parser.parse_args()
+    output = Path(options.output).resolve()
+
+    env = StreamEnvironment(
+        "sessions",
+        parallelism=options.parallelism,
+        checkpointing=Checkpointing(every=1, storage=str(output / "checkpoints")),
+    )
+    strategy: WatermarkStrategy[Click] = WatermarkStrategy.for_bounded_out_of_orderness(
+        timedelta(seconds=DELAY)
+    ).with_timestamp_assigner(lambda each: each.second * SECOND)
+    clicks = env.from_source(
+        "clicks", GeneratorSource(click, count=options.clicks), watermarks=strategy, parallelism=1
+    )
+    visits = (
+        clicks.key_by(lambda each: each.user)
+        .window(EventTimeSessionWindows(timedelta(seconds=GAP)))
+        .side_output_late_data(TOO_LATE)
+        .aggregate("visits", Visit(), visit)
+    )
+    visits.sink("written-visits", FileSink.json(output / "visits"))
+    late = visits.side_output(TOO_LATE).map(lambda each: each._asdict(), id="late-clicks")
+    late.sink("written-late-clicks", FileSink.json(output / "late"))
+    try:
+        env.run()
+    except PenstockError as error:
+        print(f"sessions: {error}", file=sys.stderr)
+        return 1
+    written = rows_of(output / "visits")
+    print(f"{len(written)} visits with {sum(each['clicks'] for each in written)} clicks")
+    print(f"{len(rows_of(output / 'late'))} clicks came too late")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

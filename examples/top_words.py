@@ -1,0 +1,129 @@
+"""The most frequent words of each minute: windows in front of windows.
+
+    python examples/top_words.py --output top
+
+The first windows count each word, spread over the subtasks. A count has the last moment of its window as
+timestamp. So all counts of a minute meet again in one window of `window_all`, which ranks them. That runs in
+one subtask. It gets one record for each word and minute, however often the word was said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+from itertools import accumulate
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from penstock.runtime import (
+    AggregateFunction,
+    Checkpointing,
+    FileSink,
+    GeneratorSource,
+    PenstockError,
+    StreamEnvironment,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+)
+
+SECOND = 1_000_000
+MINUTE = TumblingEventTimeWindows(timedelta(minutes=1))
+
+#: Words in a minute of event time.
+PACE = 3_000
+
+WORDS = [f"word-{number}" for number in range(200)]
+_CHANCES = list(accumulate(1 / (rank + 5) for rank in range(len(WORDS))))
+
+#: When it was said, in microseconds, and the word.
+Said = tuple[int, str]
+
+
+class Counted(AggregateFunction[Said, int, int]):
+    """The number of records."""
+
+    def create_accumulator(self) -> int:
+        """Nothing yet."""
+        return 0
+
+    def add(self, value: Said, accumulator: int) -> int:
+        """One more."""
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        """The number."""
+        return accumulator
+
+
+def said(i: int) -> Said:
+    """The i-th word; in each minute others are the frequent ones."""
+    chance = random.Random(i)
+    rank = chance.choices(range(len(WORDS)), cum_weights=_CHANCES)[0]
+    return i * 60 * SECOND // PACE, WORDS[(rank + 7 * (i // PACE)) % len(WORDS)]
+
+
+def with_word(word: str, window: TimeWindow, count: int) -> Iterable[tuple[str, int]]:
+    """A word with its number in a minute."""
+    yield word, count
+
+
+def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> Iterable[dict[str, Any]]:
+    """The first words of a minute; of two that are as frequent, the alphabet decides."""
+    best = sorted(counts, key=lambda each: (-each[1], each[0]))[:number]
+    yield {"minute": window.start // (60 * SECOND), "words": best}
+
+
+def tops_of(output: Path) -> list[tuple[int, list[tuple[str, int]]]]:
+    """What the committed files hold, by minute."""
+    lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
+    return sorted((row["minute"], [(word, n) for word, n in row["words"]]) for row in map(json.loads, lines))
+
+
+def main() -> int:
+    """Run the job and print the last minutes."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder that results are committed to")
+    parser.add_argument("--words", type=int, default=100_000, metavar="N")
+    parser.add_argument("--top", type=int, default=3, metavar="N")
+    parser.add_argument("--parallelism", type=int, default=2)
+    options = parser.parse_args()
+    output = Path(options.output).resolve()
+
+    env = StreamEnvironment(
+        "top-words",
+        parallelism=options.parallelism,
+        checkpointing=Checkpointing(every=1, storage=str(output.with_name(f"{output.name}-checkpoints"))),
+    )
+    strategy: WatermarkStrategy[Said] = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        itemgetter(0)
+    )
+    (
+        env.from_source("words", GeneratorSource(said, count=options.words), watermarks=strategy)
+        .key_by(itemgetter(1))
+        .window(MINUTE)
+        .aggregate("counts", Counted(), with_word)
+        .window_all(MINUTE)
+        .apply("top", partial(ranked, options.top))
+        .sink("written", FileSink.json(output))
+    )
+    try:
+        env.run()
+    except PenstockError as error:
+        print(f"top_words: {error}", file=sys.stderr)
+        return 1
+    tops = tops_of(output)
+    for minute, words in tops[-5:]:
+        print(f"minute {minute}: {', '.join(f'{word} ({n})' for word, n in words)}")
+    print(f"{len(tops)} minutes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
