@@ -178,8 +178,6 @@ class CheckpointCoordinator:
         )
         #: `None` while the job does not run; then `_not_running` answers requests.
         self._attempt: int | None = None
-        #: The last one that is over; another one may have begun since.
-        self._ended_attempt: int | None = None
         self._not_running = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
         self._restored: CompletedCheckpoint | None = None
         self._stale_messages = self._late_messages = 0
@@ -250,8 +248,6 @@ class CheckpointCoordinator:
             self._not_running = CheckpointFailed(reason, detail)
         self._requests.stop_periodic()
         running = self._running()
-        if self._attempt is not None:
-            self._ended_attempt = self._attempt
         self._attempt = None
         self._end_all(reason, detail)
         if tell:
@@ -536,18 +532,17 @@ class CheckpointCoordinator:
         """A subtask's part of a checkpoint is durable.
 
         Only the first acknowledgement in time counts. Files that another one names are deleted if nothing can
-        need them; those of another attempt may be in use and are not touched. After the end of an attempt
-        nobody begins to use its files: they are deleted as long as no other attempt has begun.
+        need them; those of another attempt may be in use and are not touched.
         """
         if attempt != self._attempt:
             self._stale_messages += 1
-            if self._attempt is None and attempt == self._ended_attempt:
-                self._discard_late(checkpoint_id, snapshot)
             return MessageOutcome.STALE_ATTEMPT
         pending = self._pending.get(checkpoint_id)
         if pending is None:
             self._late_messages += 1
-            self._discard_late(checkpoint_id, snapshot)
+            if snapshot is not None:
+                was_started = checkpoint_id < self._next_id
+                self._files.discard_late(checkpoint_id, snapshot.files(), was_started=was_started)
             return self._ended_or_unknown(checkpoint_id)
         outcome = pending.acknowledge(subtask, snapshot, metrics)
         if outcome is MessageOutcome.ACCEPTED:
@@ -559,11 +554,6 @@ class CheckpointCoordinator:
         elif outcome is not MessageOutcome.DUPLICATE and snapshot is not None:
             self._files.discard(checkpoint_id, snapshot.files())
         return outcome
-
-    def _discard_late(self, checkpoint_id: int, snapshot: SubtaskSnapshot | None) -> None:
-        if snapshot is not None:
-            was_started = checkpoint_id < self._next_id
-            self._files.discard_late(checkpoint_id, snapshot.files(), was_started=was_started)
 
     def _ended_or_unknown(self, checkpoint_id: int) -> MessageOutcome:
         was_started = checkpoint_id < self._next_id

@@ -158,15 +158,6 @@ def test_a_repeated_acknowledgement_of_a_completed_checkpoint_deletes_nothing():
     assert len(run.state_files()) == 4
 
 
-def test_a_file_that_comes_after_the_end_of_its_attempt_is_deleted():
-    run = Run()
-    run.trigger()
-    snapshot = run.snapshot(READ, 1)
-    run.coordinator.end_attempt()
-    assert run.coordinator.acknowledge(1, READ, 1, snapshot) is MessageOutcome.STALE_ATTEMPT
-    assert len(run.state_files()) == 0
-
-
 def test_messages_of_other_attempts_checkpoints_and_subtasks_change_nothing():
     run = Run()
     run.trigger()
