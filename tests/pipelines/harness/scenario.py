@@ -81,8 +81,8 @@ class Scenario:
 
 def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
     """Whether something exact is known of it."""
-    if course is Course.FAILURES:
-        return mode != AT_LEAST_ONCE
+    if mode == AT_LEAST_ONCE:  # even a stop may be tried again, from an older checkpoint
+        return course is Course.PLAIN
     if course is Course.DRAINED:
         return pipeline.can_be_drained
     return course is not Course.RESCALED or pipeline.is_rescalable
