@@ -101,7 +101,7 @@ def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
     for each in (modes, courses):
         draws.shuffle(each)
     for number, (course, mode) in enumerate(zip(courses, modes, strict=True)):
-        wanted = course if is_possible(pipeline, course, mode) else Course.STOPPED
+        wanted = next(it for it in (course, Course.STOPPED, Course.PLAIN) if is_possible(pipeline, it, mode))
         backend = backends[-1 - number] if number < len(backends) - 1 else backends[0]
         yield Scenario(wanted, mode, backend, draws.randrange(1 << 32))
 
