@@ -31,7 +31,7 @@ from penstock.runtime.state.keyed_blocks import (
     encode_deleted,
     encode_written,
 )
-from penstock.runtime.state.packed_blocks import PackedBlock, pack_rows, unpack_block
+from penstock.runtime.state.packed_blocks import PackedBlock, bytes_of, pack_rows, unpack_block
 
 #: What a value is taken to weigh while it is not encoded, bytes.
 _VALUE_WEIGHT: Final = 16
@@ -76,7 +76,7 @@ class CapturedEntries:
         packed = self._packed
         if packed is None:
             return self._count * (KEY_WEIGHT + _VALUE_WEIGHT)
-        return sum(len(part) for block in packed for part in block if isinstance(part, bytes))
+        return sum(map(bytes_of, packed))
 
     def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
         """These entries as bytes, block by block; in any thread.

@@ -17,6 +17,7 @@ from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, S
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
 from penstock.runtime.state.keyed_changes import Block, Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks, pack_blocks
+from penstock.runtime.state.packed_blocks import PackedBlock, bytes_of
 
 
 class StateFileReader(Protocol):
@@ -118,11 +119,12 @@ class KeyedSnapshot:
         chain = () if self.base is None else self.base.files
         entries = 0 if self.base is None else self.base.entries
         blocks = [block for delta in self.deltas for block in delta.blocks]
-        keep = self._files_to_keep(chain, blocks)
+        packed = self._packed(blocks, codec)
+        keep = self._files_to_keep(chain, packed)
         if keep < len(chain):
             blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
             entries -= merged
-        packed = pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
+            packed = self._packed(blocks, codec)
         if not packed:
             return self._handle(chain[:keep], entries)
         entries += sum(block[1] for block in packed)
@@ -131,13 +133,17 @@ class KeyedSnapshot:
     def _handle(self, files: tuple[StateHandle, ...], entries: int) -> KeyedStateHandle:
         return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states)
 
-    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
+    def _packed(self, blocks: list[Block], codec: ValueCodec) -> list[PackedBlock]:
+        return pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)
+
+    def _files_to_keep(self, chain: tuple[StateHandle, ...], packed: list[PackedBlock]) -> int:
+        """Compares bytes with bytes: what captured entries weigh is a guess until they are packed."""
         if self.self_contained:
             return 0
-        if not blocks:
+        if not packed:
             return len(chain)
         sizes = [handle.size for handle in chain]
-        first = first_to_merge([*sizes, sum(block.weight for block in blocks)], self.policy)
+        first = first_to_merge([*sizes, sum(map(bytes_of, packed))], self.policy)
         return len(chain) if first is None else first
 
     def _merge(

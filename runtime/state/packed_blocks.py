@@ -23,6 +23,11 @@ from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock
 PackedBlock: TypeAlias = tuple[Any, ...]
 
 
+def bytes_of(packed: PackedBlock) -> int:
+    """How many bytes its keys and values are."""
+    return sum(len(part) for part in packed if isinstance(part, bytes))
+
+
 def pack_rows(
     block: KeyedBlock, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> PackedBlock:

@@ -24,6 +24,16 @@ def test_a_confirmed_checkpoint_is_built_on_with_one_file_of_changes() -> None:
     assert restored(second, files) == {key: "x" * 100 for key in range(100) if key != 2} | {1: "new"}
 
 
+def test_half_of_many_small_values_changed_is_a_file_of_changes_and_no_second_base() -> None:
+    backend, files = new_backend(CompactionPolicy()), Files()
+    put(backend, dict.fromkeys(range(1_000), 1))
+    first = take(backend, files, 1, -1)
+    put(backend, dict.fromkeys(range(500), 2))
+    second = take(backend, files, 2, 1)
+    assert second.files[:1] == first.files
+    assert second.files[1].size < 0.6 * first.files[0].size
+
+
 def test_changes_of_an_unconfirmed_checkpoint_are_written_again_and_its_files_not_named() -> None:
     backend, files = new_backend(), Files()
     put(backend, {"a": 1, "b": 1, "c": 1})
