@@ -133,9 +133,9 @@ def add_memory(figures: Figures, runs: Sequence[Steady]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     parser = options(__doc__, records=8_000_000, seconds=8.0, rounds=3, warm_up=2.0)
-    parser.add_argument("--without-bytewax", action="store_true", help="do not install or run Bytewax")
+    parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
     given = parser.parse_args(arguments)
-    with_bytewax = not given.without_bytewax
+    with_bytewax = not given.without_peers
     if with_bytewax:
         bytewax_worker.prepare()
     with scratch() as folder, cluster():

@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="see that they run; the figures mean nothing")
-    parser.add_argument("--without-bytewax", action="store_true", help="do not install or run Bytewax")
+    parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
     given = parser.parse_args(arguments)
     results = Path(given.results)
     collected: dict[str, Any] = {}
@@ -113,8 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.only:
             print(f"== {name}", file=sys.stderr, flush=True)
             options_of = list(BENCHMARKS[name]) if given.quick else []
-            if name in ("row_path", "state") and given.without_bytewax:
-                options_of.append("--without-bytewax")
+            if name in ("row_path", "state") and given.without_peers:
+                options_of.append("--without-peers")
             figures = Path(folder) / f"{name}.json"
             printed = run(name, options_of, figures)
             print(printed, end="\n\n", flush=True)

@@ -10,7 +10,8 @@
 - *timers*: timers are set, a checkpoint is taken, they fire, a checkpoint is taken. Then as many are set and
   fire between two checkpoints.
 - *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, beside Bytewax's
-  `stateful_map` with recovery. All run the functions of `workload.py`, with a checkpoint every second.
+  `stateful_map` with recovery and PyFlink's process function in RocksDB. All run the functions of
+  `workload.py`, with a checkpoint every second.
 - *gigabyte*: a checkpoint of large state into a local folder, and its recovery.
 """
 
@@ -26,6 +27,7 @@ from random import Random
 from typing import Any, Final
 
 import bytewax_worker
+import pyflink_worker
 from measure import (
     Figures,
     Steady,
@@ -63,6 +65,7 @@ _LOOK: Final = 100
 SECTIONS: Final = ("snapshots", "timers", "process_function", "gigabyte")
 PENSTOCK, BYTEWAX = "penstock, process function 1x1", "bytewax, stateful_map, one worker"
 ROCKSDB: Final = "penstock, the same in RocksDB"
+PYFLINK: Final = "pyflink, process function in RocksDB 1x1"
 
 
 class Checkpoints:
@@ -274,9 +277,9 @@ def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
 
 
 def measure_process_function(
-    figures: Figures, seconds: float, warm_up: float, rounds: int, with_bytewax: bool
+    figures: Figures, seconds: float, warm_up: float, rounds: int, with_peers: bool
 ) -> str:
-    """A process function with a `ValueState` beside the same in RocksDB, and beside Bytewax."""
+    """A process function with a `ValueState` beside the same in RocksDB, beside Bytewax and PyFlink."""
     runs: dict[str, list[Steady]] = {}
     with scratch() as folder, cluster():
         for number in range(rounds):
@@ -284,15 +287,17 @@ def measure_process_function(
             runs.setdefault(PENSTOCK, []).append(steady(env, "sum", warm_up, seconds))
             env = keyed_process_sum(folder, 1, state_backend=RocksDB())
             runs.setdefault(ROCKSDB, []).append(steady(env, "sum", warm_up, seconds))
-            if with_bytewax:
+            if with_peers:
                 runs.setdefault(BYTEWAX, []).append(bytewax_worker.steady(folder, warm_up, seconds))
+                runs.setdefault(PYFLINK, []).append(pyflink_worker.steady(folder, warm_up, seconds))
             print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     ratios = [
         ("process_function_vs_bytewax", PENSTOCK, BYTEWAX, "at least 2"),
+        ("rocksdb_vs_pyflink", ROCKSDB, PYFLINK, "at least 10"),
         ("rocksdb_vs_heap", ROCKSDB, PENSTOCK, "at least 0.3"),
     ]
     lines = compare(figures, ratios, {name: [run.rate for run in each] for name, each in runs.items()})
-    if with_bytewax:
+    if with_peers:
         by_processor_time = [
             theirs.effort / ours.effort for ours, theirs in zip(runs[PENSTOCK], runs[BYTEWAX], strict=True)
         ]
@@ -344,25 +349,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         __doc__, keys=1_000_000, timers=1_000_000, size=1_000_000_000, rounds=5, seconds=8.0, warm_up=2.0
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--without-bytewax", action="store_true", help="do not install or run Bytewax")
+    parser.add_argument("--without-peers", action="store_true", help="do not install or run other systems")
     given = parser.parse_args(arguments)
-    with_bytewax = not given.without_bytewax
-    if with_bytewax and "process_function" in given.only:
+    with_peers = "process_function" in given.only and not given.without_peers
+    if with_peers:
         bytewax_worker.prepare()
+        pyflink_worker.prepare()
     figures = Figures()
     sections = {
         "snapshots": lambda: measure_snapshots(figures, given.keys, given.rounds, given.warm_up / 2),
         "timers": lambda: measure_timers(figures, given.timers, given.rounds),
         "process_function": lambda: measure_process_function(
-            figures, given.seconds, given.warm_up, given.rounds, with_bytewax
+            figures, given.seconds, given.warm_up, given.rounds, with_peers
         ),
         "gigabyte": lambda: measure_gigabyte(figures, given.size),
     }
     for name in given.only:
         print(f"*{name}*\n\n{sections[name]()}\n", flush=True)
     print(machine().in_words())
-    bytewax = {"bytewax": bytewax_worker.VERSION} if with_bytewax else {}
-    figures.write(given.json, versions(**bytewax))
+    peers = {"bytewax": bytewax_worker.VERSION, "pyflink": pyflink_worker.VERSION} if with_peers else {}
+    figures.write(given.json, versions(**peers))
     return 0
 
 

@@ -36,7 +36,7 @@ def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str], *extra: 
     """Run a benchmark and give the figures that it wrote."""
     written = folder / "figures.json"
     if name in ("row_path", "state"):
-        extra = ("--without-bytewax", *extra)
+        extra = ("--without-peers", *extra)
     arguments = ["--json", str(written), *run_all.BENCHMARKS[name], *extra]
     module = loaded(name) if name == "columns" else importlib.import_module(name)
     assert module.main(arguments) == 0
