@@ -150,7 +150,7 @@ class EndOfJob:
             then(f"its checkpoints could not be deleted: {type(error).__name__}: {error}")
 
         def delete() -> None:
-            job.runner.run(lambda: job.ledger.delete_at_end(paths), lambda _: then(""), failed)
+            job.runner.run(lambda: job.ledger.delete_at_end(state, paths), lambda _: then(""), failed)
 
         # A place that is being prepared would come into being behind the deletions.
         coordinator.when_no_place_is_awaited(delete)

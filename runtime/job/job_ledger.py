@@ -18,8 +18,14 @@ from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.store.located import check_own_location
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import LoadedCheckpoint, load_latest, rebuild_store
-from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.checkpoint.store.recovery import (
+    LoadedCheckpoint,
+    left_at_end,
+    load_latest,
+    rebuild_store,
+)
+from penstock.runtime.checkpoint.store.retention import is_kept_after
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import RestoreError
 from penstock.runtime.job.job_state import JobState
@@ -298,14 +304,25 @@ class JobLedger:
         """
         return self._log.newer_attempt()
 
-    def delete_at_end(self, paths: Iterable[str]) -> None:
-        """Delete files of the job, which has ended, and the notes of ids that were given to checkpoints.
+    def delete_at_end(self, state: JobState, paths: Iterable[str]) -> None:
+        """Delete files of the job, which has ended, and what its attempts have left behind.
+
+        Nothing is swept behind an attempt that could not load its checkpoint: the user may repair it.
+
+        Args:
+            state: The job's last state, which is in the log.
+            paths: Files of completed checkpoints that are not kept.
 
         Raises:
             StorageError: That was not possible.
         """
         self._storage.delete(paths)
-        self._storage.delete(self._storage.list(self.paths.given_ids))
+        config = self._checkpointing
+        if config is None or self._owned is None:
+            self._storage.delete(self._storage.list(self.paths.given_ids))
+            return
+        keeps = is_kept_after(state.value, KeepAfter(config.keep_after))
+        self._storage.delete(left_at_end(self._storage, self.paths, self._log.view, keeps=keeps))
 
     def _latest(self) -> LoadedCheckpoint | None:
         config = self._checkpointing

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 from deep import DEEP
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from job_histories import state_files_in
 
@@ -279,8 +279,33 @@ def test_every_record_has_its_effect_once_on_every_way_that_it_takes(
     assert {key: Counter(items) for key, items in strings(history.target).items()} == shape.expected()
 
 
+#: A subtask acknowledges an aborted checkpoint, and the job's last subtask finishes before that comes.
+LATE_ACKNOWLEDGEMENT = Shape(
+    counts=(8, 5),
+    edges=[(1, "records", "as it comes")],
+    work="map",
+    relay="",
+    chaining=True,
+    seconds_per_record=0.0,
+    parallelism=[2, 1, 1, 1, 2],
+)
+
+
 @settings(max_examples=40 * DEEP, deadline=None)
 @given(shapes, configs, happenings, st.integers(0, 2**32))
+@example(
+    LATE_ACKNOWLEDGEMENT,
+    JobConfig(
+        credits=1,
+        buffer_rows=1,
+        arrow_buffer_rows=1,
+        buffer_timeout=0.0,
+        end_of_partition="counts_as_barrier",
+        checkpointing=Checkpointing(every=1, unaligned=True),
+    ),
+    [(35, "savepoint", 0, "nothing"), (0, "savepoint", 0, "nothing"), (48, "checkpoint", 0, "nothing")],
+    134217727,
+)
 def test_checkpoints_that_end_in_any_way_leave_no_files_behind(
     shape: Shape, config: JobConfig, happenings: list[tuple[int, str, int, str]], seed: int
 ) -> None:

@@ -150,6 +150,30 @@ def rebuild_store(
     return RebuiltStore(store, damaged_ids, orphans + older_ids, given_id)
 
 
+def left_at_end(
+    storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, keeps: bool
+) -> tuple[str, ...]:
+    """Files that a job has left behind at its end: of aborted checkpoints, and notes of given ids; blocks.
+
+    An acknowledgement may come after the end of its attempt. Nobody deletes the files that it names: another
+    attempt may use them as long as one can begin. None can behind the end of the job. A subtask that leaves
+    removes by itself what it has not acknowledged, so a late writer leaves nothing either.
+
+    Args:
+        view: The log, with the end of the job.
+        keeps: Whether completed checkpoints stay.
+
+    Raises:
+        StorageError: The storage could not be read.
+    """
+    store = CompletedCheckpointStore(may_delete=paths.may_delete)
+    damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata)) if keeps else ()
+    present = storage.list(f"{paths.job_id}/")
+    # As in `rebuild_store`: what a damaged checkpoint names is not known.
+    orphans = () if damaged else _orphans(paths, store, present, view.last_attempt + 1)
+    return orphans + tuple(given_ids(paths, present).values())
+
+
 def _orphans(
     paths: SnapshotPaths, store: CompletedCheckpointStore, present: Iterable[str], attempt: int
 ) -> tuple[str, ...]:

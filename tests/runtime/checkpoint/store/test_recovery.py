@@ -7,7 +7,7 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.finalize import Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
+from penstock.runtime.checkpoint.store.recovery import left_at_end, load_latest, rebuild_store
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -244,3 +244,23 @@ def test_what_killed_writers_of_earlier_attempts_left_half_way_is_swept(job: Job
     storage = Counting(job.storage)
     rebuild_store(storage, PATHS, job.log.view, attempt=2, retained=1)
     assert storage.past == [True, True, True, False]
+
+
+def test_a_job_that_has_ended_leaves_no_file_of_aborted_checkpoints_but_what_is_kept(job: Job) -> None:
+    kept = job.checkpoint(1)
+    saved = job.checkpoint(2, kind=SnapshotKind.SAVEPOINT)
+    late = job.state_file(3)
+    in_flight = PATHS.channel_state(checkpoint_id=3, attempt=1, vertex="count", subtask=0)
+    for path in (in_flight, PATHS.given_id(3), "job/status.json"):
+        job.storage.put(path, b"")
+    left = {late.path, in_flight, PATHS.given_id(3)}
+    assert set(left_at_end(job.storage, PATHS, job.log.view, keeps=True)) == left
+    of_the_kept = {state_path(kept), metadata_path(kept)}
+    assert set(left_at_end(job.storage, PATHS, job.log.view, keeps=False)) == left | of_the_kept
+    assert not left & {state_path(saved), metadata_path(saved)}
+
+
+def test_a_job_that_has_ended_sweeps_nothing_while_a_kept_checkpoint_is_damaged(job: Job) -> None:
+    job.storage.delete([metadata_path(job.checkpoint(1))])
+    job.state_file(2)
+    assert left_at_end(job.storage, PATHS, job.log.view, keeps=True) == ()
