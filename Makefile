@@ -14,11 +14,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes share the test files: as many as there are cores, and one more on Ray, where tests wait for other processes.
 # Tests without processes of their own come first: they fail soonest. Those on Ray and with Spark follow each other,
 # because they share a cluster or a session; the files of the other folders come before them, as few tests that take
-# long make a bad end. The long simulations come first for the same reason.
+# long make a bad end. The long simulations run beside them at the lowest priority: they take what those who wait leave.
 BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
 # Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
 WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
+SIMULATED := tests/simulation/test_seeds.py tests/pipelines tests/simulation tests/properties tests/runtime/testing tests/examples
+SIMULATIONS := $(VENV)/simulations.log
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -26,7 +28,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: soak demo mutants picture notebook test test-long test-on-ray test-with-spark simulate check checked bench dist compiled lint types help clean prose
+.PHONY: soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -52,9 +54,18 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: checked $(CLASSES)
-	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark" $(WITHOUT_PROCESSES)
+	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
+	+$(MAKE) --no-print-directory --jobs=2 simulations test-with-processes
+
+test-with-processes: $(READY)
 	+$(MAKE) --no-print-directory test-on-ray
 	+$(MAKE) --no-print-directory test-with-spark
+
+# What they print comes in one piece at their end.
+simulations: $(READY)
+	@nice -n 19 $(BIN)/python -m pytest -q -n 2 $(BESIDE) -o timeout=900 -m simulation $(SIMULATED) >$(SIMULATIONS) 2>&1 \
+		|| { cat $(SIMULATIONS); exit 1; }
+	@cat $(SIMULATIONS)
 
 # One stage of the tests. With LONG=--run-long also the long versions.
 test-on-ray: $(READY) compiled
@@ -78,7 +89,7 @@ soak: $(READY) compiled
 	$(BIN)/python tests/on_ray/soak.py --minutes $(MINUTES) --results benchmarks/RESULTS.md
 
 test-long: $(READY) compiled $(CLASSES)
-	PENSTOCK_DEEP=$${PENSTOCK_DEEP:-4} $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark" $(WITHOUT_PROCESSES)
+	PENSTOCK_DEEP=$${PENSTOCK_DEEP:-12} $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark" $(WITHOUT_PROCESSES)
 	+$(MAKE) --no-print-directory LONG=--run-long test-on-ray
 	+$(MAKE) --no-print-directory LONG=--run-long test-with-spark
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,18 @@ settings.load_profile("busy machine")
 gc.set_threshold(50_000, 10, 10)
 
 
+#: How deep tests go is beside this file (`deep`), where all import it.
+_HERE: Final = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.append(_HERE)
+
 #: The only folders with tests on Ray or with Spark: `make test` collects no others for them.
 _WITH_PROCESSES: Final = ("on_ray", "on_spark", "examples", "docs", "benchmarks")
+#: The only folders with long simulations.
+_WITH_SIMULATIONS: Final = tuple(
+    f"{_HERE}{os.sep}{folder}{os.sep}"
+    for folder in ("simulation", "pipelines", "properties", "examples", os.path.join("runtime", "testing"))
+)
 #: What the tests of the shared cluster import: their helper modules, kept jobs, the benchmarks.
 _ITS_MODULES: Final = tuple(
     str(Path(__file__).parent / folder) for folder in ("on_ray", "compatibility", "../benchmarks", ".")
@@ -58,6 +69,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # The few files that take longest come first: behind all others, one process would wait for the other.
     items.sort(key=lambda item: "simulation" not in item.keywords)
     for item in items:
+        if "simulation" in item.keywords and not str(item.path).startswith(_WITH_SIMULATIONS):
+            raise pytest.UsageError(
+                f"{item.nodeid} is a long simulation: move it to one of {_WITH_SIMULATIONS}, "
+                "or `make test` won't run it"
+            )
         processes = item.get_closest_marker("ray") or item.get_closest_marker("spark")
         if processes is not None and _folder(item) not in _WITH_PROCESSES:
             raise pytest.UsageError(

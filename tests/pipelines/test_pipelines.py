@@ -22,6 +22,7 @@ def run_all(name: str, scenarios: list[Scenario]) -> None:
         run(pipeline, scenario)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("name", names())
 def test_pipeline_gives_what_is_expected_whatever_happens(name: str) -> None:
     run_all(name, list(some(load(name), secrets.randbits(32))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -30,7 +29,6 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 #: A list of steps: the kind, the channel, and the number of elements. Kinds 0 to 2: a frame arrives (1: last

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, element_of, labels
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,7 +157,7 @@ modes = st.sampled_from(CheckpointingMode)
 policies = st.sampled_from(EndOfPartitionPolicy)
 
 
-@settings(max_examples=400)
+@settings(max_examples=130 * DEEP)
 @given(streams(ends=True), schedules, modes, policies)
 def test_laws_hold_for_barriers_cancellations_gaps_and_ends(
     made: list[Stream],

@@ -338,7 +338,7 @@ def test_the_log_decides_whatever_crashes_and_whoever_sleeps(
     check_order(world.happened())
 
 
-@settings(deadline=None, max_examples=30 * DEEP)
+@settings(deadline=None, max_examples=12 * DEEP)
 @example(before=0, sleep_after=8, compact_every=2, completions=2, fate="ok")
 @given(
     st.integers(0, 20),

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from deep import DEEP
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -284,7 +285,7 @@ def contents(backends: list[Any]) -> Model:
 
 
 TestKeyedStateOfAJob = KeyedStateOfAJob.TestCase
-TestKeyedStateOfAJob.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestKeyedStateOfAJob.settings = settings(max_examples=30 * DEEP, stateful_step_count=50, deadline=None)
 
 
 class KeyedStateInRocksDB(KeyedStateOfAJob):
@@ -296,4 +297,4 @@ class KeyedStateInRocksDB(KeyedStateOfAJob):
 
 
 TestKeyedStateInRocksDB = KeyedStateInRocksDB.TestCase
-TestKeyedStateInRocksDB.settings = settings(max_examples=8, stateful_step_count=30, deadline=None)
+TestKeyedStateInRocksDB.settings = settings(max_examples=4 * DEEP, stateful_step_count=30, deadline=None)

@@ -17,23 +17,24 @@ Elements that were in flight at a restore come first, and all laws hold with the
 
 from __future__ import annotations
 
+from deep import DEEP
 from hypothesis import given, settings
-from in_flight_runs import DEEP, SUBSUMED, Plan, Run, plans
+from in_flight_runs import SUBSUMED, Plan, Run, plans
 
 
-@settings(max_examples=350 * DEEP)
+@settings(max_examples=120 * DEEP)
 @given(plans())
 def test_laws_hold_for_barriers_cancellations_gaps_and_ends(plan: Plan) -> None:
     Run(plan).play()
 
 
-@settings(max_examples=250 * DEEP)
+@settings(max_examples=80 * DEEP)
 @given(plans(kinds=True, cancels=False))
 def test_laws_hold_for_checkpoints_and_savepoints_in_any_order(plan: Plan) -> None:
     Run(plan).play()
 
 
-@settings(max_examples=200 * DEEP)
+@settings(max_examples=70 * DEEP)
 @given(plans(clean=True))
 def test_clean_run_completes_or_subsumes_every_checkpoint_and_completes_the_last(plan: Plan) -> None:
     run = Run(plan).play()

@@ -10,10 +10,10 @@ unaligned later. PENSTOCK_DEEP=N takes N times as many examples.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +36,6 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 CODEC = BatchCodec()
 
 #: What happens next, on which channel.
@@ -232,7 +231,7 @@ class Writer:
         raise AssertionError("nothing is cancelled")
 
 
-@settings(max_examples=400 * DEEP)
+@settings(max_examples=130 * DEEP)
 @given(st.integers(1, 3), st.integers(1, 3), st.sampled_from([None, 1.0]), schedules, st.integers(0, 60))
 def test_every_element_in_flight_is_captured_once_and_restored_in_order(
     channels: int, credits: int, timeout: float | None, schedule: Schedule, last_barrier: int

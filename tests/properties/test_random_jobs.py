@@ -34,7 +34,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_every_record_has_its_effect_exactly_once_whatever_happens(
     shape: Shape,
@@ -63,7 +63,7 @@ def test_every_record_has_its_effect_exactly_once_in_many_more_cases(
     check_output(history)
 
 
-@settings(max_examples=30 * DEEP, deadline=None)
+@settings(max_examples=10 * DEEP, deadline=None)
 @given(shapes, st.integers(1, 3), parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_records_of_a_split_and_key_stay_in_order(
     shape: Shape,
@@ -79,7 +79,7 @@ def test_records_of_a_split_and_key_stay_in_order(
     check_order(history, lanes)
 
 
-@settings(max_examples=30 * DEEP, deadline=None)
+@settings(max_examples=10 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_checkpoints_leave_no_files_behind(
     shape: Shape,
@@ -95,7 +95,7 @@ def test_checkpoints_leave_no_files_behind(
     assert state_files_in(history.storage) == set()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, st.integers(0, 2**32))
 def test_job_without_checkpoints_ends_and_commits_once(
     shape: Shape, parallelism: list[int], config: JobConfig, seed: int
@@ -108,7 +108,7 @@ def test_job_without_checkpoints_ends_and_commits_once(
     assert {key: len(sequence_of(v)) for key, v in history.target.by_key().items()} == expected
 
 
-@settings(max_examples=30 * DEEP, deadline=None)
+@settings(max_examples=10 * DEEP, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_job_that_does_not_align_ends_and_loses_nothing(
     shape: Shape,

@@ -77,7 +77,7 @@ def run_job(seed: int, crashes: int) -> tuple[Counter[int], int]:
     return target.counts(), count
 
 
-@settings(deadline=None, max_examples=20 * DEEP)
+@settings(deadline=None, max_examples=8 * DEEP)
 @given(seed=st.integers(0, 1 << 32), crashes=st.integers(0, 4))
 def test_every_record_counts_once_whatever_happens(seed: int, crashes: int) -> None:
     counts, count = run_job(seed, crashes)

@@ -26,7 +26,7 @@ results = st.lists(
 )
 
 
-@settings(max_examples=40 * DEEP)
+@settings(max_examples=15 * DEEP)
 @given(results, st.booleans(), st.floats(0, 0.02))
 def test_rows_and_timestamps_are_those_of_the_results(shapes, stamped, step):
     clock = count(0, step) if step else repeat(0.0)

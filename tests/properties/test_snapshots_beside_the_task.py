@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from deep import DEEP
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -353,5 +354,5 @@ def _everything_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_snapshot_holds_what_was_there_whatever_the_task_does_meanwhile() -> None:
-    how = settings(max_examples=100, stateful_step_count=40, deadline=None)
+    how = settings(max_examples=30 * DEEP, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(SnapshotsBesideTheTask, settings=how)  # type: ignore[no-untyped-call]

@@ -10,13 +10,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
 from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, element_of, labels
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +39,6 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
 
-DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
 COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
 NOT_STORED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
@@ -143,7 +142,7 @@ def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
     return BarrierSettings(EXACTLY_ONCE, stores=True, end_of_partition=policy)
 
 
-@settings(max_examples=400 * DEEP)
+@settings(max_examples=130 * DEEP)
 @given(streams(), schedules, policies, st.sampled_from([None, 0, 10, 30]))
 def test_laws_hold_with_and_without_a_limit(
     made: list[Stream],
@@ -159,7 +158,7 @@ def test_laws_hold_with_and_without_a_limit(
         run.end()
 
 
-@settings(max_examples=300 * DEEP)
+@settings(max_examples=100 * DEEP)
 @given(streams(clean=True), schedules, st.booleans())
 def test_clean_run_triggers_every_checkpoint_whatever_stores(
     made: list[Stream], schedule: list[tuple[int, bool]], spills: bool
@@ -191,7 +190,7 @@ class MoodyDisk:
         return self._disk()
 
 
-@settings(max_examples=400 * DEEP)
+@settings(max_examples=130 * DEEP)
 @given(streams(), schedules, policies, st.lists(st.booleans(), min_size=1, max_size=9), st.integers(0, 900))
 def test_laws_hold_on_a_disk_that_has_room_now_and_then(
     made: list[Stream],
@@ -208,7 +207,7 @@ def test_laws_hold_on_a_disk_that_has_room_now_and_then(
         run.end()
 
 
-@settings(max_examples=300 * DEEP)
+@settings(max_examples=100 * DEEP)
 @given(streams(clean=True), schedules, schedules)
 def test_aligner_and_storing_gate_cut_alike(
     made: list[Stream], schedule: list[tuple[int, bool]], other: list[tuple[int, bool]]
@@ -218,7 +217,7 @@ def test_aligner_and_storing_gate_cut_alike(
     assert aligned.at_trigger == stored.at_trigger
 
 
-@settings(max_examples=100 * DEEP)
+@settings(max_examples=40 * DEEP)
 @given(streams(clean=True, channels=1), schedules, schedules)
 def test_aligner_and_tracker_cut_alike_on_one_channel(
     made: list[Stream], schedule: list[tuple[int, bool]], other: list[tuple[int, bool]]
@@ -228,7 +227,7 @@ def test_aligner_and_tracker_cut_alike_on_one_channel(
     assert aligned.at_trigger == tracked.at_trigger
 
 
-@settings(max_examples=100 * DEEP)
+@settings(max_examples=40 * DEEP)
 @given(streams(clean=True), schedules, st.integers(0, 4))
 def test_no_more_than_one_element_above_the_limit_is_kept_for_an_alignment(
     made: list[Stream], schedule: list[tuple[int, bool]], pages: int

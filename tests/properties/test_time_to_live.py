@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deep import DEEP
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -267,4 +268,4 @@ def stamps(backend: HeapKeyedStateBackend) -> list[int]:
 
 
 TestStateWithTtl = StateWithTtl.TestCase
-TestStateWithTtl.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestStateWithTtl.settings = settings(max_examples=30 * DEEP, stateful_step_count=40, deadline=None)

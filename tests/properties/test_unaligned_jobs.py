@@ -269,7 +269,7 @@ class History:
                 self.job.crash(killed=self.random.choice([None, *self.job.tasks]))
 
 
-@settings(max_examples=60 * DEEP, deadline=None)
+@settings(max_examples=20 * DEEP, deadline=None)
 @given(shapes, configs, happenings, st.integers(0, 2**32))
 def test_every_record_has_its_effect_once_on_every_way_that_it_takes(
     shape: Shape, config: JobConfig, happenings: list[tuple[int, str, int, str]], seed: int
@@ -291,7 +291,7 @@ LATE_ACKNOWLEDGEMENT = Shape(
 )
 
 
-@settings(max_examples=40 * DEEP, deadline=None)
+@settings(max_examples=14 * DEEP, deadline=None)
 @given(shapes, configs, happenings, st.integers(0, 2**32))
 @example(
     LATE_ACKNOWLEDGEMENT,

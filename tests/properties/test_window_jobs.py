@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from deep import DEEP
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from window_shapes import MOST_LANES, Item, Shape, Targets
@@ -148,7 +149,7 @@ def live(history: History, happenings: list[tuple[int, str, int, str]]) -> None:
 
 
 @pytest.mark.simulation
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * DEEP, deadline=None)
 @given(histories, happenings)
 def test_each_window_comes_out_once_and_whole_and_nothing_is_late(
     history: History, happenings: list[tuple[int, str, int, str]]

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, aligned, cumulative, sessions_of
@@ -223,13 +224,13 @@ def live(case: Case, steps: Sequence[Any]) -> None:
         run.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50 * DEEP, deadline=None)
 @given(cases, steps)
 def test_windows_emit_what_the_model_says_step_by_step(case: Case, steps: list[Any]) -> None:
     live(case, steps)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * DEEP, deadline=None)
 @given(
     stamps=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 60)), max_size=30),
     gap=st.integers(1, 9),
@@ -255,7 +256,7 @@ def test_sessions_of_records_on_time_are_the_same_in_any_order(
     assert sorted(value for *_, values in rows for value in values) == list(range(len(stamps)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20 * DEEP, deadline=None)
 @given(
     keys=st.lists(st.sampled_from(KEYS), max_size=40),
     size=st.integers(1, 6),
@@ -305,7 +306,7 @@ class Joined(AggregateFunction[Any, list[Any], Any]):
         return accumulator
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4 * DEEP, deadline=None)
 @given(cases, steps)
 def test_windows_on_disk_emit_the_same(case: Case, steps: list[Any]) -> None:
     live(replace(case, on_disk=True), steps)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from deep import DEEP
+
 from penstock.runtime import (
     AggregateFunction,
     AggregatingState,
@@ -77,7 +80,8 @@ def build() -> tuple[StreamEnvironment, Any]:
     return env, results
 
 
+@pytest.mark.simulation
 def test_every_kind_of_declared_state_is_exactly_once_under_failures_and_rescales() -> None:
-    report = simulate(build, output=lambda world: world.rows(), seeds=range(40), interleavings=4)
+    report = simulate(build, output=lambda world: world.rows(), seeds=range(16 * DEEP), interleavings=2)
     assert report.passed, report
     assert report.restarts > 10

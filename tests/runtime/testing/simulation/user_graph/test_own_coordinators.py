@@ -152,6 +152,7 @@ def run(seeds: range, *, interleavings: int = 2, **job: Any) -> SimulationReport
 
 
 @pytest.mark.parametrize("chained", [False, True], ids=["behind an exchange", "in the source's chain"])
+@pytest.mark.simulation
 @pytest.mark.parametrize("mode", MODES)
 def test_counts_and_limits_are_exactly_once_under_crashes_and_rescales(mode: str, chained: bool) -> None:
     assert kills(run(range(6), chained=chained, **MODES[mode])) > 0
@@ -170,6 +171,7 @@ def run_two(seeds: range, *, interleavings: int = 2, **job: Any) -> SimulationRe
     return report
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("mode", MODES)
 def test_a_region_that_fails_takes_its_coordinator_back_and_no_other(mode: str) -> None:
     assert kills(run_two(range(4), **MODES[mode])) > 0

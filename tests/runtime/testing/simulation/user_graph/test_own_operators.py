@@ -112,6 +112,7 @@ def kills(report: SimulationReport) -> int:
     return sum(count for kind, count in report.failures.items() if "crash" in kind)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_flushed_in_front_of_barriers_is_exactly_once_in_every_kind_of_state(mode: str) -> None:
     report = simulate(lambda: sums_job(**MODES[mode]), output=outcome, seeds=range(8), interleavings=2)
@@ -329,6 +330,7 @@ def run_everything(mode: str, seeds: range) -> tuple[SimulationReport, Counter[s
     return report, met
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("mode", MODES)
 def test_every_kind_of_state_format_and_notice_survives_crashes_and_rescales(mode: str) -> None:
     report, met = run_everything(mode, range(30, 34))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deep import DEEP
 
 from penstock.runtime import (
     Batch,
@@ -45,6 +46,8 @@ from penstock.runtime.testing import (
 from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault
 
 COUNT = 40
+#: Enough for every fault that seeds draw.
+SEEDS = 30 * DEEP
 
 Built = tuple[StreamEnvironment, Any]
 
@@ -97,9 +100,10 @@ def counting(function: Callable[[], KeyedProcessFunction[Any, Any, Any]] = Count
     ],
     ids=["aligned", "unaligned", "aligned with a timeout", "several at a time", "aligned and stored"],
 )
+@pytest.mark.simulation
 def test_a_correct_job_passes_and_the_report_counts_what_really_happened(settings: dict[str, Any]) -> None:
-    report = simulate(lambda: counting(**settings), output=rows, seeds=range(60), interleavings=5)
-    assert (report.passed, report.seeds, report.interleavings) == (True, 60, 5)
+    report = simulate(lambda: counting(**settings), output=rows, seeds=range(SEEDS), interleavings=3)
+    assert (report.passed, report.seeds, report.interleavings) == (True, SEEDS, 3)
     assert report.restarts > 10
     assert report.checkpoints > 100
     for kind in ("crash between steps", "crash inside a step", "rescaled while running", "JobMaster crash"):
@@ -120,7 +124,7 @@ def windowed() -> Built:
 
 
 def test_windows_come_out_once_and_whole() -> None:
-    assert simulate(windowed, output=rows, seeds=range(40), interleavings=4).passed
+    assert simulate(windowed, output=rows, seeds=range(14 * DEEP), interleavings=2).passed
 
 
 def windowed_with_pauses(**settings: Any) -> Built:
@@ -139,7 +143,7 @@ def windowed_with_pauses(**settings: Any) -> Built:
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_windows_of_streams_that_pause_come_out_once_and_whole(settings: dict[str, Any]) -> None:
     build = partial(windowed_with_pauses, **settings)
-    assert simulate(build, output=rows, seeds=range(25), interleavings=4).passed
+    assert simulate(build, output=rows, seeds=range(10 * DEEP), interleavings=2).passed
 
 
 def of_ordered_files(form: Any) -> Built:
@@ -170,7 +174,9 @@ def test_nothing_is_late_where_each_split_is_in_order(form: str) -> None:
         seen.append(rows(results))
         return seen[-1]
 
-    assert simulate(partial(of_ordered_files, form), output=output, seeds=range(15), interleavings=2).passed
+    assert simulate(
+        partial(of_ordered_files, form), output=output, seeds=range(8 * DEEP), interleavings=2
+    ).passed
     assert sum(total for _, _, total in seen[0]) == sum(range(COUNT))
 
 
@@ -196,7 +202,7 @@ def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_sources_that_wait_for_each_other_come_to_their_end(settings: dict[str, Any]) -> None:
     build = partial(of_sources_that_wait_for_each_other, **settings)
-    assert simulate(build, output=rows, seeds=range(20), interleavings=3).passed
+    assert simulate(build, output=rows, seeds=range(8 * DEEP), interleavings=2).passed
 
 
 def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirectory[str]]:
@@ -231,7 +237,7 @@ def read_files_of_one_run() -> list[Any]:
 
 
 def test_a_job_from_files_to_files_runs_with_its_real_files() -> None:
-    report = simulate(from_files_to_files, output=read_files, seeds=range(60), interleavings=3)
+    report = simulate(from_files_to_files, output=read_files, seeds=range(SEEDS), interleavings=2)
     assert report.passed
     assert len(read_files_of_one_run()) == COUNT
     assert report.failures["crash inside a step"] > 0

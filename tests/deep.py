@@ -1,4 +1,7 @@
-"""How many examples laws take: PENSTOCK_DEEP=N takes N times as many. `make test-long` sets it."""
+"""How many examples laws take, and seeds simulated jobs: PENSTOCK_DEEP=N takes N times as many.
+
+`make test-long` sets it.
+"""
 
 from __future__ import annotations
 
