@@ -40,6 +40,8 @@ from penstock.runtime import (
 )
 from penstock.runtime.testing import simulate
 
+pytestmark = pytest.mark.simulation
+
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
     return batch if schema is None else pa.RecordBatch.from_pylist(batch.to_pylist(), schema)

@@ -322,7 +322,7 @@ def check_answers(world: World, writers: list[Writer]) -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=35 * DEEP)
 @given(
     st.lists(st.lists(st.sampled_from(ACTIONS), max_size=12), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(FATES)), max_size=150),

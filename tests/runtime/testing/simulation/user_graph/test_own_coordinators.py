@@ -151,8 +151,8 @@ def run(seeds: range, *, interleavings: int = 2, **job: Any) -> SimulationReport
     return report
 
 
-@pytest.mark.parametrize("chained", [False, True], ids=["behind an exchange", "in the source's chain"])
 @pytest.mark.simulation
+@pytest.mark.parametrize("chained", [False, True], ids=["behind an exchange", "in the source's chain"])
 @pytest.mark.parametrize("mode", MODES)
 def test_counts_and_limits_are_exactly_once_under_crashes_and_rescales(mode: str, chained: bool) -> None:
     assert kills(run(range(6), chained=chained, **MODES[mode])) > 0

@@ -123,6 +123,7 @@ def windowed() -> Built:
     return env, results
 
 
+@pytest.mark.simulation
 def test_windows_come_out_once_and_whole() -> None:
     assert simulate(windowed, output=rows, seeds=range(14 * DEEP), interleavings=2).passed
 
@@ -140,6 +141,7 @@ def windowed_with_pauses(**settings: Any) -> Built:
     return env, results
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_windows_of_streams_that_pause_come_out_once_and_whole(settings: dict[str, Any]) -> None:
     build = partial(windowed_with_pauses, **settings)
@@ -166,6 +168,7 @@ def of_ordered_files(form: Any) -> Built:
     return env, results
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("form", ["rows", "arrow"])
 def test_nothing_is_late_where_each_split_is_in_order(form: str) -> None:
     seen: list[list[Any]] = []
@@ -199,6 +202,7 @@ def of_sources_that_wait_for_each_other(**settings: Any) -> Built:
     return env, results
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("settings", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 def test_sources_that_wait_for_each_other_come_to_their_end(settings: dict[str, Any]) -> None:
     build = partial(of_sources_that_wait_for_each_other, **settings)
@@ -236,6 +240,7 @@ def read_files_of_one_run() -> list[Any]:
     return seen[0]
 
 
+@pytest.mark.simulation
 def test_a_job_from_files_to_files_runs_with_its_real_files() -> None:
     report = simulate(from_files_to_files, output=read_files, seeds=range(SEEDS), interleavings=2)
     assert report.passed
@@ -261,6 +266,7 @@ STRUCK: dict[Fault, str] = {
 }
 
 
+@pytest.mark.simulation
 def test_a_correct_job_passes_whatever_faults_are_asked_for() -> None:
     report = simulate(counting, output=rows, faults=STRUCK, seeds=range(24), interleavings=1)
     assert report.passed
@@ -274,6 +280,7 @@ def test_a_job_may_end_that_names_its_damaged_file(fault: Fault) -> None:
     assert report.failures["job failed by a damaged file"] > 0
 
 
+@pytest.mark.simulation
 def test_a_job_that_may_start_from_an_older_checkpoint_loses_nothing_by_damage() -> None:
     build = partial(counting, retain=3, allow_older=True)
     report = simulate(build, output=rows, faults=["damaged_files"], seeds=range(25), interleavings=1)
