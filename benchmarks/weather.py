@@ -25,7 +25,7 @@ from typing import Final
 from measure import Figures, machine, middle, options, running, scratch, spread, table, versions
 from recovery import first_mark_after, stateful_job
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "on_ray"))
+sys.path += [str(Path(__file__).resolve().parents[1] / "tests" / folder) for folder in (".", "on_ray")]
 
 from jobs.nodes import Nodes, lives, three_nodes
 

@@ -141,16 +141,14 @@ def ray_cluster() -> None:
     before the first test that does not use it.
     """
     import ray
-    from ray._private.node import Node  # noqa: PLC2701 (Ray has no setting for these)
+    from lean_nodes import start_only_what_jobs_need
 
     from penstock.actors import start_local
 
     if not ray.is_initialized():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", os.pathsep.join(_ITS_MODULES), prepend=os.pathsep)
-            # Processes that only show logs in a driver, and ask a cloud for nodes: nobody here wants either.
-            patch.setattr(Node, "start_log_monitor", lambda node: None)
-            patch.setattr(Node, "start_monitor", lambda node: None)
+            start_only_what_jobs_need(patch)
             start_local(num_cpus=4)
 
 

@@ -153,7 +153,9 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "--num-cpus": 4,
             **{f"--{name.replace('_', '-')}": number for name, number in zip(_PORTS, others, strict=True)},
         }
-        words = [str(word) for option in options.items() for word in option]
+        # What asks a cloud for nodes, and shows logs in a driver.
+        flags = ["--no-monitor", "--include-log-monitor=False"]
+        words = [*flags, *(str(word) for option in options.items() for word in option)]
 
         def is_up(said: str) -> bool:
             # The agent starts what is submitted. It comes up last, on a busy machine much later.

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "benchmarks")]
+sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1] / "benchmarks")]
 
 import psutil  # noqa: E402 (the path comes first)
 from jobs.all_windows import Numbers, Reading  # noqa: E402

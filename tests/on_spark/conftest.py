@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import ray
-from ray._private.node import Node  # noqa: PLC2701 (Ray has no setting for these)
+from lean_nodes import start_only_what_jobs_need
 
 from penstock import bridge
 from penstock.actors import start_local
@@ -62,9 +62,7 @@ def spark() -> Iterator[SparkSession]:
                 del os.environ[name]
         patch.setenv("RAY_worker_register_timeout_seconds", "240")  # busy machines start JVMs slowly
         use_java(find_java(os.environ), os.environ)
-        # Processes that only show logs in a driver, and ask a cloud for nodes: nobody here wants either.
-        patch.setattr(Node, "start_log_monitor", lambda node: None)
-        patch.setattr(Node, "start_monitor", lambda node: None)
+        start_only_what_jobs_need(patch)
         start_local(num_cpus=6)
         try:
             with bridge.spark_session(

@@ -26,6 +26,7 @@ import ray
 from jobs.driving import LONG_PATIENCE, eventually, wait_until
 from jobs.oracle import assert_exactly_once
 from jobs.words import add, as_update, environment, lines, with_one, word_of
+from lean_nodes import start_only_what_jobs_need
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
@@ -149,9 +150,7 @@ def three_nodes(**system: Any) -> Iterator[Nodes]:
     with pytest.MonkeyPatch.context() as patch:
         # Processes of all nodes find these helper modules.
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-        # Processes that only show logs in a driver, and ask a cloud for nodes.
-        patch.setattr(Node, "start_log_monitor", lambda node: None)
-        patch.setattr(Node, "start_monitor", lambda node: None)
+        start_only_what_jobs_need(patch)
         start_local(num_cpus=0, object_store_memory=100 << 20, _system_config=HEALTH_CHECKS | system)
         nodes = Nodes()
         try:
