@@ -51,6 +51,7 @@ def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str], *extra: 
 
 
 @pytest.mark.ray
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_row_path_is_measured_beside_a_bare_loop(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

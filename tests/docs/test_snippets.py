@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from program_here import run_here
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +102,16 @@ def run(snippet: Snippet, folder: Path, environment: Mapping[str, str]) -> subpr
     return done
 
 
+def run_on_this_cluster(snippet: Snippet, folder: Path) -> None:
+    """Run a block in this process; the one of the README runs as a program of its own."""
+    program = folder / "snippet.py"
+    program.write_text(snippet.code, encoding="utf-8")
+    done = run_here(program, folder=folder)
+    assert done.returncode == 0, done.stdout
+    if snippet.prints is not None:
+        assert done.stdout == snippet.prints
+
+
 def needs_spark(snippet: Snippet) -> bool:
     return "spark_session(" in snippet.code
 
@@ -111,8 +122,8 @@ ON_RAY = [each for each in SNIPPETS if each.needs_ray and each not in (README, C
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("snippet", [each for each in ON_RAY if not needs_spark(each)], ids=str)
-def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path, ray_environment: dict[str, str]) -> None:
-    run(snippet, tmp_path, ray_environment)
+def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
+    run_on_this_cluster(snippet, tmp_path)
 
 
 @pytest.mark.long  # tests/on_spark/test_programs.py runs it every time, in a session that is there
@@ -146,12 +157,13 @@ def test_the_word_count_of_the_readme_counts(tmp_path: Path, ray_environment: di
 
 
 @pytest.mark.ray
-def test_the_columns_of_the_readme_add_up(tmp_path: Path, ray_environment: dict[str, str]) -> None:
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_columns_of_the_readme_add_up(tmp_path: Path) -> None:
     (tmp_path / "sales").mkdir()
     sales = pa.table({"shop": ["north", "south", "north", "south"] * 50, "cents": [5, 7, -1, 2] * 50})
     pq.write_table(sales, tmp_path / "sales" / "a.parquet")
 
-    run(COLUMNS, tmp_path, ray_environment)
+    run_on_this_cluster(COLUMNS, tmp_path)
 
     rows = [row for file in (tmp_path / "totals").glob("part-*") for row in pq.read_table(file).to_pylist()]
     newest = {row["shop"]: row for row in sorted(rows, key=lambda row: row["sales"])}

@@ -20,6 +20,7 @@ for folder in (str(EXAMPLES), str(Path(__file__).parent)):
         sys.path.append(folder)
 
 from head_node import Cluster, head_node  # noqa: E402 (the path comes first)
+from program_here import run_here  # noqa: E402
 
 #: Seconds that an example may take, the start of a local cluster included.
 _PATIENCE = 280
@@ -43,12 +44,22 @@ RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_example(tmp_path: Path, ray_environment: dict[str, str]) -> RunExample:
+def run_example_as_program(tmp_path: Path, ray_environment: dict[str, str]) -> RunExample:
     """Runs an example in the test's own folder, on a cluster that runs already, as `RAY_ADDRESS` names it.
 
     It gives how the example ended, with all that it said in `stdout`.
     """
     return _runs_in(tmp_path, ray_environment)
+
+
+@pytest.fixture
+def run_example(
+    request: pytest.FixtureRequest, tmp_path: Path, ray_environment: dict[str, str]
+) -> RunExample:
+    """The same in the process of the test; with `--run-long` as a program of its own."""
+    if request.config.getoption("--run-long"):
+        return _runs_in(tmp_path, ray_environment)
+    return lambda program, *arguments: run_here(EXAMPLES / program, *arguments, folder=tmp_path)
 
 
 @pytest.fixture

@@ -65,11 +65,11 @@ def test_the_demo_is_exact(run_example_alone: RunExample) -> None:
 
 @pytest.mark.ray
 def test_word_count_counts_every_occurrence_once_although_a_process_is_killed(
-    run_example: RunExample, tmp_path: Path, text: Path
+    run_example_as_program: RunExample, tmp_path: Path, text: Path
 ) -> None:
     out = tmp_path / "out"
     options = ("--parallelism", 2, "--checkpoint-interval", 0.5, "--kill-after-checkpoints", 2)
-    run = run_example("word_count.py", "--input", text, "--output", out, *options)
+    run = run_example_as_program("word_count.py", "--input", text, "--output", out, *options)
 
     assert run.returncode == 0, run.stdout
     assert "killed count[" in run.stdout
@@ -219,6 +219,6 @@ def test_every_example_is_run_or_is_a_part_of_one() -> None:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 imported.add(f"{node.module}.py")
     for example in EXAMPLES.glob("*.py"):
-        is_run = re.search(rf'run_example(_alone)?\("{example.name}"', tests)
+        is_run = re.search(rf'run_example(_alone|_as_program)?\("{example.name}"', tests)
         is_imported = f"from {example.stem} import" in tests
         assert example.name in imported or is_imported or is_run, example.name

@@ -44,6 +44,7 @@ def test_who_has_no_token_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     assert "oken" in run.stdout
 
 
+@pytest.mark.long  # test_examples.py runs the program with a kill, the next test submits a project
 def test_the_word_count_survives_a_kill_when_the_checkout_is_submitted(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -85,13 +86,8 @@ if wait:
     print("ended as", job.wait({_PATIENCE}).status.value)
 """
 
-#: A user's script: commands as programs, and some in one program.
-SCRIPT = """
-set -e
-penstock savepoint "$1" "$2/saved"
-python -m jobs.commands "$(cat told.json)" > "$2/said"
-penstock stop "$1" "$2/stopped"
-"""
+#: A user's script: commands in one program.
+SCRIPT = 'python -m jobs.commands "$(cat told.json)" > "$1/said"'
 
 #: Runs commands one after the other on the node that has a resource; prints what each has said.
 ON_NODE = """
@@ -185,12 +181,17 @@ def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
     """Each job goes on without its driver, whose modules it needs. It is changed and stopped.
 
     The first job has its commands from programs that are submitted, the second one from another machine.
-    Each of these starts for seconds, so that several commands share one, as in a user's script.
+    Each of these starts for seconds, so that several commands share one.
     """
     first_id = started_by(cluster.submit(project, "python", "program.py", tmp_path, outside=tmp_path))
-    (project / "told.json").write_text(json.dumps(told_of(first_id, tmp_path)))
+    first_commands = [
+        ["savepoint", first_id, str(tmp_path / "saved")],
+        *told_of(first_id, tmp_path),
+        ["stop", first_id, str(tmp_path / "stopped")],
+    ]
+    (project / "told.json").write_text(json.dumps(first_commands))
     (project / "commands.sh").write_text(SCRIPT)
-    several = cluster.submit(project, "sh", "commands.sh", first_id, tmp_path, outside=tmp_path)
+    several = cluster.submit(project, "sh", "commands.sh", tmp_path, outside=tmp_path)
     assert several.returncode == 0, several.stdout
     (stopped,) = (tmp_path / "stopped").iterdir()
     restore = ["penstock", "restore", stopped, "python", "program.py", tmp_path]
@@ -203,23 +204,22 @@ def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
             ["status", second_id, "--json"],
             ["savepoint", second_id, str(tmp_path / "saved-2")],
             *told_of(second_id, tmp_path),
+            ["stop", second_id, str(tmp_path / "stopped-2")],
         ]
-        said, stopped_again = second.run_programs(
-            [sys.executable, "-m", "jobs.commands", json.dumps(commands)],
-            ["penstock", "stop", second_id, str(tmp_path / "stopped-2")],
-        )
+        (said,) = second.run_programs([sys.executable, "-m", "jobs.commands", json.dumps(commands)])
+        status, saved_again, *told_again, stopped_again = outputs(said)
         (tmp_path / "go").touch()
         (ended,) = second.run_programs(
             ["penstock", "restore", stopped_again, sys.executable, "program.py", str(tmp_path), "wait"]
         )
 
-    assert str(tmp_path / "saved") in several.stdout
-    assert str(stopped) in several.stdout
-    assert_told(outputs((tmp_path / "said").read_text()))
-    status, saved, *told = outputs(said)
-    assert second.node_id not in nodes_of(status), "the job runs on the other node"
-    assert Path(saved, "metadata").exists()
+    saved, *told, where_stopped = outputs((tmp_path / "said").read_text())
+    assert str(tmp_path / "saved") in saved
+    assert str(stopped) in where_stopped
     assert_told(told)
+    assert second.node_id not in nodes_of(status), "the job runs on the other node"
+    assert Path(saved_again, "metadata").exists()
+    assert_told(told_again)
     assert ended.endswith("ended as finished")
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []

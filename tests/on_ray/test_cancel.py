@@ -99,7 +99,7 @@ def test_a_job_is_cancelled_while_it_waits_for_its_restart(tmp_path: Path) -> No
     assert_no_subtasks(job)
 
 
-@pytest.mark.parametrize("every", [0.2, None])
+@pytest.mark.parametrize("every", [0.2, pytest.param(None, marks=pytest.mark.long)])
 def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
     tmp_path: Path, every: float | None
 ) -> None:

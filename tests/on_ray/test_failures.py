@@ -82,7 +82,7 @@ def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path)
 # -- failures in the midst of a restart ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", ["count", "master"])
+@pytest.mark.parametrize("victim", [pytest.param("count", marks=pytest.mark.long), "master"])
 def test_processes_killed_while_state_is_restored(tmp_path: Path, victim: str) -> None:
     """The subtask that has not read its state yet dies; in the next attempt another one, or the JobMaster."""
     closed, reached = tmp_path / "closed", tmp_path / "closed.reached"

@@ -64,6 +64,7 @@ def test_a_job_master_killed_beside_the_record_of_a_checkpoint(tmp_path: Path, a
         assert (taken, second.restored_checkpoint) == ([], died_at - 1), "an id is never given twice"
 
 
+@pytest.mark.long  # `test_commit.py` kills JobMasters at commits each time
 def test_job_masters_killed_by_a_sink_between_its_phases(tmp_path: Path) -> None:
     """The sink lives on; the other writer may never hear of the checkpoint from this JobMaster."""
     moments = ["after prepare", "before commit"]

@@ -83,6 +83,7 @@ def test_a_kill_under_back_pressure_costs_nothing(tmp_path: Path) -> None:
     assert result.statistics.completed_checkpoints >= 3
 
 
+@pytest.mark.long  # so do the counts of `test_recovery.py`
 def test_state_of_keys_goes_on_where_it_was_after_a_kill(tmp_path: Path) -> None:
     """Each key's numbers come without a gap and without a repetition, as its own state says."""
     env = environment(tmp_path, parallelism=2)

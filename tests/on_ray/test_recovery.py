@@ -92,7 +92,7 @@ def test_several_processes_that_die_together_are_one_restart_and_others_may_die_
     assert together + 2 <= result.statistics.restarts <= together + 3
 
 
-@pytest.mark.parametrize("victim", ["count", "master"])
+@pytest.mark.parametrize("victim", ["count", pytest.param("master", marks=pytest.mark.long)])
 def test_kills_while_the_job_is_deployed_are_survived(tmp_path: Path, victim: str) -> None:
     """The subtask that is being opened dies; in the next attempt one that was ready, or the JobMaster."""
     closed, reached = tmp_path / "closed", tmp_path / "closed.reached"
@@ -120,6 +120,7 @@ def test_kills_while_the_job_is_deployed_are_survived(tmp_path: Path, victim: st
     assert result.statistics.restarts == 2
 
 
+@pytest.mark.long  # the simulation has a thousand such jobs each time
 def test_kills_at_odd_moments_of_many_checkpoints_cost_nothing(tmp_path: Path) -> None:
     """Checkpoints follow each other without a pause, so every kill meets one."""
     source = paced_lines(COUNT, RATE, attempt=4)

@@ -60,25 +60,28 @@ NOBODY_KNEW_THE_REASON = (61462,)
 DAMAGED_AND_GONE = (106413,)
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        *SENT_BEFORE_IT_WAS_STARTED,
-        *WAITED_FOR_WHOEVER_HAD_LEFT,
-        *DIED_WHILE_IT_WAS_OPENED,
-        *TOLD_BEFORE_THE_HOOKS,
-        *ASKED_FOR_TWICE,
-        *BELIEVED_TO_BE_DEAD,
-        *REGION_WENT_BACK_FURTHER,
-        *TOOK_THE_SAME_SNAPSHOT_AGAIN,
-        *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
-        *DAMAGED_AND_THEN_MOVED,
-        *STAYED_ALTHOUGH_IT_WAS_PAST,
-        *HAD_NO_SUCCESSOR,
-        *NOBODY_KNEW_THE_REASON,
-        *DAMAGED_AND_GONE,
-    ],
-)
+#: `test_seeds.py` runs those below.
+FIRST = 1_000
+
+FAILED = [
+    *SENT_BEFORE_IT_WAS_STARTED,
+    *WAITED_FOR_WHOEVER_HAD_LEFT,
+    *DIED_WHILE_IT_WAS_OPENED,
+    *TOLD_BEFORE_THE_HOOKS,
+    *ASKED_FOR_TWICE,
+    *BELIEVED_TO_BE_DEAD,
+    *REGION_WENT_BACK_FURTHER,
+    *TOOK_THE_SAME_SNAPSHOT_AGAIN,
+    *READ_WHAT_LATER_ATTEMPTS_HAVE_DELETED,
+    *DAMAGED_AND_THEN_MOVED,
+    *STAYED_ALTHOUGH_IT_WAS_PAST,
+    *HAD_NO_SUCCESSOR,
+    *NOBODY_KNEW_THE_REASON,
+    *DAMAGED_AND_GONE,
+]
+
+
+@pytest.mark.parametrize("seed", [seed for seed in FAILED if seed >= FIRST])
 def test_seed_that_failed_once_passes(seed: int) -> None:
     result = run_seed(seed)
     assert result.passed, "\n".join(describe_failure(result))
