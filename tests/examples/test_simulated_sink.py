@@ -18,6 +18,6 @@ def test_the_bug_is_found_as_rows_that_come_twice() -> None:
 
 
 @pytest.mark.simulation
-def test_the_mended_sink_passes_each_of_many_seeds() -> None:
+def test_the_mended_sink_passes_a_hundred_seeds() -> None:
     report = check(CarefulSink, SEEDS)
     assert (report.passed, report.seeds) == (True, SEEDS)

@@ -30,7 +30,7 @@ def started(env: StreamEnvironment) -> tuple[RayJobHandle, JobReport]:
     return job, wait_until(job, "some splits read", has_read)
 
 
-@pytest.mark.parametrize("who", ["reader", pytest.param("master", marks=pytest.mark.long)])
+@pytest.mark.parametrize("who", [pytest.param("reader", marks=pytest.mark.long), "master"])
 def test_every_split_is_read_once_whoever_is_killed(tmp_path: Path, who: str) -> None:
     job, before = started(word_count(tmp_path, OnRequest(Pieces(COUNT, PIECES, attempt=2)), parallelism=2))
     assert before.statistics.restarts == 0

@@ -22,7 +22,7 @@ _CHUNK = 2
 #: Seeds of a process, until its memory goes with it: each leaves about 4 MB of garbage.
 _SEEDS_OF_A_PROCESS = 50
 
-#: Objects that a process may make before the garbage of cycles is looked for; some dozens of seeds make as many.
+#: Objects that a process may make before the garbage of cycles is looked for; dozens of seeds make as many.
 _UNTIL_COLLECTION = 400_000
 
 
