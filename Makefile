@@ -19,7 +19,7 @@ BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks
 # Their modules import Ray Data, Spark and much else, which each process would do for tests that it leaves out.
 WITHOUT_PROCESSES := --ignore=tests/on_ray --ignore=tests/on_spark
-SIMULATED := tests/simulation/test_seeds.py tests/pipelines tests/simulation tests/properties tests/runtime/testing tests/examples
+SIMULATED := tests/simulation tests/pipelines tests/properties tests/runtime/testing tests/examples
 SIMULATIONS := $(VENV)/simulations.log
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.

@@ -41,6 +41,8 @@ _WITH_SIMULATIONS: Final = tuple(
     f"{_HERE}{os.sep}{folder}{os.sep}"
     for folder in ("simulation", "pipelines", "properties", "examples", os.path.join("runtime", "testing"))
 )
+#: The longest of their files.
+_LONGEST: Final = ("test_seeds.py", "test_pipelines.py")
 #: What the tests of the shared cluster import: their helper modules, kept jobs, the benchmarks.
 _ITS_MODULES: Final = tuple(
     str(Path(__file__).parent / folder) for folder in ("on_ray", "compatibility", "../benchmarks", ".")
@@ -66,8 +68,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The few files that take longest come first: behind all others, one process would wait for the other.
-    items.sort(key=lambda item: "simulation" not in item.keywords)
+    items.sort(key=_length)
     for item in items:
         if "simulation" in item.keywords and not str(item.path).startswith(_WITH_SIMULATIONS):
             raise pytest.UsageError(
@@ -87,6 +88,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+def _length(item: pytest.Item) -> int:
+    """The few files that take longest come first: behind all others, one process would wait for the other."""
+    if "simulation" not in item.keywords:
+        return len(_LONGEST) + 1
+    return _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST)
 
 
 def _files_without_shared_cluster_first(items: list[pytest.Item]) -> None:
