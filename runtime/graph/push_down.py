@@ -29,6 +29,7 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode
 from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
 from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.needed_columns import NeededColumns, ReadsInPart
@@ -137,4 +138,9 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
     return True
 
 
-_AGGREGATIONS = (CombineOperator, KeyedAggregateOperator, WindowedAggregateOperator)
+_AGGREGATIONS = (
+    CombineOperator,
+    KeyedAggregateOperator,
+    WindowedAggregateOperator,
+    SessionAggregateOperator,
+)

@@ -19,6 +19,7 @@ from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
 from penstock.runtime.operators.aggregation.combine_panes import PANE, WindowCombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
+from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.operators.aggregation.windowed_aggregate import (
     START,
@@ -29,6 +30,7 @@ from penstock.runtime.operators.aggregation.windowed_aggregate import (
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.time.record_windows import CumulativeEventTimeWindows
+from penstock.runtime.time.session_windows import EventTimeSessionWindows
 from penstock.runtime.time.windows import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
@@ -112,26 +114,25 @@ def add_windowed_aggregate(
             "aggregate: functions of columns emit once, at the end of a window, so they take no trigger, "
             "evictor or lateness; use aggregate(id, AggregateFunction)"
         )
-    if not _suits_columns(windows):
+    operator: OperatorFactory
+    if _are_sessions(windows):
+        operator = _sessions(key, aggregation, windows, settings.late_tag)
+    elif _suits_columns(windows):
+        operator = partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag)
+        if combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
+            combiner = partial(WindowCombineOperator, key, aggregation, windows)
+            inputs = _combined(builder, inputs, key, combiner, operator_id, stateful=True)
+    else:
         known = ", ".join(kind.__name__ for kind in get_args(ColumnWindows))
         refuse(
-            f"aggregate: functions of columns need {known}, not {windows!r:.80}; use reduce, apply or "
-            "aggregate(id, AggregateFunction)"
-        )
-    if combine and aggregation.combines and not (aggregation.is_ordered and Panes(windows).overlap):
-        inputs = _combined(
-            builder,
-            inputs,
-            key,
-            partial(WindowCombineOperator, key, aggregation, windows),
-            operator_id,
-            stateful=True,
+            f"aggregate: functions of columns need {known} or EventTimeSessionWindows with one gap, not "
+            f"{windows!r:.80}; use reduce, apply or aggregate(id, AggregateFunction)"
         )
     what = ", ".join(f"{name}={function!r}" for name, function in functions.items())
     return builder.add(
         "window",
         f"{windows!r}, {what}",
-        partial(WindowedAggregateOperator, key, aggregation, windows, settings.late_tag),
+        operator,
         inputs,
         operator_id,
         options,
@@ -140,6 +141,23 @@ def add_windowed_aggregate(
         in_columns=True,
         side_outputs=(settings.late_tag,),
     )
+
+
+def _are_sessions(windows: object) -> TypeGuard[EventTimeSessionWindows[Any]]:
+    """Whether these are sessions of event time whose gap is the same for all records."""
+    return type(windows) is EventTimeSessionWindows and windows.gap is not None
+
+
+def _sessions(
+    key: ColumnKey, aggregation: Aggregation, windows: EventTimeSessionWindows[Any], late_tag: str
+) -> OperatorFactory:
+    assert windows.gap is not None, "looked at before"
+    if not aggregation.combines:
+        refuse(
+            "aggregate: sessions merge, and CountDistinct and functions without merge(...) can't; use "
+            "ApproxCountDistinct, or aggregate(id, AggregateFunction)"
+        )
+    return partial(SessionAggregateOperator, key, aggregation, windows.gap, late_tag)
 
 
 def _suits_columns(windows: object) -> TypeGuard[ColumnWindows]:

@@ -109,6 +109,10 @@ class Aggregation:
         """Results that keep pairs of key and value, with the name of the value in their table."""
         return {name: f.column + OF for name, f in self._of_rows.items() if f.of_new_pairs}
 
+    def and_also(self, functions: Mapping[str, AnyAggregate]) -> Aggregation:
+        """The same with more functions."""
+        return Aggregation(self.key_names, {**self._functions, **functions})
+
     def reduced(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """One row for each key of a batch: the key's columns, then the parts.
 

@@ -61,7 +61,7 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 _FAR: Final = np.iinfo(np.int64).max
 
 #: Rows of one output batch.
-_SLICE: Final = 1 << 16
+SLICE: Final = 1 << 16
 
 
 class WindowedAggregateOperator(Operator):
@@ -149,9 +149,11 @@ class WindowedAggregateOperator(Operator):
         ends = self._table.key_numbers(START, slots) + self._size
         over = np.flatnonzero(ends - 1 <= reached)
         over = over[np.argsort(ends[over], kind="stable")]
-        for first in range(0, len(over), _SLICE):
-            some = over[first : first + _SLICE]
-            yield self._emitted(slots[some], ends[some])
+        for first in range(0, len(over), SLICE):
+            some = over[first : first + SLICE]
+            self._records_out += len(some)
+            starts = self._panes.begins(ends[some])
+            yield emitted_windows(self._aggregation, self._table, slots[some], starts, ends[some])
         self._table.delete(slots[over])
         for pairs in self._pairs.values():
             self._forget(pairs, reached)
@@ -224,23 +226,24 @@ class WindowedAggregateOperator(Operator):
         if len(slots):
             pairs.delete(slots[self._panes.are_over(pairs.key_numbers(START, slots), reached)])
 
-    def _emitted(self, slots: Slots, ends: NDArray[np.int64]) -> ArrowBatch:
-        assert self._table is not None, "open() comes first"
-        keys = self._table.keys(slots)
-        results = self._aggregation.results(self._table, slots)
-        columns: dict[str, Any] = {name: keys.column(name) for name in self._aggregation.key_names}
-        columns[WINDOW_START] = pa.array(self._panes.begins(ends)).view(_INSTANT)
-        columns[WINDOW_END] = pa.array(ends).view(_INSTANT)
-        columns |= results
-        self._records_out += len(slots)
-        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return ArrowBatch(batch, pa.array(ends - 1))
-
     def _look_for_earliest_end(self) -> None:
         assert self._table is not None, "open() comes first"
         slots = self._table.all_slots
         starts = self._table.key_numbers(START, slots) if len(slots) else np.empty(0, np.int64)
         self._earliest_end = int(starts.min()) + self._size if len(starts) else _FAR
+
+
+def emitted_windows(
+    aggregation: Aggregation, table: ColumnTable, slots: Slots, starts: Moments, ends: Moments
+) -> ArrowBatch:
+    """What some windows of a table give, as a batch of the output."""
+    keys = table.keys(slots)
+    columns: dict[str, Any] = {name: keys.column(name) for name in aggregation.key_names}
+    columns[WINDOW_START] = pa.array(starts).view(_INSTANT)
+    columns[WINDOW_END] = pa.array(ends).view(_INSTANT)
+    columns |= aggregation.results(table, slots)
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return ArrowBatch(batch, pa.array(ends - 1))
 
 
 def _shape(windows: ColumnWindows) -> WindowShape:

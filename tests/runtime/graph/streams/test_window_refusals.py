@@ -199,8 +199,12 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
             r"windows without keys run in one subtask, so parallelism 2 can't be; use key_by",
         ),
         (
-            lambda s: s.key_by("k").window(EventTimeSessionWindows(5)).aggregate("sum", n=Sum("v")),
-            "functions of columns need Tumbling.*Sliding.*Cumulative.*, not EventTimeSessionWindows",
+            lambda s: s.key_by("k").window(ProcessingTimeSessionWindows(5)).aggregate("sum", n=Sum("v")),
+            "functions of columns need Tumbling.*Sliding.*Cumulative.*, not ProcessingTimeSessionWindows",
+        ),
+        (
+            lambda s: s.key_by("k").window(EventTimeSessionWindows(len)).aggregate("sum", n=Sum("v")),
+            "functions of columns need .*EventTimeSessionWindows with one gap, not EventTimeSession",
         ),
         (
             lambda s: s.key_by("k").window(TEN).trigger(CountTrigger(5)).aggregate("sum", n=Sum("v")),

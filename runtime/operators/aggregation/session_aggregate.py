@@ -1,0 +1,343 @@
+"""`key_by(names).window(EventTimeSessionWindows(gap)).aggregate(...)`: accumulators of sessions, in columns.
+
+A session is a slot of the table. Its first moment is a part of the key, as the start of a window is in
+`windowed_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
+
+Records of a key within a pane as long as the gap are in one session whatever else comes. So a batch is first
+reduced by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
+live sessions of the same keys are joined (`session_spans.py`). Then three things can happen to a session:
+
+- Spans join it behind its first record. They are merged into its slot.
+- Spans join it in front, or it joins another one. Its accumulators move to the slot of the new beginning.
+- Nothing joins. A slot is made for each new session.
+
+To find the live sessions of some keys, each key that has any has a number, and each slot knows the number
+of its key. A table that is in no snapshot gives the numbers. A key leaves it with its last session.
+
+Functions that go by the order of rows are given the rows of each session in their order, and no pane's. Of
+two sessions that become one, the earlier one comes first.
+
+**Late records.** A session is late when its last moment lies a gap or more behind the watermark. The records
+of a batch come together: one that is late alone is not late if others of the batch join it to a session
+that is open. All of its records go to the side output when it is late.
+
+It must never leave two live sessions of a key less than a gap apart: the next record would join one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.combine_panes import PANE
+from penstock.runtime.operators.aggregation.functions import Max, Min
+from penstock.runtime.operators.aggregation.panes import Moments, moments_of
+from penstock.runtime.operators.aggregation.session_spans import JoinedSpans, Numbers, joined
+from penstock.runtime.operators.aggregation.windowed_aggregate import SLICE, START, emitted_windows
+from penstock.runtime.operators.keyed_function_operator import only_column_tables
+from penstock.runtime.operators.operator import (
+    BatchFormats,
+    Operator,
+    OperatorContext,
+    Output,
+    SavedList,
+    Tagged,
+)
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
+from penstock.runtime.operators.window_shape import WindowShape
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.columns.growing_column import Slots
+
+#: Name of the state table that holds the accumulators.
+SESSION_AGGREGATE_STATE: Final = "session_aggregate"
+
+_FAR: Final = np.iinfo(np.int64).max
+
+Columns: TypeAlias = Mapping[str, pa.Array]
+
+#: What the functions of a session's moments look at, and their results.
+_MOMENT: Final = ":moment"
+_FIRST, _LAST = ":first", ":last"
+#: Their columns in the table and in reduced rows.
+_FIRSTS, _LASTS = f"{_FIRST}:min", f"{_LAST}:max"
+
+
+class SessionAggregateOperator(Operator):
+    """Aggregates records by key and session, and emits a session when event time has passed it.
+
+    It emits what `WindowedAggregateOperator` emits.
+
+    Args:
+        aggregation: The functions, all of which combine.
+        gap: Microseconds; records less than this apart are in one session.
+        late_tag: The side output of late records.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+    keyed = True
+
+    def __init__(
+        self,
+        key: ColumnKey,
+        aggregation: Aggregation,
+        gap: int,
+        late_tag: str = LATE_RECORDS,
+    ) -> None:
+        self._own = aggregation
+        self._aggregation = aggregation.and_also({_FIRST: Min(_MOMENT), _LAST: Max(_MOMENT)})
+        self._columns = BatchColumns(key, aggregation.inputs)
+        self._gap = gap
+        self._late_tag = late_tag
+        self._shape = WindowShape(gap, "aggregates of sessions in columns")
+        self._table: ColumnTable | None = None
+        self._keys = _KeysWithSessions()
+        self._reached: ReachedWatermark | None = None
+        self._earliest_end: int = _FAR
+        self._records_in = self._records_out = self._late = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state.
+
+        Raises:
+            StateMismatchError: The restored state is of another kind of operator or of another gap.
+        """
+        tables = only_column_tables(context, (SESSION_AGGREGATE_STATE,), "sessions over columns")
+        table = self._table = tables[SESSION_AGGREGATE_STATE]
+        self._reached = ReachedWatermark(context, REACHED)
+        if len(table):
+            self._shape.check(context.restored.get(SHAPE, ()))
+            slots = table.all_slots
+            numbers = self._keys.numbers_of(self._keys_of(slots))
+            self._keys.enter(slots, numbers)
+            self._keys.count(numbers, np.ones(len(slots), np.bool_))
+            self._earliest_end = int(self._lasts(slots).min()) + self._gap
+
+    @property
+    def doing(self) -> str:
+        """What it computes."""
+        return f"aggregating sessions by {', '.join(self._own.key_names)}"
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Merge a batch into its sessions; late records come out at the side."""
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        stamps = moments_of(batch)
+        keys, inputs = self._columns.of(batch)
+        add = self._add_in_order if self._own.is_ordered else self._add_by_pane
+        is_late = add(keys, {**inputs, _MOMENT: pa.array(stamps)}, stamps)
+        if is_late.any():
+            self._late += int(is_late.sum())
+            yield Tagged(self._late_tag, chosen_rows(batch, is_late))
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Emit the sessions that have ended, the earliest first."""
+        assert self._reached is not None, "open() comes first"
+        assert self._table is not None, "open() comes first"
+        reached = self._reached.advance(watermark.timestamp)
+        if not len(self._table) or self._earliest_end - 1 > reached:
+            return
+        slots = self._table.all_slots
+        ends = self._lasts(slots) + self._gap
+        over = np.flatnonzero(ends - 1 <= reached)
+        over = over[np.argsort(ends[over], kind="stable")]
+        for begin in range(0, len(over), SLICE):
+            some = over[begin : begin + SLICE]
+            self._records_out += len(some)
+            yield emitted_windows(self._own, self._table, slots[some], self._firsts(slots[some]), ends[some])
+        self._keys.leave(slots[over])
+        self._table.delete(slots[over])
+        self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """How far event time has come, and the gap; the sessions themselves are keyed state."""
+        assert self._reached is not None, "open() comes first"
+        return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted, and how many were late."""
+        return OperatorStatistics(self._records_in, self._records_out, extra={LATE_RECORDS: self._late})
+
+    def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
+        """Take rows into their sessions, those of each session in their order; which rows are late."""
+        found = self._join(_Spans(self._keys.numbers_of(keys), stamps, stamps))
+        session = found.session[: len(stamps)]
+        is_late = self._are_late(found)[session]
+        if not is_late.all():
+            on_time = pa.array(~is_late)
+            starts = pa.array(found.firsts[session]).filter(on_time)
+            keys, inputs = _filtered(keys, on_time), _filtered(inputs, on_time)
+            reduced = self._aggregation.reduced({**keys, START: starts}, inputs)
+            self._merge(reduced, _numbers(reduced, START))
+        self._settle(found)
+        return is_late
+
+    def _add_by_pane(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
+        """Take rows into their sessions, reduced by pane; which rows are late."""
+        panes = pa.array(stamps - stamps % self._gap)
+        reduced = self._aggregation.reduced({**keys, PANE: panes}, inputs)
+        of_panes = {name: reduced.column(name) for name in keys}
+        numbers = self._keys.numbers_of(of_panes)
+        found = self._join(_Spans(numbers, _numbers(reduced, _FIRSTS), _numbers(reduced, _LASTS)))
+        session = found.session[: reduced.num_rows]
+        is_late = self._are_late(found)[session]
+        if not is_late.all():
+            self._merge(reduced.filter(pa.array(~is_late)), found.firsts[session][~is_late])
+        self._settle(found)
+        if not is_late.any():
+            return np.zeros(len(stamps), np.bool_)
+        late = pa.array(is_late)
+        late_panes = _filtered({**of_panes, PANE: reduced.column(PANE)}, late)
+        return _are_among({**keys, PANE: panes}, late_panes)
+
+    def _join(self, spans: _Spans) -> JoinedSpans:
+        """Join spans with the live sessions of their keys; those that begin elsewhere now are moved there."""
+        assert self._table is not None, "open() comes first"
+        live = self._keys.slots_with(self._table.all_slots, spans.keys)
+        firsts = self._firsts(live)
+        found = joined(
+            np.concatenate([spans.keys, self._keys.of(live)]),
+            np.concatenate([spans.firsts, firsts]),
+            np.concatenate([spans.lasts, self._lasts(live)]),
+            self._gap,
+        )
+        begin = found.firsts[found.session[len(spans.keys) :]]
+        moves = np.flatnonzero(begin != firsts)
+        if len(moves):
+            moves = moves[np.argsort(firsts[moves], kind="stable")]
+            parts = self._aggregation.parts(self._table, live[moves])
+            self._table.delete(live[moves])
+            self._merge(parts, begin[moves])
+        return found
+
+    def _merge(self, reduced: pa.RecordBatch, starts: Moments) -> None:
+        """Merge rows into sessions that begin at these moments."""
+        assert self._table is not None, "open() comes first"
+        touched = self._aggregation.merge(self._table, reduced, {START: pa.array(starts)})
+        self._keys.enter(touched, self._keys.numbers_of(self._keys_of(touched)))
+
+    def _settle(self, found: JoinedSpans) -> None:
+        """Count the sessions of each key, and look when the first one ends."""
+        stay = ~self._are_late(found)
+        self._keys.count(found.keys, stay)
+        if stay.any():
+            self._earliest_end = min(self._earliest_end, int(found.lasts[stay].min()) + self._gap)
+
+    def _are_late(self, found: JoinedSpans) -> NDArray[np.bool_]:
+        assert self._reached is not None, "open() comes first"
+        reached = self._reached.timestamp
+        if reached is None:
+            return np.zeros(len(found.lasts), np.bool_)
+        are_late: NDArray[np.bool_] = found.lasts + (self._gap - 1) <= reached
+        return are_late
+
+    def _keys_of(self, slots: Slots) -> dict[str, pa.Array]:
+        assert self._table is not None, "open() comes first"
+        keys = self._table.keys(slots)
+        return {name: keys.column(name) for name in self._own.key_names}
+
+    def _firsts(self, slots: Slots) -> Moments:
+        assert self._table is not None, "open() comes first"
+        return self._table.key_numbers(START, slots) if len(slots) else np.empty(0, np.int64)
+
+    def _lasts(self, slots: Slots) -> Moments:
+        assert self._table is not None, "open() comes first"
+        if not len(slots):
+            return np.empty(0, np.int64)
+        lasts: Moments = self._table.columns[_LASTS].values[slots]
+        return lasts
+
+
+class _Spans(NamedTuple):
+    """Spans of records: the number of the key, and the moments of the first and the last one."""
+
+    keys: Numbers
+    firsts: Moments
+    lasts: Moments
+
+
+class _KeysWithSessions:
+    """A number for each key that has a session, and the key of each slot of the sessions' table."""
+
+    def __init__(self) -> None:
+        self._numbers = ColumnTable("keys with sessions", 1, tracks_changes=False)
+        #: By number of the key: how many sessions it has.
+        self._sessions: Numbers = np.zeros(0, np.int64)
+        #: By slot of a session: the number of its key.
+        self._of_slot: Numbers = np.zeros(0, np.int64)
+
+    def numbers_of(self, keys: Columns) -> Numbers:
+        """The number of each row's key; new keys get one, which `count` or `enter` has to confirm."""
+        numbers = self._numbers.slots_of(keys)
+        self._sessions = _grown(self._sessions, numbers)
+        return numbers
+
+    def of(self, slots: Slots) -> Numbers:
+        """The keys of slots of sessions."""
+        return self._of_slot[slots]
+
+    def slots_with(self, slots: Slots, keys: Numbers) -> Slots:
+        """Those of the slots whose keys are among these."""
+        if not len(slots):
+            return slots
+        wanted = np.zeros(len(self._sessions), np.bool_)
+        wanted[keys] = True
+        found: Slots = slots[wanted[self._of_slot[slots]]]
+        return found
+
+    def enter(self, slots: Slots, keys: Numbers) -> None:
+        """These slots hold sessions of these keys."""
+        self._of_slot = _grown(self._of_slot, slots)
+        self._of_slot[slots] = keys
+
+    def count(self, keys: Numbers, stay: NDArray[np.bool_]) -> None:
+        """These are the keys of all sessions that some keys have now, and which of the sessions stay."""
+        self._sessions[keys] = 0
+        np.add.at(self._sessions, keys, stay)
+        self._forget(keys)
+
+    def leave(self, slots: Slots) -> None:
+        """The sessions of these slots are over."""
+        keys = self._of_slot[slots]
+        np.subtract.at(self._sessions, keys, 1)
+        self._forget(keys)
+
+    def _forget(self, keys: Numbers) -> None:
+        self._numbers.delete(np.unique(keys[self._sessions[keys] == 0]))
+
+
+def _grown(numbers: Numbers, places: Numbers) -> Numbers:
+    """With room for these places."""
+    needed = int(places.max(initial=-1)) + 1
+    if needed <= len(numbers):
+        return numbers
+    longer = np.zeros(max(1 << 10, 1 << (needed - 1).bit_length()), np.int64)
+    longer[: len(numbers)] = numbers
+    return longer
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
+    numbers: Moments = batch.column(name).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _filtered(columns: Columns, mask: pa.Array) -> Columns:
+    return {name: column.filter(mask) for name, column in columns.items()}
+
+
+def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:
+    """Which rows are among the chosen ones, each of which occurs once."""
+    table = ColumnTable("chosen rows", 1, tracks_changes=False)
+    last = int(table.slots_of(chosen).max())
+    are_among: NDArray[np.bool_] = table.slots_of(rows) <= last
+    return are_among
