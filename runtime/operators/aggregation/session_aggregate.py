@@ -17,9 +17,9 @@ of its key. A table that is in no snapshot gives the numbers. A key leaves it wi
 Functions that go by the order of rows are given the rows of each session in their order, and no pane's. Of
 two sessions that become one, the earlier one comes first.
 
-**Late records.** A session is late when its last moment lies a gap or more behind the watermark. The records
-of a batch come together: one that is late alone is not late if others of the batch join it to a session
-that is open. All of its records go to the side output when it is late.
+**Late records.** A session is late when its last moment lies a gap or more behind the watermark. All of its
+records go to the side output then. The records of a batch come together. So one that is late alone is not
+late if others of the batch join it to a session that is open.
 
 It must never leave two live sessions of a key less than a gap apart: the next record would join one of them.
 """
@@ -33,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.aggregation import Aggregation, distinct
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
 from penstock.runtime.operators.aggregation.combine_panes import PANE
 from penstock.runtime.operators.aggregation.functions import Max, Min
@@ -313,7 +313,7 @@ class _KeysWithSessions:
         self._forget(keys)
 
     def _forget(self, keys: Numbers) -> None:
-        self._numbers.delete(np.unique(keys[self._sessions[keys] == 0]))
+        self._numbers.delete(distinct(keys[self._sessions[keys] == 0]))
 
 
 def _grown(numbers: Numbers, places: Numbers) -> Numbers:

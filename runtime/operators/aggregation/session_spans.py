@@ -52,7 +52,7 @@ def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSp
     """
     order = np.lexsort((firsts, keys))
     keys, firsts = keys[order], firsts[order]
-    moments, ranks = np.unique(lasts[order], return_inverse=True)
+    moments, ranks = _ranked(lasts[order])
     is_new_key = np.ones(len(keys), np.bool_)
     is_new_key[1:] = keys[1:] != keys[:-1]
     above = (np.cumsum(is_new_key) - 1) * len(moments)
@@ -64,3 +64,11 @@ def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSp
     session[order] = np.cumsum(begins) - 1
     ends = np.append(places[1:], len(keys)) - 1
     return JoinedSpans(session, keys[places], firsts[places], latest[ends])
+
+
+def _ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers in order, and the place of each one there; of equal ones any."""
+    order = np.argsort(numbers)
+    ranks = np.empty(len(numbers), np.int64)
+    ranks[order] = np.arange(len(numbers))
+    return numbers[order], ranks
