@@ -379,7 +379,8 @@ def distinct(slots: Slots) -> Slots:
     end = int(slots.max(initial=-1)) + 1
     if end > _SPARSE * len(slots):
         ordered = np.sort(slots)
-        return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+        some: Slots = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+        return some
     seen = np.zeros(end, np.bool_)
     seen[slots] = True
     return np.flatnonzero(seen)
