@@ -82,6 +82,11 @@ def test_courses_do_to_a_job_what_they_say(course: Course) -> None:
         assert any(each.attempts > 1 for each in done)
 
 
+def test_job_that_goes_on_in_fewer_vertices_may_be_rescaled_again() -> None:
+    done = run(load("two_sources"), Scenario(Course.RESCALED, "with-timeout", "heap", 4030199608))
+    assert done.went_on
+
+
 def test_replayed_run_is_the_same_run() -> None:
     scenario = Scenario(Course.RESCALED, "with-timeout", "heap", 11)
     one, other = (run(load("silence_alerts"), scenario) for _ in range(2))

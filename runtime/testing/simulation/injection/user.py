@@ -71,7 +71,8 @@ class User:
 
     def _draw_parallelism(self, master: Master) -> dict[str, int]:
         draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
-        left = list(self._plan.rescalable)
+        # A job that goes on at another parallelism may have one in the chain of another vertex.
+        left = [operator for operator in self._plan.rescalable if operator in now]
         wanted: dict[str, int] = {}
         for _ in range(min(len(left), draws.between(1, 2))):
             operator = left.pop(draws.below(len(left)))
