@@ -20,6 +20,7 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.background import Post
+from penstock.actors.subtask.frame_arguments import arguments_of
 from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
 from penstock.runtime.execution.processes import Away, Died
 from penstock.runtime.execution.role import Role
@@ -82,7 +83,9 @@ class RemoteChannels:
             return
         peer = self._peers[channel.receiver]
         receiver: Any = peer.handle
-        call = receiver.deliver.remote(peer.role.token, peer.role.attempt, channel.channel, first, elements)
+        call = receiver.deliver.remote(
+            peer.role.token, peer.role.attempt, channel.channel, first, *arguments_of(elements)
+        )
         answer: Future[int] = call.future()
 
         def answered(future: Future[int]) -> None:

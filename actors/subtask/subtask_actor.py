@@ -31,6 +31,7 @@ from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.actors.shared.traces import Traces
+from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
 from penstock.actors.subtask.guarded_master import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemotePeer
@@ -270,14 +271,19 @@ class SubtaskActor:
 
     # -- calls of other subtasks ----------------------------------------------------------------------------
 
-    async def deliver(self, token: str, attempt: int, channel: int, first: int, elements: list[bytes]) -> int:
-        """Take a frame of a channel; the return, the value of a `DeliveryAnswer`, is the sender's credit."""
+    async def deliver(
+        self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
+    ) -> int:
+        """Take a frame of a channel, as `arguments_of` gives it.
+
+        The return, the value of a `DeliveryAnswer`, is the sender's credit.
+        """
         fit, current = self._holder.fit(token, attempt), self._attempt
         if fit is CallFit.STALE:
             return _STALE
         if fit is CallFit.NOT_YET or current is None:
             return _NOT_YET
-        answer = await current.deliver(channel, first, elements)
+        answer = await current.deliver(channel, first, elements_of(frame, pieces))
         return answer.value
 
     # -- how it is done -------------------------------------------------------------------------------------

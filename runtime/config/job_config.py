@@ -23,7 +23,7 @@ StepOn: TypeAlias = Literal["thread", "loop"]
 Failover: TypeAlias = Literal["region", "full"]
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
-_AT_LEAST_ZERO: Final = ("buffer_timeout", "cancellation_timeout")
+_AT_LEAST_ZERO: Final = ("buffer_timeout", "debloat_target", "cancellation_timeout")
 _ABOVE_ZERO: Final = (
     "slice_duration",
     "deployment_timeout",
@@ -48,6 +48,9 @@ class JobConfig(metaclass=NearestNames):
             up to ten frames per timeout and channel, and each costs processor time at both ends.
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
+        debloat_target: How long a receiver is meant to need for all buffers of rows on one channel. Buffers
+            in front of a slow one get smaller, so barriers pass sooner. 0 leaves them as large as
+            `buffer_rows` and `buffer_bytes` allow.
         arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Size that a buffer that holds an Arrow batch is meant to have.
         credits: Buffers that may be on their way on one channel. More hides latency, and lets more data lie
@@ -91,8 +94,9 @@ class JobConfig(metaclass=NearestNames):
     restart: RestartConfig | None = None
     failover: Failover = "region"
     buffer_timeout: float = 0.1
-    buffer_rows: int = 4096
+    buffer_rows: int = 16_384
     buffer_bytes: int = 256 * 1024
+    debloat_target: float = 1.0
     arrow_buffer_rows: int = 256 * 1024
     arrow_buffer_bytes: int = 4 * 1024 * 1024
     credits: int = 8

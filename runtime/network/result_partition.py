@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.buffer_debloater import BufferDebloater
 from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.network.result_subpartition import (
@@ -32,14 +33,17 @@ class NetworkConfig:
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
         arrow_buffer_rows: Most rows of a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Intended most bytes of a buffer that holds an Arrow batch.
+        debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of rows of a
+            channel; 0 leaves them as large as they may be.
     """
 
     credits: int = 8
-    buffer_rows: int = 4096
+    buffer_rows: int = 16_384
     buffer_bytes: int = 256 * 1024
     buffer_timeout: float = 0.1
     arrow_buffer_rows: int = 256 * 1024
     arrow_buffer_bytes: int = 4 * 1024 * 1024
+    debloat_target: float = 0.0
 
     @property
     def idle_rest(self) -> float:
@@ -67,7 +71,6 @@ class ResultPartition:
         self.spec = spec
         self._lets_overtake = spec.partitioner.partitioning.can_be_redistributed
         self._codec = codec
-        self._buffer_rows = config.buffer_rows
         self._arrow_buffer = OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes)
         self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
         self.subpartitions = [
@@ -75,7 +78,7 @@ class ResultPartition:
                 codec,
                 _bind(send, index),
                 config.credits,
-                BufferBudget(config.buffer_rows, config.buffer_bytes),
+                _budget(config),
                 config.idle_rest,
                 OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes),
             )
@@ -101,9 +104,12 @@ class ResultPartition:
                 self.subpartitions[channel].add_rows(part.rows, part.timestamps)
 
     def _broadcast(self, batch: Batch) -> None:
-        """Encode once, send everywhere; so nothing waits in the open buffer of each channel."""
+        """Encode once, send everywhere; so nothing waits in the open buffer of each channel.
+
+        The slowest receiver decides how many rows a buffer has.
+        """
         parts: Iterator[Batch] = (
-            batch.slices(self._buffer_rows)
+            batch.slices(min(s.buffer_rows for s in self.subpartitions))
             if isinstance(batch, RowBatch)
             else batch.slices(self._arrow_buffer.rows_of(batch))
         )
@@ -169,6 +175,12 @@ class ResultPartition:
     def statistics(self) -> tuple[SubpartitionStatistics, ...]:
         """Counters, one entry a channel."""
         return tuple(s.statistics() for s in self.subpartitions)
+
+
+def _budget(config: NetworkConfig) -> BufferBudget:
+    target, rows = config.debloat_target, config.buffer_rows
+    debloater = BufferDebloater(rows, config.credits, target) if target > 0 else None
+    return BufferBudget(rows, config.buffer_bytes, debloater)
 
 
 def _bind(send: Callable[[int, int, list[bytes]], None], index: int) -> Callable[[int, list[bytes]], None]:

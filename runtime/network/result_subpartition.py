@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
@@ -49,6 +49,13 @@ class BatchEncoder(Protocol):
     def encode(self, batch: Batch) -> Buffer:
         """Encode a batch."""
         ...
+
+
+class _Sent(NamedTuple):
+    """What a frame that is outstanding took; the frame itself belongs to the receiver."""
+
+    credits: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +114,14 @@ class ResultSubpartition:
         self.has_open_rows = False
         self._next_sequence_number = 0
         self._outstanding = 0
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[int, _Sent] = {}
         self._is_given_up = False
         self._buffers = self._frames = self._bytes = 0
+
+    @property
+    def buffer_rows(self) -> int:
+        """Most rows of the next buffer."""
+        return self._budget.rows
 
     @property
     def is_available(self) -> bool:
@@ -134,8 +146,8 @@ class ResultSubpartition:
                 self._timestamps = []
             self._timestamps.extend(timestamps)
         self._budget.weigh_first(rows, self._codec.encode)
-        while len(self._rows) >= self._budget.rows:
-            self._close_rows(self._budget.rows)
+        while len(self._rows) >= (full := self._budget.rows):
+            self._close_rows(full)
         if self.queue:
             self.send_queued()
 
@@ -227,10 +239,11 @@ class ResultSubpartition:
             first_sequence_number: Of the frame.
             now: Monotonic time. Rows that waited for this leave here, and not behind the next piece of work.
         """
-        buffers = self._in_flight.pop(first_sequence_number, None)
-        if buffers is None:
+        frame = self._in_flight.pop(first_sequence_number, None)
+        if frame is None:
             return
-        self._outstanding -= buffers
+        self._outstanding -= frame.credits
+        self._budget.consumed(frame.rows, now, more=self._outstanding > 0 or bool(self.queue))
         self.send_queued()
         self.flush_if_idle(now)
 
@@ -241,16 +254,17 @@ class ResultSubpartition:
     def send_queued(self) -> None:
         """Send what waits, in order, as far as the credits reach."""
         while self.queue:
-            frame, buffers = self.queue.take_frame(self._credits - self._outstanding)
-            if not frame:
+            frame = self.queue.take_frame(self._credits - self._outstanding)
+            elements = frame.elements
+            if not elements:
                 return
             first = self._next_sequence_number
-            self._next_sequence_number += len(frame)
-            self._in_flight[first] = buffers
-            self._outstanding += buffers
+            self._next_sequence_number += len(elements)
+            self._in_flight[first] = _Sent(frame.credits, frame.rows)
+            self._outstanding += frame.credits
             self._frames += 1
-            self._bytes += sum(map(len, frame))
-            self._send(first, frame)
+            self._bytes += sum(map(len, elements))
+            self._send(first, elements)
 
     def statistics(self) -> SubpartitionStatistics:
         """Counters of this channel."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
-from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of
+from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of, rows_in
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -26,10 +26,25 @@ from penstock.runtime.record.elements import (
 _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
 
 
+class Frame(NamedTuple):
+    """Elements that are sent together.
+
+    Attributes:
+        elements: Encoded, in order.
+        credits: How many of them need a credit.
+        rows: Records in them.
+    """
+
+    elements: list[bytes]
+    credits: int
+    rows: int
+
+
 @dataclass(slots=True)
 class _Queued:
     data: bytes
     needs_credit: bool
+    rows: int = 0
     is_buffer: bool = False
     is_watermark: bool = False
     ends_frame: bool = False
@@ -47,8 +62,8 @@ class SendQueue:
         >>> queue = SendQueue()
         >>> queue.add_event(Watermark(5))
         >>> queue.add_event(Watermark(7))  # in the place of the older one
-        >>> len(queue), queue.take_frame(0), len(queue.take_frame(1)[0])
-        (1, ([], 0), 1)
+        >>> len(queue), len(queue.take_frame(0).elements), len(queue.take_frame(1).elements)
+        (1, 0, 1)
     """
 
     def __init__(self) -> None:
@@ -60,7 +75,9 @@ class SendQueue:
 
     def add_buffer(self, buffer: Buffer) -> None:
         """Add a buffer at the end."""
-        self._elements.append(_Queued(encode_element(buffer), needs_credit=True, is_buffer=True))
+        self._elements.append(
+            _Queued(encode_element(buffer), needs_credit=True, rows=buffer.rows, is_buffer=True)
+        )
         self.buffers += 1
 
     def add_event(self, event: Event) -> None:
@@ -85,7 +102,7 @@ class SendQueue:
         """Add an element that is encoded already: it was overtaken in a checkpoint."""
         kind = kind_of(data)
         is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
-        self._elements.append(_Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark))
+        self._elements.append(_Queued(data, kind in _NEED_CREDIT, rows_in(data), is_buffer, is_watermark))
         self.buffers += is_buffer
 
     def put_first(self, barrier: CheckpointBarrier) -> None:
@@ -112,29 +129,30 @@ class SendQueue:
         del self._elements[place]
         return barrier, overtaken
 
-    def take_frame(self, credits: int) -> tuple[list[bytes], int]:
+    def take_frame(self, credits: int) -> Frame:
         """Take out what may be sent together: as far as the credits reach, and to an aligned barrier.
 
         Args:
             credits: How many elements that need one may be taken.
 
         Returns:
-            The elements, and how many of them need a credit.
+            The frame; without elements when nothing may be sent.
         """
-        frame: list[bytes] = []
-        credited = 0
+        elements: list[bytes] = []
+        credited = rows = 0
         while self._elements:
             head = self._elements[0]
             if head.needs_credit and credited >= credits:
                 break
             self._elements.popleft()
-            frame.append(head.data)
+            elements.append(head.data)
+            rows += head.rows
             if head.needs_credit:
                 credited += 1
                 self.buffers -= head.is_buffer
             if head.ends_frame:
                 break
-        return frame, credited
+        return Frame(elements, credited, rows)
 
     def _place_of(self, checkpoint_id: int) -> int | None:
         barriers = ((place, queued.barrier) for place, queued in enumerate(self._elements))

@@ -79,6 +79,26 @@ def is_event(data: bytes | bytearray | memoryview) -> bool:
     return kind_of(data) is not ElementKind.BUFFER
 
 
+def rows_in(data: bytes | bytearray | memoryview) -> int:
+    """Records of an encoded element, without decoding it; none of an event.
+
+    Raises:
+        StreamCorruptError: There is no such kind, or the header is cut off.
+
+    Example:
+        >>> rows_in(encode_element(Buffer(b"rows", 2))), rows_in(encode_element(Watermark(5)))
+        (2, 0)
+    """
+    if is_event(data):
+        return 0
+    try:
+        rows: int = _BUFFER.unpack_from(data)[1]
+    except struct.error as error:
+        msg = f"a buffer of {len(data)} bytes has no complete header: {error}"
+        raise StreamCorruptError(msg) from error
+    return rows
+
+
 def encode_element(element: StreamElement) -> bytes:
     """Encode a buffer or an event.
 

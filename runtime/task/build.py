@@ -193,6 +193,7 @@ class _Builder:
             config.buffer_timeout,
             config.arrow_buffer_rows,
             config.arrow_buffer_bytes,
+            config.debloat_target,
         )
         return SubtaskOutputs(
             self._descriptor.subtask.outputs,

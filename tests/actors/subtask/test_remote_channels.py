@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from unsteady import DEAD, Unsteady
 
+from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.role import Role
@@ -23,8 +24,12 @@ class Receiver:
 
     def __init__(self, answer: DeliveryAnswer = DeliveryAnswer.CONSUMED) -> None:
         self._answer = answer
+        self.elements: list[bytes] = []
 
-    def deliver(self, token: str, attempt: int, channel: int, first: int, elements: list[bytes]) -> int:
+    def deliver(
+        self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
+    ) -> int:
+        self.elements += elements_of(frame, pieces)
         return self._answer.value
 
 
@@ -62,3 +67,10 @@ def test_a_consumed_frame_gives_its_credit_back(first: int) -> None:
     sender = Sender(Unsteady(Receiver(), {}))
     sender.channels.send(CHANNEL, first, [b"row"])
     assert sender.heard == [first]
+
+
+def test_a_large_frame_arrives_with_its_elements() -> None:
+    receiver = Receiver()
+    elements = [b"x" * 250_000, b"y", b"z" * 100_000]
+    Sender(Unsteady(receiver, {})).channels.send(CHANNEL, 0, elements)
+    assert receiver.elements == elements

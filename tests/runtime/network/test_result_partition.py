@@ -70,6 +70,18 @@ def test_broadcast_sends_every_record_to_every_channel_in_buffers_of_the_usual_s
     assert edge.sent[1] == edge.sent[0]
 
 
+def test_the_slowest_receiver_decides_on_the_buffers_of_a_broadcast() -> None:
+    edge = Edge(Partitioning.BROADCAST, 2, config=NetworkConfig(credits=2, buffer_rows=8, debloat_target=1.0))
+    edge.partition.emit(RowBatch(list(range(16))))
+    edge.partition.consumed(0, 0, now=0.0)
+    edge.partition.consumed(0, 1, now=8.0)
+    edge.partition.emit(RowBatch(list(range(8))))
+    for channel in range(2):
+        edge.partition.consumed(channel, 0, now=9.0)
+        edge.partition.consumed(channel, 1, now=9.0)
+    assert [len(batch) for batch in edge.sent[1] if isinstance(batch, RowBatch)] == [8, 8, 4, 4]
+
+
 def test_arrow_batch_on_a_single_channel_leaves_as_it_is_in_pieces_that_are_not_too_long() -> None:
     edge = Edge(Partitioning.FORWARD, 1)
     edge.partition.emit(arrow(12))

@@ -21,7 +21,8 @@ from penstock.runtime.testing.manual_time import ManualClock
 def test_function_without_end_is_left_when_there_is_no_credit_and_goes_on_with_one(
     make_subtask: MakeSubtask,
 ) -> None:
-    task = make_subtask(flattening(lambda _: itertools.count()), "flat_map-1", small(buffer_rows=4096))
+    config = small(buffer_rows=4096, debloat_target=0.0)
+    task = make_subtask(flattening(lambda _: itertools.count()), "flat_map-1", config)
     task.deliver(rows("begin"))
     task.deliver(rows("never reached"))
     for expected in (3, 4, 5):
