@@ -9,11 +9,10 @@ receiver consumes. A fast receiver gets buffers as large as allowed. In front of
 shrink, so a barrier waits about `target` seconds, whatever a record costs. Frames do not get too many: a
 receiver that is behind gets `credits / target` of them a second, or those of the largest buffers.
 
-What is measured. A receiver answers a frame when it begins with it. Between two answers it was busy with this
-channel or with others, if more was outstanding meanwhile, or waited for a credit. Only such time counts, and
-the rows that were answered at its end. An answer that leaves nothing behind ends the measurement: the receiver
-may wait for the sender from then on. It says something else, though. A buffer that was full has not kept the
-receiver busy, so larger ones do no harm.
+What is measured. A receiver answers a frame when it begins with it. Until its next answer it was busy with
+that frame, and with other channels, if more was outstanding or waited for a credit. Only such time counts. An
+answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. It
+says something else, though. A buffer that was full has not kept the receiver busy, so larger ones do no harm.
 
 Single answers say little: the sender takes them between two pieces of work, and several at once. So answers
 are gathered for `_WINDOW` seconds. After that the size at most doubles or halves. So a pause of the receiver
@@ -55,12 +54,13 @@ class BufferDebloater:
         self._max_rows = max_rows
         self._share = target / credits
         self._busy_since: float | None = None
+        self._begun = 0
         self._busy = 0.0
         self._consumed = 0
         self.rows = min(_FIRST, max_rows)
 
     def consumed(self, rows: int, now: float, *, more: bool) -> None:
-        """The receiver has consumed a frame.
+        """The receiver has answered a frame: it begins with its rows.
 
         Args:
             rows: Of the frame.
@@ -69,13 +69,14 @@ class BufferDebloater:
         """
         if self._busy_since is not None:
             self._busy += now - self._busy_since
-            self._consumed += rows
+            self._consumed += self._begun
         if self._busy >= _WINDOW:
             self._approach(int(self._share * self._consumed / self._busy))
             self._busy, self._consumed = 0.0, 0
         elif not more and rows >= self.rows:
             self._approach(self._max_rows)
         self._busy_since = now if more else None
+        self._begun = rows
 
     def _approach(self, rows: int) -> None:
         """Change the size towards this many rows, at most to the double or the half."""

@@ -33,8 +33,8 @@ class NetworkConfig:
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
         arrow_buffer_rows: Most rows of a buffer that holds an Arrow batch.
         arrow_buffer_bytes: Intended most bytes of a buffer that holds an Arrow batch.
-        debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of rows of a
-            channel; 0 leaves them as large as they may be.
+        debloat_target: Seconds that a receiver is meant to need for all outstanding buffers of a channel; 0
+            leaves them as large as they may be. Arrow batches have no such target.
     """
 
     credits: int = 8

@@ -113,8 +113,8 @@ def test_one_pause_of_the_receiver_costs_one_step() -> None:
 def test_time_in_which_nothing_was_outstanding_does_not_count() -> None:
     debloater = BufferDebloater(max_rows=1024, credits=1, target=1.0)
     debloater.consumed(10, 0.0, more=False)
-    debloater.consumed(10, 1000.0, more=True)
-    debloater.consumed(100, 1000.1, more=True)
+    debloater.consumed(125, 1000.0, more=True)
+    debloater.consumed(10, 1000.125, more=True)
     assert debloater.rows == 1000
 
 
