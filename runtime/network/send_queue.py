@@ -26,7 +26,7 @@ from penstock.runtime.record.elements import (
 _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
 
 
-class Frame(NamedTuple):
+class OutgoingFrame(NamedTuple):
     """Elements that are sent together.
 
     Attributes:
@@ -129,7 +129,7 @@ class SendQueue:
         del self._elements[place]
         return barrier, overtaken
 
-    def take_frame(self, credits: int) -> Frame:
+    def take_frame(self, credits: int) -> OutgoingFrame:
         """Take out what may be sent together: as far as the credits reach, and to an aligned barrier.
 
         Args:
@@ -152,7 +152,7 @@ class SendQueue:
                 self.buffers -= head.is_buffer
             if head.ends_frame:
                 break
-        return Frame(elements, credited, rows)
+        return OutgoingFrame(elements, credited, rows)
 
     def _place_of(self, checkpoint_id: int) -> int | None:
         barriers = ((place, queued.barrier) for place, queued in enumerate(self._elements))
