@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
+from penstock.runtime.operators.function_class import FunctionClass
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.result_collector import ResultCollector
@@ -22,7 +23,7 @@ class FlatMapOperator(FunctionOperator):
     kind: ClassVar[str] = "flat_map"
     takes_generators = True
 
-    def __init__(self, function: Callable[[Any], Iterable[Any] | None]) -> None:
+    def __init__(self, function: Callable[[Any], Iterable[Any] | None] | FunctionClass) -> None:
         super().__init__(function)
         self._collector: ResultCollector | None = None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.operators.function_class import FunctionClass
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
+from penstock.runtime.operators.plain_methods import check_has_run
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.arrow_dicts import dicts_of_arrow
@@ -22,7 +25,7 @@ class FunctionOperator(Operator):
     from the function would end it silently and lose the rest of the batch. Comprehensions pass it on.
 
     Args:
-        function: The user's function.
+        function: The user's function, or the class of function objects.
     """
 
     takes: ClassVar[BatchFormats] = "both"
@@ -33,24 +36,40 @@ class FunctionOperator(Operator):
     #: Whether the function may be a generator function.
     takes_generators: bool = False
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Any] | FunctionClass) -> None:
+        self._class = function if isinstance(function, FunctionClass) else None
+        self._made: Any = None  # the object that was made of the class
+        self._beside: str | None = None  # what runs of the class instead of the function
+        self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
         self._records_in = 0
         self._records_out = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Check the function.
+        """Make the function object of a class, and check the function.
 
         Raises:
             ConfigurationError: It can't be called, is a coroutine, or is a generator where a value is needed.
         """
+        if self._class is not None:
+            self._beside = f"constructor {self._class.where}"
+            self._function = self._made = self._class.make()
+            self._beside = None
         check_function(self.kind, self._function, takes_generators=self.takes_generators)
+
+    def close(self) -> None:
+        """Close the function object of a class, if it has a method `close`."""
+        made, self._made = self._made, None
+        close = getattr(made, "close", None)
+        if callable(close):
+            self._beside = function_location(close)
+            check_has_run("close", close())
 
     @property
     def doing(self) -> str:
         """The function with its line."""
-        return f"{self.kind} function {function_location(self._function)}"
+        beside = self._beside  # read once: a watchdog asks beside the task
+        return f"{self.kind} {f'function {function_location(self._function)}' if beside is None else beside}"
 
     @property
     def current_record(self) -> CurrentRecord | None:
@@ -63,6 +82,12 @@ class FunctionOperator(Operator):
 
     def _counters(self) -> Mapping[str, int]:
         return {}
+
+
+def _not_made(*_: object) -> None:
+    """Stands for the function object of a class until the operator opens."""
+    msg = "open() comes first"
+    raise AssertionError(msg)
 
 
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
@@ -80,6 +105,8 @@ def check_function(kind: str, function: Callable[..., Any], *, takes_generators:
         msg = f"{kind} needs a function, not {type(function).__name__}"
         raise ConfigurationError(msg)
     where = function_location(function)
+    own = inspect.isroutine(function) or isinstance(function, functools.partial)
+    function = function if own else inspect.getattr_static(type(function), "__call__")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         msg = f"{kind} calls {where}, which is declared `async def`: declare it `def`"
         raise ConfigurationError(msg)

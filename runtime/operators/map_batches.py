@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.failure import short_repr
+from penstock.runtime.operators.function_class import FunctionClass
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.user_location import function_location
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]
 
@@ -45,7 +45,9 @@ class MapBatchesOperator(FunctionOperator):
     kind: ClassVar[str] = "map_batches"
     takes_generators = True
 
-    def __init__(self, function: Callable[[Any], Any], batch_format: BatchFormat = "rows") -> None:
+    def __init__(
+        self, function: Callable[[Any], Any] | FunctionClass, batch_format: BatchFormat = "rows"
+    ) -> None:
         super().__init__(function)
         if batch_format not in ("rows", "arrow"):
             msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
@@ -57,7 +59,7 @@ class MapBatchesOperator(FunctionOperator):
     def doing(self) -> str:
         """The function with its line, and the size of the batch it is at."""
         at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
-        return f"map_batches function {function_location(self._function)}{at}"
+        return super().doing + at
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Map a batch as a whole."""

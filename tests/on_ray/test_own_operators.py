@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections import Counter
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from jobs.driving import after_checkpoints, failure_of, finish, kill_subtask, submit, wait_until
 from jobs.oracle import committed_rows, hidden_files
-from jobs.own_operators import own_count
+from jobs.own_operators import Model, own_count
 from jobs.words import NEVER, environment, lines, paced_lines
 
 from penstock.actors import RayJobHandle
@@ -145,3 +146,26 @@ def test_what_is_no_batch_fails_the_job_with_the_operators_line_and_loses_nothin
     assert "which is no batch: yield RowBatch or ArrowBatch" in message
     rows = [row["line"] for row in committed_rows(tmp_path / "out")]
     assert rows == lines(len(rows)), "what was committed is there once"
+
+
+def test_a_model_is_made_and_closed_once_in_each_subtask_with_a_cpu_of_its_own(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    numbers = env.from_collection("numbers", range(200)).rebalance()
+    settings: dict[str, Any] = {
+        "fn_constructor_args": (tmp_path,),
+        "fn_constructor_kwargs": {"weight": 3},
+        "num_cpus": 1,
+        "parallelism": 2,
+    }
+    scored = numbers.map_batches(Model, id="model", **settings)
+    scored.sink("out", FileSink.json(tmp_path / "out"))
+
+    finish(submit(env))
+
+    rows = committed_rows(tmp_path / "out")
+    assert sorted(row["scored"] for row in rows) == list(range(0, 600, 3))
+    made = (tmp_path / "made").read_text().split()
+    assert len(made) == len(set(made)) == 2, "one object a subtask"
+    assert str(os.getpid()) not in made, "none in the client"
+    assert {str(row["process"]) for row in rows} <= set(made)
+    assert sorted((tmp_path / "closed").read_text().split()) == sorted(made)

@@ -22,6 +22,7 @@ from penstock.runtime.graph.streams.checked_call import (
     refuse,
 )
 from penstock.runtime.graph.streams.column_step import column_step
+from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.transform import add_transform
@@ -88,29 +89,113 @@ class DataStream(Generic[T_co]):
         """The environment whose job the stream is part of."""
         return self._builder.environment
 
-    @_options
+    @overload
     def map(
         self, function: Callable[[T_co], R], *, id: str | None = None, **options: Unpack[OperatorOptions]
-    ) -> DataStream[R]:
-        """Replace each record by `function(record)`."""
-        return self._apply("map", function, partial(MapOperator, function), id, options)
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map(
+        self,
+        function: type[FunctionObject[T_co, R]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
 
     @_options
+    def map(
+        self,
+        function: Callable[..., Any],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace each record by `function(record)`.
+
+        Args:
+            function: Takes a record. Or a class with a method `__call__`; see `map_batches`.
+            fn_constructor_args: Arguments that objects of the class are made with.
+            fn_constructor_kwargs: Likewise, by name.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+        """
+        given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("map", function, partial(MapOperator, given), id, options)
+
+    @overload
     def flat_map(
         self,
         function: Callable[[T_co], Iterable[R] | None],
         *,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
-    ) -> DataStream[R]:
-        """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`."""
-        return self._apply("flat_map", function, partial(FlatMapOperator, function), id, options)
+    ) -> DataStream[R]: ...
+
+    @overload
+    def flat_map(
+        self,
+        function: type[FunctionObject[T_co, Iterable[R] | None]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
 
     @_options
+    def flat_map(
+        self,
+        function: Callable[..., Any],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`.
+
+        Args:
+            function: Takes a record. Or a class with a method `__call__`; see `map_batches`.
+            fn_constructor_args: Arguments that objects of the class are made with.
+            fn_constructor_kwargs: Likewise, by name.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+        """
+        given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("flat_map", function, partial(FlatMapOperator, given), id, options)
+
+    @overload
     def filter(
         self,
         function: Callable[[T_co], object] | pc.Expression,
         *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def filter(
+        self,
+        function: type[FunctionObject[T_co, object]],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]: ...
+
+    @_options
+    def filter(
+        self,
+        function: Callable[..., object] | pc.Expression,
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[T_co]:
@@ -119,13 +204,17 @@ class DataStream(Generic[T_co]):
         Args:
             function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
                 `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
-                not true.
+                not true. Or a class with a method `__call__`; see `map_batches`.
+            fn_constructor_args: Arguments that objects of the class are made with.
+            fn_constructor_kwargs: Likewise, by name.
+            id: The operator's id.
             **options: See `OperatorOptions`.
         """
         if isinstance(function, pc.Expression):
             factory = partial(FilterExpressionOperator, function)
             return self._computed("filter", shown({"filter": function}), factory, id, options)
-        return self._apply("filter", function, partial(FilterOperator, function), id, options)
+        given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply("filter", function, partial(FilterOperator, given), id, options)
 
     @_columns
     def select(
@@ -185,12 +274,38 @@ class DataStream(Generic[T_co]):
         **options: Unpack[OperatorOptions],
     ) -> DataStream[dict[str, Any]]: ...
 
+    @overload
+    def map_batches(
+        self,
+        function: type[FunctionObject[list[T_co], list[R] | Iterator[list[R]] | None]],
+        batch_format: Literal["rows"] = "rows",
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: type[FunctionObject[pa.RecordBatch, pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]]],
+        batch_format: Literal["arrow"],
+        *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[dict[str, Any]]: ...
+
     @_options
     def map_batches(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         batch_format: Literal["rows", "arrow"] = "rows",
         *,
+        fn_constructor_args: Iterable[Any] = (),
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
@@ -202,15 +317,35 @@ class DataStream(Generic[T_co]):
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or
-                yields several such results.
+                yields several such results. Or a class with a method `__call__` that does so, such as a
+                model. Each subtask makes an object of it before the first batch, and calls its method
+                `close` at the end, if it has one.
             batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`.
+            fn_constructor_args: Arguments that objects of the class are made with.
+            fn_constructor_kwargs: Likewise, by name.
             id: The operator's id.
-            **options: See `OperatorOptions`.
+            **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
+
+        Example:
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> class Model:
+            ...     def __init__(self, weight, bias=0):
+            ...         self.weight, self.bias = weight, bias  # or load it from a file
+            ...
+            ...     def __call__(self, batch):
+            ...         return [self.weight * number + self.bias for number in batch]
+            >>> def scored(n):
+            ...     return n.map_batches(Model, fn_constructor_args=(10,), fn_constructor_kwargs={"bias": 1})
+            >>> with OperatorHarness.of(scored) as harness:
+            ...     harness.push([1, 2])
+            [11, 21]
         """
         if batch_format not in ("rows", "arrow"):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
-        factory = partial(MapBatchesOperator, function, batch_format)
-        return self._apply("map_batches", function, factory, id, options)
+        given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
+        return self._apply(
+            "map_batches", function, partial(MapBatchesOperator, given, batch_format), id, options
+        )
 
     @_options
     def process(
@@ -418,7 +553,6 @@ class DataStream(Generic[T_co]):
         options: OperatorOptions,
     ) -> DataStream[Any]:
         """Add an operator without state."""
-        need_function(kind, function)
         added = self._builder.add(kind, function_name(function), factory, self._inputs, operator_id, options)
         return DataStream(self._builder, (added,))
 

@@ -1,0 +1,67 @@
+"""What `map`, `flat_map`, `filter` and `map_batches` are given: a function, or a class of function objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from penstock.runtime.graph.streams.checked_call import need_function, refuse
+from penstock.runtime.operators.function_class import FunctionClass, is_function_class
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class FunctionObject(Protocol[In, Out]):
+    """An object that is called as a function."""
+
+    def __call__(self, given: In, /) -> Out:
+        """Called with a record or a batch."""
+        ...
+
+
+def given_function(
+    call: str, function: object, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Callable[..., Any] | FunctionClass:
+    """A function as it is, or a class with the arguments of its constructor.
+
+    Args:
+        call: The method that was called.
+        function: What the user gave.
+        args: The user's `fn_constructor_args`.
+        kwargs: The user's `fn_constructor_kwargs`.
+
+    Raises:
+        GraphError: It can't be called, or can't be made with these arguments; names the user's line.
+    """
+    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
+        refuse(f"{call}: fn_constructor_args is a tuple or a list of arguments, not {args!r:.80}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        refuse(f"{call}: fn_constructor_kwargs is a dict of arguments by name, not {kwargs!r:.80}")
+    positional, named = tuple(args), dict(kwargs or {})
+    if inspect.isclass(function) and is_function_class(function):
+        _check_constructor(call, function, positional, named)
+        return FunctionClass(function, positional, named)
+    need_function(call, function)
+    if positional or named:
+        refuse(
+            f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "
+            f"whose objects are made in the subtasks, not for {function!r:.80}"
+        )
+    own: Any = function
+    return own  # type: ignore[no-any-return]
+
+
+def _check_constructor(call: str, kind: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        signature = inspect.signature(kind)
+    except (TypeError, ValueError):  # one that is written in C tells nothing
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        refuse(
+            f"{call}: {kind.__name__}{signature} can't be made: {error}. Give its arguments with "
+            "fn_constructor_args=(...) and fn_constructor_kwargs={...}"
+        )

@@ -1,0 +1,67 @@
+"""`FunctionClass`: a class whose objects are functions, each made in the subtask that uses it.
+
+A model takes seconds to load and does not pickle. So the graph carries the class and the arguments of its
+constructor, and each subtask makes an object of its own before the first record.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runtime.user_location import function_location, function_name
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionClass:
+    """A class with a method `__call__`, and the arguments that its objects are made with.
+
+    Attributes:
+        args: Positional arguments of the constructor.
+        kwargs: Keyword arguments of the constructor.
+
+    Example:
+        >>> class Add:
+        ...     def __init__(self, number):
+        ...         self.number = number
+        ...
+        ...     def __call__(self, value):
+        ...         return value + self.number
+        >>> FunctionClass(Add, (2,)).make()(40)
+        42
+    """
+
+    kind: type
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Callable[..., Any]:
+        """An object of the class; it shares nothing with those of other subtasks."""
+        # Subtasks of a simulation live in one process. They share no argument, as if it had been pickled.
+        args, kwargs = copy.deepcopy((self.args, dict(self.kwargs)))
+        made: Callable[..., Any] = self.kind(*args, **kwargs)
+        return made
+
+    @property
+    def where(self) -> str:
+        """The constructor with its line, for messages."""
+        constructor = function_location(inspect.getattr_static(self.kind, "__init__"))
+        return constructor if "(" in constructor else f"{function_name(self.kind)}()"
+
+
+def is_function_class(value: object) -> bool:
+    """Whether something is a class whose objects can be called; a conversion such as `str` is none.
+
+    Example:
+        >>> class Double:
+        ...     def __call__(self, number):
+        ...         return 2 * number
+        >>> is_function_class(Double), is_function_class(str), is_function_class(Double())
+        (True, False, False)
+    """
+    if not inspect.isclass(value) or issubclass(value, type):
+        return False
+    return any("__call__" in vars(base) for base in value.__mro__)
