@@ -84,7 +84,6 @@ from .operators.operator_coordinator import HasCoordinator as HasCoordinator
 from .operators.operator_coordinator import OperatorCoordinator as OperatorCoordinator
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
 from .operators.operator_state import Counter as Counter
-from .operators.operator_state import OperatorListState as OperatorListState
 from .operators.output_tag import OutputTag as OutputTag
 from .operators.process_function import FunctionContext as FunctionContext
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction
@@ -104,6 +103,7 @@ from .operators.protocols import Source as Source
 from .operators.protocols import SourceReader as SourceReader
 from .operators.protocols import SplitProgress as SplitProgress
 from .operators.raw_state import RawState as RawState
+from .operators.sink_context import SinkContext as SinkContext
 from .operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
 from .operators.split_enumerator import SplitEnumerator as SplitEnumerator
 from .operators.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
@@ -132,6 +132,7 @@ from .state.keyed_states import ListState as ListState
 from .state.keyed_states import MapState as MapState
 from .state.keyed_states import ReducingState as ReducingState
 from .state.keyed_states import ValueState as ValueState
+from .state.operator_list_state import OperatorListState as OperatorListState
 from .state.time_to_live import StateTtl as StateTtl
 from .time.global_windows import GLOBAL_WINDOW as GLOBAL_WINDOW
 from .time.global_windows import GlobalWindows as GlobalWindows

@@ -35,7 +35,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.located_operators import LocatedOperators
-from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList, Tagged
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator_state import ListStates, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.record.elements import (
@@ -106,6 +107,7 @@ class OperatorChain:
         self._emit_time = emit_time
         self._first_index = first_index
         self._busy = False
+        self._lists: Sequence[ListStates] = ()
         self._flushing = [
             index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
         ]
@@ -132,6 +134,7 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed; `close` releases those that were opened.
         """
+        self._lists = [contexts[location.operator].lists for location in self._locations]
         self._located.open(contexts)
 
     def process(self, batch: Batch) -> Work:
@@ -246,7 +249,7 @@ class OperatorChain:
         self._guarded(index, self._operators[index].handle_event, event)
 
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
-        """The list states of all operators, by operator id.
+        """The list states of all operators, by operator id: their own, and those of the user's functions.
 
         Raises:
             OperatorError: An operator failed.
@@ -255,7 +258,12 @@ class OperatorChain:
         if self._busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
-        return self._located.each(lambda operator: operator.snapshot(checkpoint_id) or {})
+        taken: dict[str, Mapping[str, SavedList]] = {}
+        for index, operator in enumerate(self._operators):
+            own = self._guarded(index, operator.snapshot, checkpoint_id) or {}
+            asked = self._guarded(index, self._lists[index].saved)
+            taken[self._locations[index].operator] = {**asked, **own}
+        return taken
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
         """The raw state of the operators that have any, by operator id; after `snapshot`.

@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.function_class import FunctionClass
-from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, SavedList
 from penstock.runtime.operators.plain_methods import check_has_run
+from penstock.runtime.operators.process_function import FunctionContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.operators.side_outputs import SideOutputs
+from penstock.runtime.operators.timers.timer_service import FunctionTimerService
 from penstock.runtime.record.arrow_dicts import dicts_of_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.user_location import function_location
@@ -55,15 +58,21 @@ class FunctionOperator(Operator):
             self._beside = f"constructor {self._class.where}"
             self._function = self._made = self._class.make()
             self._beside = None
+            context.lists.bind_declared(self._made)
         check_function(self.kind, self._function, takes_generators=self.takes_generators)
+        if hasattr(self._made, "open"):
+            timers, side = FunctionTimerService(context.connector.clock), SideOutputs(type(self._made))
+            self._call_beside(self._made, "open", FunctionContext(context, timers, side))
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """Let the function object of a class bring its list states up to date."""
+        self._call_beside(self._made, "snapshot", checkpoint_id)
+        return {}
 
     def close(self) -> None:
-        """Close the function object of a class, if it has a method `close`."""
+        """Close the function object of a class."""
         made, self._made = self._made, None
-        close = getattr(made, "close", None)
-        if callable(close):
-            self._beside = function_location(close)
-            check_has_run("close", close())
+        self._call_beside(made, "close")
 
     @property
     def doing(self) -> str:
@@ -79,6 +88,14 @@ class FunctionOperator(Operator):
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
+
+    def _call_beside(self, owner: object, name: str, *arguments: object) -> None:
+        """Call a method of the user's object that emits nothing, if it has such a method."""
+        method = getattr(owner, name, None)
+        if callable(method):
+            self._beside = function_location(method)
+            check_has_run(name, method(*arguments))
+            self._beside = None
 
     def _counters(self) -> Mapping[str, int]:
         return {}

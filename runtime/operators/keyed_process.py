@@ -77,6 +77,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         backend.time.record = self._context
         self._opened, self._has_timers = True, has_timers
         context.requested.bind_declared(self._user, self._backend)
+        context.lists.bind_declared(self._user)
         self._user.open(self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -126,8 +127,9 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, for a function with timers."""
+        """How far event time has come, for a function with timers; its own lists are brought up to date."""
         assert self._timers is not None, "open() comes first"
+        self._call_beside(self._user, "snapshot", checkpoint_id)
         return {REACHED: self._timers.state()} if self._has_timers else {}
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
-from penstock.runtime.state.declared_states import states_of
+from penstock.runtime.state.declared_states import set_views, states_of
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     FoldsValues,
@@ -47,17 +47,11 @@ class RequestedStates:
         if not declared:
             return
         backend = _needed(backend, f"{type(function).__name__} declares keyed state, so it")
-        attributes = getattr(function, "__dict__", None)
-        if attributes is None:
-            msg = (
-                f"{type(function).__name__} declares keyed state and has __slots__, so its objects have no "
-                "room for the views: leave __slots__ out, or add '__dict__' to them"
-            )
-            raise ConfigurationError(msg)
         for declaration in declared.values():
             backend.rename(declaration)
-        for attribute, declaration in declared.items():
-            attributes[attribute] = self._bind(declaration, backend, is_declared=True)
+        set_views(
+            function, {name: self._bind(each, backend, is_declared=True) for name, each in declared.items()}
+        )
 
     def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
         """The state of this name; `None` when nobody has asked for it yet.

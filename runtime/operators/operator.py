@@ -16,20 +16,16 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
-from penstock.runtime.operators.operator_state import (
-    Counter,
-    ListStateMode,
-    ListStates,
-    OperatorListState,
-)
+from penstock.runtime.operators.operator_state import Counter, ListStates
+from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
-from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState
+from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl
 
@@ -51,19 +47,6 @@ Output: TypeAlias = Batch | Tagged | Watermark | StreamStatus
 
 #: Batches that an operator takes.
 BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedList:
-    """One named list of values that an operator puts into a snapshot.
-
-    Attributes:
-        values: What is kept; each value is an atom when the list is redistributed.
-        mode: How it is redistributed on restore.
-    """
-
-    values: Sequence[Any]
-    mode: RedistributionMode = RedistributionMode.SPLIT_DISTRIBUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +119,34 @@ class OperatorContext(AsksForKeyedState):
         own = self._backend("key_groups").key_groups
         return range(own.first, own.last + 1)
 
-    def list_state(self, name: str, mode: ListStateMode = "split_distribute") -> OperatorListState:
+    def list_state(
+        self,
+        name: str,
+        mode: ListStateMode = "split_distribute",
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> OperatorListState[Any]:
         """The list state of this name, with what was restored; the same object whenever it is asked for.
 
-        Ask for it in `open` or later. A restored list that is not asked for stays in every checkpoint.
+        Ask for it in `open` or later. A restored list that is not asked for stays in every checkpoint. A
+        class can also declare it; see `OperatorListState`.
 
         Args:
             name: Unique in the operator.
             mode: How a restore shares the values out. `"split_distribute"` gives each value to one subtask.
                 `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
                 subtask's list.
+            of_type: The type of the values; by default anything goes.
+            migrate: Makes a value of `of_type` of a restored one that is none.
 
         Raises:
-            ConfigurationError: There is no such mode, or the list has another one.
-            StateMismatchError: The job starts from a snapshot that holds the list with another mode.
+            ConfigurationError: There is no such mode, or the list has another one, or another type.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
         """
-        return self.lists.ask(name, mode, self.restored)
+        some: Any = of_type
+        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
+        return self.lists.ask(declaration)
 
     def keyed_list_state(
         self,

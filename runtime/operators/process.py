@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
-from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.process_function import FunctionContext, ProcessFunction
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.side_outputs import SideOutputs
@@ -44,6 +44,7 @@ class ProcessOperator(FunctionOperator):
         self._collector = ResultCollector(clock.monotonic)
         self._context = FunctionContext(context, FunctionTimerService(clock), self._side)
         self._opened = True
+        context.lists.bind_declared(self._user)
         self._user.open(self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -64,6 +65,11 @@ class ProcessOperator(FunctionOperator):
         assert self._context is not None, "open() comes first"
         self._context.timer_service.advance(watermark.timestamp)
         return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """Let the function bring its list states up to date."""
+        self._call_beside(self._user, "snapshot", checkpoint_id)
+        return {}
 
     def close(self) -> None:
         """Close the user's function."""

@@ -15,6 +15,7 @@ from penstock.runtime.operators.output_tag import OutputTag
 from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
 from penstock.runtime.state.keyed_states import ListState
+from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import Ttl
 
@@ -41,13 +42,14 @@ class FunctionContext:
     """
 
     # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
-    __slots__ = ("_connector", "_counters", "_side", "timer_service", "timestamp")
+    __slots__ = ("_connector", "_counters", "_lists", "_side", "timer_service", "timestamp")
 
     timestamp: int | None
     timer_service: FunctionTimerService
 
     def __init__(self, context: OperatorContext, timers: FunctionTimerService, side: SideOutputs) -> None:
         self._connector = context.connector
+        self._lists = context.lists
         self._counters: dict[str, Counter] = {}
         self._side = side
         self.timestamp = None
@@ -84,6 +86,30 @@ class FunctionContext:
             ConfigurationError: The function's class does not declare the side output.
         """
         self._side.emit(tag, record, self.timestamp)
+
+    def operator_list_state(
+        self,
+        name: str,
+        mode: ListStateMode = "split_distribute",
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> OperatorListState[Any]:
+        """A list of this subtask, which belongs to no key; see `OperatorListState`.
+
+        Args:
+            name: Unique in the operator.
+            mode: How a restore shares the values out: `"split_distribute"`, `"union"` or `"broadcast"`.
+            of_type: The type of the values; by default anything goes.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: There is no such mode, or the list has another one, or another type.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
+        """
+        some: Any = of_type
+        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
+        return self._lists.ask(declaration)
 
     def counter(self, name: str) -> Counter:
         """A counter of this subtask, from 0 in each attempt."""
@@ -154,8 +180,9 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
 class ProcessFunction(ABC, Generic[T, R]):
     """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
 
-    It has side outputs, counters, and knows the watermark. State and timers belong to keys: see
-    `KeyedProcessFunction`. One object serves a subtask.
+    It has side outputs, counters, and knows the watermark. Its class may declare lists of the subtask
+    (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. One object
+    serves a subtask.
 
     Example:
         >>> from penstock.runtime import OutputTag
@@ -184,6 +211,12 @@ class ProcessFunction(ABC, Generic[T, R]):
 
         Returns:
             The records to emit: a list, a generator (write `yield`), or `None` for none.
+        """
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+
+        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
         """
 
     def close(self) -> None:
@@ -253,6 +286,12 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
             ['bob is silent']
         """
         return None
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+
+        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
+        """
 
     def close(self) -> None:
         """Release what `open` took; called once, also after a failure."""

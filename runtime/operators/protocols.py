@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
+
+if TYPE_CHECKING:
+    from penstock.runtime.operators.sink_context import SinkContext
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -290,8 +293,10 @@ class RemovesUncovered(Protocol):
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
     """A place that records go to. The object itself is pickled and sent to the subtasks."""
 
-    def writer(self, context: ConnectorContext) -> SinkWriter[T_contra]:
+    def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask.
+
+        Its class may declare lists of the subtask (`OperatorListState`).
 
         Raises:
             PenstockError: The place can't be written; the message says what to do.

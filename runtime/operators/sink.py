@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics, RemovesLeftovers, Sink, SinkWriter
+from penstock.runtime.operators.sink_context import SinkContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
@@ -69,7 +70,8 @@ class SinkOperator(Operator):
         """
         self._phase = "open"
         self._context = context
-        self._open_writer = self.sink.writer(context.connector)
+        self._open_writer = self.sink.writer(SinkContext.of(context.connector, context.lists))
+        context.lists.bind_declared(self._open_writer)
         restored = context.restored.get(COMMITTABLES, ())
         self._pending = sorted(restored, key=lambda entry: entry[0])
         if not self._pending:

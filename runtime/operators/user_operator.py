@@ -91,6 +91,7 @@ class UserOperator(Operator):
             self._sweep = StateSweep(context.keyed_state, context.connector.clock)
             self._row_time = context.keyed_state.time.record = RowTime()
         context.requested.bind_declared(self._user, context.keyed_state)
+        context.lists.bind_declared(self._user)
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
@@ -148,7 +149,7 @@ class UserOperator(Operator):
             raise PenstockError(msg)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """The list states of the context, brought up to date by the user.
+        """Let the user bring the list states of the context up to date.
 
         Raises:
             PenstockError: The user's operator returned something that is no list state.
@@ -158,8 +159,7 @@ class UserOperator(Operator):
         if not isinstance(given, Mapping) or not all(isinstance(s, SavedList) for s in given.values()):
             msg = f"snapshot returned {short_repr(given)}; update the list states of the context instead"
             raise PenstockError(msg)
-        lists = self._opened.lists.all
-        return {**{name: SavedList(state.get(), state.mode) for name, state in lists.items()}, **given}
+        return given
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
         """Raw state of the user's own.

@@ -149,12 +149,16 @@ class OperatorStateHandle:
         mode: How its values are redistributed on restore.
         state: The encoded list of values.
         count: How many values it holds.
+        of_type: Name of the declared type of the values; empty without any.
+        is_declared: Whether the function's class declares it; otherwise it was asked for at run time.
     """
 
     name: str
     mode: RedistributionMode
     state: StateHandle
     count: int
+    of_type: str = ""
+    is_declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

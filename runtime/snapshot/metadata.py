@@ -115,6 +115,9 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
             for state in checkpoint.operators.values()
             if (states := _saved_states(state))
         },
+        "lists": {
+            state.operator_id: lists for state in checkpoint.operators.values() if (lists := _lists(state))
+        },
         "coordinators": {
             state.operator_id: _encode(state.coordinator, folder)
             for state in checkpoint.operators.values()
@@ -140,8 +143,10 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
         finished, declared = mapping(body.get("finished", {})), mapping(body.get("types", {}))
         types = {operator: _decode_types(names) for operator, names in declared.items()}
         saved = {o: _decode_saved_states(each) for o, each in mapping(body.get("states", {})).items()}
+        lists = {o: _decode_list_types(each) for o, each in mapping(body.get("lists", {})).items()}
         operators = [
-            _decode_operator(item, folder, finished, types, saved) for item in items(body["operators"])
+            _with_list_types(_decode_operator(item, folder, finished, types, saved), lists)
+            for item in items(body["operators"])
         ]
         coordinators = {o: _decode(item, folder) for o, item in mapping(body.get("coordinators", {})).items()}
         location = body.get("location")
@@ -192,6 +197,36 @@ def _types(state: OperatorState) -> dict[str, str]:
 def _saved_states(state: OperatorState) -> dict[str, list[Any]]:
     every = (s for part in state.subtasks.values() for keyed in part.keyed for s in keyed.states)
     return {saved.name: [saved.kind, saved.is_declared, saved.has_stamps] for saved in every}
+
+
+def _lists(state: OperatorState) -> dict[str, list[Any]]:
+    every = (handle for part in state.subtasks.values() for handle in part.operator)
+    return {h.name: [h.of_type, h.is_declared] for h in every if h.of_type or h.is_declared}
+
+
+def _decode_list_types(lists: object) -> dict[str, tuple[str, bool]]:
+    # Later versions may say more of a list.
+    every = ((text(name), items(said)) for name, said in mapping(lists).items())
+    return {name: (text(said[0]), bool(said[1])) for name, said in every}
+
+
+def _with_list_types(
+    state: OperatorState, lists: Mapping[str, Mapping[str, tuple[str, bool]]]
+) -> OperatorState:
+    """The same with what is known of the lists of this operator."""
+    known = lists.get(state.operator_id)
+    if not known:
+        return state
+
+    def named(handle: OperatorStateHandle) -> OperatorStateHandle:
+        of_type, is_declared = known.get(handle.name, ("", False))
+        return replace(handle, of_type=of_type, is_declared=is_declared)
+
+    subtasks = {
+        index: replace(part, operator=tuple(map(named, part.operator)))
+        for index, part in state.subtasks.items()
+    }
+    return replace(state, subtasks=subtasks)
 
 
 def _encode_operator(state: OperatorState, folder: str) -> list[Any]:

@@ -1,13 +1,7 @@
 """Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
 
-Each class is two things. In the body of a function's class it is a *declaration*: name, types, default. In a
-running subtask the attribute of that name is a *view* of the current key, of a subclass that the state
-backend makes (`heap_states.py`). So one name serves a type checker and the reader of the class. It serves the
-runtime, too, which lists the states of a class without running it (`declared_states.py`).
-
-The view is put into the function object's own `__dict__`. A declaration has no `__set__`, so Python finds the
-view there first: reading `self.count` costs an attribute and no call. An object that was never bound finds
-the declaration, whose `__get__` says what is wrong.
+Each class is a declaration and a view, as `declared_state.py` says. A view of keyed state shows the current
+key. It is of a subclass that the state backend makes (`heap_states.py`).
 
 What makes two declarations the same state is the name alone. A view must never outlive its subtask: it has
 references to the live table.
@@ -16,11 +10,11 @@ references to the live table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, Self, TypeVar, get_origin, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
-from penstock.runtime.errors import ConfigurationError, PenstockError, UserLocation
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.state.declared_state import DeclaredState
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
-from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -30,34 +24,21 @@ Out = TypeVar("Out")
 InContra = TypeVar("InContra", contravariant=True)
 OutCo = TypeVar("OutCo", covariant=True)
 
-#: What names of Penstock's own tables beside a function's states begin with.
-RESERVED: Final = "penstock:"
 
-#: Most characters of a state's name.
-_LONGEST_NAME: Final = 200
-
-
-class KeyedState:
-    """What all kinds of keyed state share: a name, and how saved values of another type are taken over.
+class KeyedState(DeclaredState):
+    """What all kinds of keyed state share; for the other attributes see `DeclaredState`.
 
     Attributes:
-        name: The name under which it is saved; that of the class attribute by default.
         ttl: How long entries live; `None` for ever.
-        migrate: Makes a value of today's type of a saved one that is of another type; `None` refuses these.
-        renamed_from: The name under which it was saved before; `None` for the same.
-        where: The user's line that declared it.
     """
 
-    __slots__ = ("migrate", "name", "renamed_from", "ttl", "where")
+    __slots__ = ("ttl",)
 
-    #: How snapshots and messages call this kind, and the method of the context that makes one.
-    kind: ClassVar[str]
+    #: The method of the context that makes one.
     method: ClassVar[str]
 
     #: Whether a key has several entries, which are saved one by one.
     nested: ClassVar[bool] = False
-
-    name: str
 
     def __init__(
         self,
@@ -66,86 +47,17 @@ class KeyedState:
         migrate: Callable[[Any], Any] | None,
         renamed_from: str | None,
     ) -> None:
-        self.where: UserLocation = user_location()
-        self.migrate = migrate
-        self.renamed_from = renamed_from
+        super().__init__(name, migrate, renamed_from)
         self.ttl: StateTtl | None = None
-        self.name = "" if name is None else self._checked_name(name)
-        if renamed_from is not None:
-            self._checked_name(renamed_from)
         try:
             self.ttl = StateTtl.of(ttl)
         except ConfigurationError as error:
             self.refuse(str(error))
-        if migrate is not None and not callable(migrate):
-            self.refuse(f"migrate is a function from an old value to a new one, not {migrate!r:.80}")
-
-    def __set_name__(self, owner: type, attribute: str) -> None:
-        if not self.name:
-            self.name = self._checked_name(attribute)
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Self: ...
-    def __get__(self, instance: object | None, owner: type) -> Self:
-        """The declaration itself, of the class.
-
-        Raises:
-            PenstockError: It is read of an object that no subtask runs.
-        """
-        if instance is None:
-            return self
-        raise self._unbound()
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What two requests of one name must have in common, beside the kind: by name of the argument."""
+        """The TTL."""
         return {"ttl": self.ttl}
-
-    @property
-    def types(self) -> tuple[type, ...]:
-        """The declared types: none, that of the values, or those of map keys and map values."""
-        return ()
-
-    @property
-    def label(self) -> str:
-        """How messages call it: `ValueState 'count' (job.py:12)`."""
-        name = f" {self.name!r}" if self.name else ""
-        return f"{type(self).__name__}{name} ({self.where})"
-
-    def refuse(self, what: str) -> NoReturn:
-        """Raise the error for a declaration that can't be.
-
-        Raises:
-            ConfigurationError: Always.
-        """
-        msg = f"{self.label}: {what}"
-        raise ConfigurationError(msg)
-
-    def _checked_name(self, name: object) -> str:
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-            self.name = ""
-            self.refuse(f"a name is a text of 1 to {_LONGEST_NAME} printable characters, not {name!r:.80}")
-        if name.startswith(RESERVED):
-            self.name = ""
-            self.refuse(f"names that begin with {RESERVED!r} belong to tables of Penstock, such as timers")
-        return name
-
-    def _checked_type(self, of_type: Any) -> type | None:
-        """The class behind a declared type: `list` for `list[int]`."""
-        kind = get_origin(of_type) or of_type
-        if kind is not None and not isinstance(kind, type):
-            self.refuse(f"a type is a class such as int or list[int], not {of_type!r:.80}")
-        if self.migrate is not None and kind is None:
-            self.refuse("migrate=... needs the type of the values: those of another type are migrated")
-        return kind
-
-    def _unbound(self) -> PenstockError:
-        return PenstockError(
-            f"{self.label} is a declaration, which holds nothing. Declare it in the body of a class of "
-            "functions (KeyedProcessFunction, Operator), and use it there, in process of a running job"
-        )
 
 
 class _OfOneType(KeyedState):

@@ -268,7 +268,15 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
             atoms = (atom for h in handles for atom in decode_atoms(read(h.state), "the snapshot"))
             values = [_as_text(atom, codec) for _, atom in zip(range(MOST_VALUES), atoms, strict=False)]
         entries = sum(handle.count for handle in handles)
-        yield StateSummary(name, handles[0].mode.value, entries, values=tuple(values))
+        first = handles[0]
+        yield StateSummary(
+            name,
+            first.mode.value,
+            entries,
+            values=tuple(values),
+            of_type=first.of_type,
+            is_declared=first.is_declared,
+        )
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:

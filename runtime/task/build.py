@@ -275,7 +275,12 @@ class _Builder:
             else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
             restored_raw=RestoredRawState(self._raw(restore)),
             send=None if spec.coordinator is None else self._sent_events.sender_of(spec.id),
-            lists=ListStates({} if restore is None else restore.unasked, self._values.loads),
+            lists=ListStates(
+                {} if restore is None else restore.unasked,
+                self._values.loads,
+                lists,
+                "" if spec.stateful else f'state needs an operator with an id: {spec.name}, id="..."',
+            ),
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:

@@ -384,11 +384,12 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         lists = shares[subtask]
         raw = RawState(lists.pop(RAW, ()), self._restored_raw_keyed(restored))
         loads = self._codec.loads
+        decoded = {name: list(map(loads, atoms)) for name, atoms in lists.items()}
         return OperatorContext(
             location=location,
             connector=connector,
             keyed_state=self._backend,
-            restored={name: list(map(loads, atoms)) for name, atoms in lists.items()},
+            restored=decoded,
             is_restored=bool(restored),
             transactional=transactional,
             restored_permit=permit_of_completed_checkpoint(self._last_id, self._attempt - 1)
@@ -396,7 +397,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             else None,
             restored_raw=RestoredRawState(raw),
             send=self._send if _may_send(self._operator) else None,
-            lists=ListStates(unasked, loads),
+            lists=ListStates(unasked, loads, decoded),
         )
 
     def _send(self, event: Any) -> None:

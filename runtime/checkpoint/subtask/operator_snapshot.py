@@ -37,10 +37,14 @@ class EncodedListState:
     Attributes:
         mode: How it is redistributed when the job restarts.
         atoms: Its values, each encoded.
+        of_type: Name of the declared type; empty without any.
+        is_declared: Whether the function's class declares it.
     """
 
     mode: RedistributionMode
     atoms: tuple[bytes, ...]
+    of_type: str = ""
+    is_declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ class OperatorSnapshot:
 def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
     """Encode an operator's list states at once: their values may change when the task goes on."""
     return {
-        name: EncodedListState(state.mode, tuple(map(codec.dumps, state.values)))
+        name: EncodedListState(
+            state.mode, tuple(map(codec.dumps, state.values)), state.of_type, state.is_declared
+        )
         for name, state in states.items()
     }
 
@@ -167,7 +173,9 @@ class SubtaskSnapshotTask:
             msg = f"the keyed state of operator {operator!r} can't be written: {error}"
             raise KeyTypeError(msg) from error
         lists = tuple(
-            OperatorStateHandle(name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms))
+            OperatorStateHandle(
+                name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms), s.of_type, s.is_declared
+            )
             for name, s in snapshot.lists.items()
         )
         raw = snapshot.raw

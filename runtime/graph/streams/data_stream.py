@@ -32,6 +32,7 @@ from penstock.runtime.operators.expression_operator import shown
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
+from penstock.runtime.operators.function_class import FunctionClass
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
@@ -125,7 +126,7 @@ class DataStream(Generic[T_co]):
             **options: See `OperatorOptions`.
         """
         given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
-        return self._apply("map", function, partial(MapOperator, given), id, options)
+        return self._apply("map", given, partial(MapOperator, given), id, options)
 
     @overload
     def flat_map(
@@ -167,7 +168,7 @@ class DataStream(Generic[T_co]):
             **options: See `OperatorOptions`.
         """
         given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
-        return self._apply("flat_map", function, partial(FlatMapOperator, given), id, options)
+        return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
 
     @overload
     def filter(
@@ -214,7 +215,7 @@ class DataStream(Generic[T_co]):
             factory = partial(FilterExpressionOperator, function)
             return self._computed("filter", shown({"filter": function}), factory, id, options)
         given = given_function("filter", function, fn_constructor_args, fn_constructor_kwargs)
-        return self._apply("filter", function, partial(FilterOperator, given), id, options)
+        return self._apply("filter", given, partial(FilterOperator, given), id, options)
 
     @_columns
     def select(
@@ -344,7 +345,7 @@ class DataStream(Generic[T_co]):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
         given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply(
-            "map_batches", function, partial(MapBatchesOperator, given, batch_format), id, options
+            "map_batches", given, partial(MapBatchesOperator, given, batch_format), id, options
         )
 
     @_options
@@ -368,6 +369,7 @@ class DataStream(Generic[T_co]):
             self._inputs,
             id,
             options,
+            stateful=True,
             function=function,
         )
         return DataStream(self._builder, (added,))
@@ -547,13 +549,23 @@ class DataStream(Generic[T_co]):
     def _apply(
         self,
         kind: str,
-        function: Callable[..., Any],
+        given: Callable[..., Any] | FunctionClass,
         factory: OperatorFactory,
         operator_id: str | None,
         options: OperatorOptions,
     ) -> DataStream[Any]:
-        """Add an operator without state."""
-        added = self._builder.add(kind, function_name(function), factory, self._inputs, operator_id, options)
+        """Add an operator of a function; one of a class may have state, if it has an id."""
+        is_class = isinstance(given, FunctionClass)
+        added = self._builder.add(
+            kind,
+            function_name(given.kind if isinstance(given, FunctionClass) else given),
+            factory,
+            self._inputs,
+            operator_id,
+            options,
+            stateful=is_class and operator_id is not None,
+            function=given if is_class else None,
+        )
         return DataStream(self._builder, (added,))
 
     def _computed(

@@ -1,4 +1,4 @@
-"""What `map`, `flat_map`, `filter` and `map_batches` are given: a function, or a class of function objects."""
+"""What `map`, `flat_map`, `filter` and `map_batches` take: a function, or a class of function objects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
 from penstock.runtime.operators.function_class import FunctionClass, is_function_class
+from penstock.runtime.state.declared_states import list_states_of
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -48,6 +49,12 @@ def given_function(
         refuse(
             f"{call}: fn_constructor_args and fn_constructor_kwargs are for a class with a method __call__, "
             f"whose objects are made in the subtasks, not for {function!r:.80}"
+        )
+    if list_states_of(type(function)):
+        kind = type(function).__name__
+        refuse(
+            f"{call}: {kind} declares state, so each subtask makes an object of its own: give the class, "
+            f"{call}({kind}, fn_constructor_args=(...)), not an object"
         )
     own: Any = function
     return own  # type: ignore[no-any-return]

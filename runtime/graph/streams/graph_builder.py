@@ -8,6 +8,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
+from penstock.runtime.operators.function_class import FunctionClass
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.output_tag import tags_of
@@ -70,7 +71,7 @@ class GraphBuilder:
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
-            function: The user's object whose class may declare keyed state and side outputs.
+            function: The user's object, or class of objects, whose class may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
             watermarks: The strategy of a source.
             in_columns: Whether its keyed state is in columns.
@@ -84,6 +85,7 @@ class GraphBuilder:
         if backend is not None and not keyed:
             refuse(f"{kind}: state_backend is for operators with keyed state; this one has none")
         parallelism = options.get("parallelism") or self._parallelism
+        states = _declared_states(kind, function, operator_id, keyed=keyed)
         node = StreamNode(
             kind=kind,
             name=f"{kind}({what})",
@@ -93,12 +95,12 @@ class GraphBuilder:
             factory=factory,
             source=source,
             inputs=inputs,
-            stateful=stateful,
+            stateful=stateful or bool(states),
             keyed=keyed,
             is_sink=is_sink,
             makes_watermarks=makes_watermarks,
             coordinator=coordinator,
-            states=_declared_states(kind, function, keyed=keyed),
+            states=states,
             side_outputs=side_outputs or _side_outputs(kind, function),
             watermarks=watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
@@ -122,16 +124,24 @@ class GraphBuilder:
         return self._max_parallelism
 
 
-def _declared_states(kind: str, function: object, *, keyed: bool) -> tuple[StateInfo, ...]:
+def _declared_states(
+    kind: str, function: object, operator_id: str | None, *, keyed: bool
+) -> tuple[StateInfo, ...]:
+    declaring = function.kind if isinstance(function, FunctionClass) else type(function)
     try:
-        states = infos_of(type(function))
+        states = infos_of(declaring)
     except ConfigurationError as error:
         refuse(f"{kind}: {error}")
-    if states and not keyed:
-        names = ", ".join(repr(state.name) for state in states)
+    of_keys = ", ".join(repr(state.name) for state in states if state.is_keyed)
+    if of_keys and not keyed:
         refuse(
-            f"{kind}: {type(function).__name__} declares keyed state ({names}), so it needs a keyed stream: "
+            f"{kind}: {declaring.__name__} declares keyed state ({of_keys}), so it needs a keyed stream: "
             "call key_by(function) first"
+        )
+    if states and operator_id is None:
+        refuse(
+            f"{kind}: {declaring.__name__} declares state, so the operator needs an id: {kind}(..., "
+            'id="...") that stays the same when the program changes, as state is found under it'
         )
     return states
 

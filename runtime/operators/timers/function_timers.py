@@ -25,7 +25,7 @@ from penstock.runtime.operators.result_collector import PATIENCE, ResultCollecto
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
 from penstock.runtime.operators.timers.timer_service import KeyedTimerService
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
-from penstock.runtime.state.keyed_states import RESERVED
+from penstock.runtime.state.declared_state import RESERVED
 from penstock.runtime.state.state_backend import KeyedStateBackend
 
 #: Tables of the timers: no state of a function has such a name.

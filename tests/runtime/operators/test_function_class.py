@@ -144,7 +144,10 @@ def test_call_that_gives_no_value_is_refused(kind: type, message: str) -> None:
         ({"fn_constructor_args": "abc"}, "fn_constructor_args is a tuple or a list"),
         ({"fn_constructor_args": 3}, "fn_constructor_args is a tuple or a list"),
         ({"fn_constructor_kwargs": [3]}, "fn_constructor_kwargs is a dict"),
-        ({"fn_constructor_arg": (3,)}, "no argument 'fn_constructor_arg'; did you mean 'fn_constructor_args'"),
+        (
+            {"fn_constructor_arg": (3,)},
+            "no argument 'fn_constructor_arg'; did you mean 'fn_constructor_args'",
+        ),
     ],
 )
 def test_constructor_arguments_that_do_not_fit_are_refused_at_the_users_line(
