@@ -75,6 +75,11 @@ from .operators.aggregation.vectorized_aggregate import VectorizedAggregate as V
 from .operators.externally_induced import ExternallyInducedReader as ExternallyInducedReader
 from .operators.externally_induced import HasMasterHook as HasMasterHook
 from .operators.master_hook import MasterHook as MasterHook
+from .operators.metrics import Counter as Counter
+from .operators.metrics import Gauge as Gauge
+from .operators.metrics import GaugeStatistics as GaugeStatistics
+from .operators.metrics import Histogram as Histogram
+from .operators.metrics import HistogramStatistics as HistogramStatistics
 from .operators.on_request import OnRequest as OnRequest
 from .operators.operator import Operator as Operator
 from .operators.operator import OperatorContext as OperatorContext
@@ -83,7 +88,6 @@ from .operators.operator_coordinator import EventAnswer as EventAnswer
 from .operators.operator_coordinator import HasCoordinator as HasCoordinator
 from .operators.operator_coordinator import OperatorCoordinator as OperatorCoordinator
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
-from .operators.operator_state import Counter as Counter
 from .operators.output_tag import OutputTag as OutputTag
 from .operators.process_function import FunctionContext as FunctionContext
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction

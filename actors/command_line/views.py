@@ -16,6 +16,7 @@ from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
 from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
@@ -79,6 +80,10 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
     yield Text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
+    metrics = metrics_table(report)
+    if metrics.row_count:
+        yield Text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
+        yield _indented(metrics)
     timed = [each for each in report.subtasks if _has_event_time(each)]
     if timed:
         yield Text("\nevent time (UTC)", style="bold")
@@ -138,6 +143,25 @@ def operators_table(report: JobReport) -> Table:
             ]
         )
         table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
+    return table
+
+
+def metrics_table(report: JobReport) -> Table:
+    """One row for each counter, gauge and histogram of the user's own; no row when there are none."""
+    table = _table("operator", "metric", "kind", "value")
+    for operator in report.operators:
+        counted = report.statistics.operators.get(operator.id, OperatorStatistics())
+        for name, value in sorted(counted.counters.items()):
+            table.add_row(operator.id, name, "counter", f"{value:,}")
+        for name, gauge in sorted(counted.gauges.items()):
+            shown = f"{gauge.total:,g}"
+            if gauge.least != gauge.greatest:
+                shown += f" ({gauge.least:,g} to {gauge.greatest:,g})"
+            table.add_row(operator.id, name, "gauge", shown)
+        for name, each in sorted(counted.histograms.items()):
+            shares = f"half to {each.quantile(0.5):,.3g}, 99 % to {each.quantile(0.99):,.3g}"
+            shown = f"{each.count:,} values, {shares}, all to {each.greatest:,g}"
+            table.add_row(operator.id, name, "histogram", shown)
     return table
 
 

@@ -336,7 +336,7 @@ class JobReporter:
         summed: dict[str, OperatorStatistics] = {}
         for statistics in self._counters_of_attempt().values():
             for operator, counters in statistics.operators.items():
-                summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
+                summed[operator] = summed.get(operator, OperatorStatistics()).plus(counters)
         return summed
 
     def _counters_of_attempt(self) -> Mapping[SubtaskId, SubtaskStatistics]:
@@ -350,15 +350,4 @@ def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
         None
         if checkpoints is None or checkpoints.latest_completed_id < 0
         else checkpoints.latest_completed_id
-    )
-
-
-def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
-    extra = {name: a.extra.get(name, 0) + b.extra.get(name, 0) for name in {*a.extra, *b.extra}}
-    return OperatorStatistics(
-        a.records_in + b.records_in,
-        a.records_out + b.records_out,
-        a.records_skipped + b.records_skipped,
-        a.dead_letters + b.dead_letters,
-        extra,
     )

@@ -274,7 +274,9 @@ class JobReport(NearestMembers):
 
 def statistics_from_dict(data: Mapping[str, Any]) -> JobStatistics:
     """The counters of a job from their plain values."""
-    operators = {operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()}
+    operators = {
+        operator: OperatorStatistics.from_dict(counters) for operator, counters in data["operators"].items()
+    }
     return JobStatistics(**{**data, "status": JobStatus(data["status"]), "operators": operators})
 
 

@@ -1,18 +1,84 @@
-"""Counters of subtasks in Prometheus form, through Ray's own metrics agent."""
+"""Counters of subtasks and metrics of the user's own in Prometheus form, through Ray's own metrics agent."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ray.util.metrics import Counter, Gauge
 
+from penstock.runtime.operators.metrics import HistogramStatistics
+from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0
 _TAGS: Final = ("job", "subtask")
+_OWN_TAGS: Final = (*_TAGS, "operator")
+_OWN: Final = "A metric of the program's own"
+
+#: Quantiles of a histogram that are published for each subtask.
+_QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+class OwnMetrics:
+    """Publishes the metrics of the user's own, each with the tags `job`, `subtask` and `operator`.
+
+    The kind is part of the name, so that a counter of one operator never meets a gauge of another:
+    `penstock_counter_NAME_total` and `penstock_gauge_NAME`. A histogram has `penstock_histogram_NAME` with
+    the tag `quantile`, and `penstock_histogram_NAME_count`, `_sum` and `_bucket`. The buckets have the tag
+    `le`, and Prometheus adds those of all subtasks up. Ray's own histograms take one value at a time, which
+    is too slow here, so all of these are gauges for it.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._seen: dict[tuple[str, str], int] = {}
+
+    def begin(self) -> None:
+        """A new attempt begins: its counters begin with 0."""
+        self._seen = {}
+
+    def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
+        """Publish what the metrics of each operator stand at."""
+        for operator, statistics in operators.items():
+            own = {**tags, "operator": operator}
+            for name, value in statistics.counters.items():
+                self._advance((operator, name), value, own)
+            for name, gauge in statistics.gauges.items():
+                self._set(f"gauge_{name}", gauge.total, own)
+            for name, histogram in statistics.histograms.items():
+                self._publish_histogram(f"histogram_{name}", histogram, own)
+
+    def _advance(self, key: tuple[str, str], value: int, tags: dict[str, str]) -> None:
+        grown = value - self._seen.get(key, 0)
+        if grown > 0:
+            name = f"penstock_counter_{key[1]}_total"
+            counter = self._counters.get(name)
+            if counter is None:
+                counter = self._counters[name] = Counter(name, description=_OWN, tag_keys=_OWN_TAGS)
+            counter.inc(grown, tags)
+            self._seen[key] = value
+
+    def _publish_histogram(self, name: str, histogram: HistogramStatistics, tags: dict[str, str]) -> None:
+        if not histogram.buckets:
+            return
+        for quantile in _QUANTILES:
+            self._set(name, histogram.quantile(quantile), tags, quantile=str(quantile))
+        for bound, count in histogram.cumulative():
+            self._set(f"{name}_bucket", count, tags, le=str(bound))
+        self._set(f"{name}_bucket", histogram.count, tags, le="+Inf")
+        self._set(f"{name}_count", histogram.count, tags)
+        self._set(f"{name}_sum", histogram.total, tags)
+
+    def _set(self, name: str, value: float, tags: dict[str, str], **more: str) -> None:
+        name = f"penstock_{name}"
+        gauge = self._gauges.get(name)
+        if gauge is None:
+            gauge = self._gauges[name] = Gauge(name, description=_OWN, tag_keys=(*_OWN_TAGS, *more))
+        gauge.set(value, {**tags, **more})
 
 
 class SubtaskMetrics:
@@ -21,7 +87,8 @@ class SubtaskMetrics:
     Names: `penstock_records_in_total`, `penstock_records_out_total`, `penstock_bytes_out_total`,
     `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`,
     `penstock_backpressured_seconds_total`, `penstock_busy_seconds_total`, `penstock_attempts_total`,
-    `penstock_current_watermark_seconds` and `penstock_idle`, each with the tags `job` and `subtask`.
+    `penstock_current_watermark_seconds` and `penstock_idle`, each with the tags `job` and `subtask`. For
+    metrics of the user's own see `OwnMetrics`.
     """
 
     def __init__(self) -> None:
@@ -45,6 +112,7 @@ class SubtaskMetrics:
             "penstock_current_watermark_seconds", description="Event time since the epoch", tag_keys=_TAGS
         )
         self._idle = Gauge("penstock_idle", description="1 while nobody waits for it", tag_keys=_TAGS)
+        self._own = OwnMetrics()
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
         self._seen: dict[str, float] = {}
@@ -56,6 +124,7 @@ class SubtaskMetrics:
         self._tags = {"job": job_id, "subtask": subtask}
         self._source = source
         self._seen = {}
+        self._own.begin()
         self._attempts.inc(1, self._tags)
         if self._thread is None:
             self._ended.clear()
@@ -91,6 +160,7 @@ class SubtaskMetrics:
         if reached is not None and reached != END_OF_TIME:  # the end is no time that a graph could show
             self._watermark.set(reached / 1_000_000, self._tags)
         self._idle.set(float(statistics.is_idle), self._tags)
+        self._own.publish(statistics.operators, self._tags)
 
     def _advance(self, name: str, counter: Counter, value: float) -> None:
         grown = value - self._seen.get(name, 0.0)

@@ -29,12 +29,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.located_operators import LocatedOperators
+from penstock.runtime.operators.metrics import Metrics
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.operator_state import ListStates, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -108,6 +110,7 @@ class OperatorChain:
         self._first_index = first_index
         self._busy = False
         self._lists: Sequence[ListStates] = ()
+        self._metrics: Sequence[Metrics] = ()
         self._flushing = [
             index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
         ]
@@ -135,6 +138,7 @@ class OperatorChain:
             OperatorError: An operator failed; `close` releases those that were opened.
         """
         self._lists = [contexts[location.operator].lists for location in self._locations]
+        self._metrics = [contexts[location.operator].metrics for location in self._locations]
         self._located.open(contexts)
 
     def process(self, batch: Batch) -> Work:
@@ -291,8 +295,15 @@ class OperatorChain:
         self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> ChainStatistics:
-        """Counters of all operators."""
-        return ChainStatistics(self._located.each(lambda operator: operator.statistics()))
+        """Counters of all operators, and the metrics of the user's own."""
+        counted = self._located.each(lambda operator: operator.statistics())
+        own = zip(counted.items(), self._metrics or repeat(None), strict=False)
+        return ChainStatistics(
+            {
+                id: each if metrics is None else each.with_metrics(metrics.statistics())
+                for (id, each), metrics in own
+            }
+        )
 
     def close(self) -> None:
         """Close all operators that were opened, the last one first, even when one fails.

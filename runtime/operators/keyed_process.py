@@ -216,7 +216,4 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._checked.add(key)
 
     def _counters(self) -> Mapping[str, int]:
-        if self._context is None or self._timers is None:
-            return {}
-        timers = {TIMERS: len(self._timers)} if self._has_timers else {}
-        return {**self._context.counters(), **timers}
+        return {TIMERS: len(self._timers)} if self._has_timers and self._timers is not None else {}

@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
-from penstock.runtime.operators.operator_state import Counter, ListStates
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
@@ -50,7 +51,7 @@ BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorContext(AsksForKeyedState):
+class OperatorContext(AsksForKeyedState, AsksForMetrics):
     """The context that an operator gets when it opens: where it runs, its state, its coordinator.
 
     The properties, the methods and `is_restored` are for users' operators. The other attributes are for the
@@ -69,7 +70,7 @@ class OperatorContext(AsksForKeyedState):
         send: Carries an event to the operator's coordinator; `None` when it has none.
         lists: The list states, asked for and restored.
         requested: The keyed states that were declared or asked for.
-        counters: The counters that were asked for.
+        metrics: The metrics that were asked for.
     """
 
     location: OperatorLocation
@@ -84,7 +85,7 @@ class OperatorContext(AsksForKeyedState):
     send: Callable[[Any], None] | None = None
     lists: ListStates = field(default_factory=ListStates)
     requested: RequestedStates = field(default_factory=RequestedStates)
-    counters: dict[str, Counter] = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=Metrics)
 
     @property
     def operator_id(self) -> str:
@@ -207,9 +208,9 @@ class OperatorContext(AsksForKeyedState):
             raise PenstockError(msg)
         self.send(event)
 
-    def counter(self, name: str) -> Counter:
-        """A counter of this subtask, from 0 in each attempt; it shows in the operator's statistics."""
-        return self.counters.setdefault(name, Counter())
+    @property
+    def _metrics(self) -> Metrics:
+        return self.metrics
 
     @property
     def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:

@@ -1,4 +1,4 @@
-"""Counters and list state that an operator asks its context for; keyed state: `keyed_state_requests`."""
+"""List state that an operator has in one subtask; keyed state: `keyed_state_requests`."""
 
 from __future__ import annotations
 
@@ -11,27 +11,6 @@ from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.declared_states import list_states_of, set_views
 from penstock.runtime.state.operator_list_state import HeldListState, OperatorListState
 from penstock.runtime.state.state_types import type_names
-
-
-class Counter:
-    """A number that shows up in the operator's statistics.
-
-    Example:
-        >>> counter = Counter()
-        >>> counter.increment()
-        >>> counter.increment(2)
-        >>> counter.value
-        3
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def increment(self, by: int = 1) -> None:
-        """Add to it."""
-        self.value += by
 
 
 @dataclass(frozen=True, slots=True)

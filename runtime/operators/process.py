@@ -84,6 +84,3 @@ class ProcessOperator(FunctionOperator):
         for stamp, row in zip(stamps, self._cursor.over(batch.rows), strict=True):
             context.timestamp = stamp
             yield process(row, context)
-
-    def _counters(self) -> Mapping[str, int]:
-        return {} if self._context is None else self._context.counters()

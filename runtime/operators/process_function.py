@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, Ty
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.operator_state import Counter
 from penstock.runtime.operators.output_tag import OutputTag
 from penstock.runtime.operators.side_outputs import SideOutputs
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
@@ -27,7 +27,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class FunctionContext:
+class FunctionContext(AsksForMetrics):
     """What any process function may know and use while it runs; one object for the whole attempt.
 
     Args:
@@ -42,7 +42,7 @@ class FunctionContext:
     """
 
     # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
-    __slots__ = ("_connector", "_counters", "_lists", "_side", "timer_service", "timestamp")
+    __slots__ = ("_connector", "_lists", "_own_metrics", "_side", "timer_service", "timestamp")
 
     timestamp: int | None
     timer_service: FunctionTimerService
@@ -50,7 +50,7 @@ class FunctionContext:
     def __init__(self, context: OperatorContext, timers: FunctionTimerService, side: SideOutputs) -> None:
         self._connector = context.connector
         self._lists = context.lists
-        self._counters: dict[str, Counter] = {}
+        self._own_metrics = context.metrics
         self._side = side
         self.timestamp = None
         self.timer_service = timers
@@ -111,13 +111,9 @@ class FunctionContext:
         declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
         return self._lists.ask(declaration)
 
-    def counter(self, name: str) -> Counter:
-        """A counter of this subtask, from 0 in each attempt."""
-        return self._counters.setdefault(name, Counter())
-
-    def counters(self) -> dict[str, int]:
-        """What all counters stand at."""
-        return {name: counter.value for name, counter in self._counters.items()}
+    @property
+    def _metrics(self) -> Metrics:
+        return self._own_metrics
 
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
@@ -180,7 +176,7 @@ class RuntimeContext(FunctionContext, AsksForKeyedState):
 class ProcessFunction(ABC, Generic[T, R]):
     """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
 
-    It has side outputs, counters, and knows the watermark. Its class may declare lists of the subtask
+    It has side outputs, metrics, and knows the watermark. Its class may declare lists of the subtask
     (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. One object
     serves a subtask.
 

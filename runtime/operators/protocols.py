@@ -14,9 +14,16 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from penstock.runtime.operators.metrics import (
+    GaugeStatistics,
+    HistogramStatistics,
+    MetricStatistics,
+    plus_by_name,
+    sum_by_name,
+)
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -306,7 +313,7 @@ class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatistics:
-    """Counters of one operator in one subtask.
+    """Counters of one operator, in one subtask or summed over several.
 
     Attributes:
         records_in: Records taken.
@@ -314,6 +321,9 @@ class OperatorStatistics:
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
         extra: More counters by name.
+        counters: Counters of the user's own by name.
+        gauges: Gauges of the user's own by name.
+        histograms: Histograms of the user's own by name.
     """
 
     records_in: int = 0
@@ -321,3 +331,44 @@ class OperatorStatistics:
     records_skipped: int = 0
     dead_letters: int = 0
     extra: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, GaugeStatistics] = field(default_factory=dict)
+    histograms: Mapping[str, HistogramStatistics] = field(default_factory=dict)
+
+    def plus(self, other: OperatorStatistics) -> OperatorStatistics:
+        """The sums of both.
+
+        Example:
+            >>> OperatorStatistics(1, 2, counters={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
+            22
+        """
+        return OperatorStatistics(
+            self.records_in + other.records_in,
+            self.records_out + other.records_out,
+            self.records_skipped + other.records_skipped,
+            self.dead_letters + other.dead_letters,
+            sum_by_name(self.extra, other.extra),
+            sum_by_name(self.counters, other.counters),
+            plus_by_name(self.gauges, other.gauges),
+            plus_by_name(self.histograms, other.histograms),
+        )
+
+    def with_metrics(self, metrics: MetricStatistics) -> OperatorStatistics:
+        """The same with metrics of the user's own."""
+        return replace(self, counters=metrics.counters, gauges=metrics.gauges, histograms=metrics.histograms)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
+        """What `asdict` gave, maybe by way of JSON; an older version has no metrics of the user's own.
+
+        Example:
+            >>> from dataclasses import asdict
+            >>> counted = OperatorStatistics(5, 4, gauges={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
+            >>> OperatorStatistics.from_dict(asdict(counted)) == counted
+            True
+        """
+        gauges = {name: GaugeStatistics(**gauge) for name, gauge in data.get("gauges", {}).items()}
+        histograms = {
+            name: HistogramStatistics.from_dict(each) for name, each in data.get("histograms", {}).items()
+        }
+        return cls(**{**data, "gauges": gauges, "histograms": histograms})

@@ -70,7 +70,7 @@ class SinkOperator(Operator):
         """
         self._phase = "open"
         self._context = context
-        self._open_writer = self.sink.writer(SinkContext.of(context.connector, context.lists))
+        self._open_writer = self.sink.writer(SinkContext.of(context))
         context.lists.bind_declared(self._open_writer)
         restored = context.restored.get(COMMITTABLES, ())
         self._pending = sorted(restored, key=lambda entry: entry[0])

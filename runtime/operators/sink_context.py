@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 
 
 @dataclass(frozen=True, slots=True)
-class SinkContext(ConnectorContext):
-    r"""Where a writer runs, and the lists of its subtask.
+class SinkContext(ConnectorContext, AsksForMetrics):
+    r"""Where a writer runs, and the lists and metrics of its subtask.
 
     A writer that keeps more than transactions has it in lists. They are part of the checkpoint whose
     `prepare_commit` was called last. The class of the writer may also declare them; they are there from the
@@ -21,6 +23,7 @@ class SinkContext(ConnectorContext):
 
     Attributes:
         lists: The lists of the subtask.
+        metrics: The metrics of the subtask.
 
     Example:
         >>> from penstock.runtime import OperatorListState
@@ -46,11 +49,17 @@ class SinkContext(ConnectorContext):
     """
 
     lists: ListStates = field(default_factory=ListStates)
+    metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
-    def of(cls, connector: ConnectorContext, lists: ListStates) -> Self:
-        """The context of a writer that runs there."""
-        return cls(**{each.name: getattr(connector, each.name) for each in fields(connector)}, lists=lists)
+    def of(cls, context: OperatorContext) -> Self:
+        """That of a sink's operator."""
+        where = {each.name: getattr(context.connector, each.name) for each in fields(context.connector)}
+        return cls(**where, lists=context.lists, metrics=context.metrics)
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self.metrics
 
     def operator_list_state(
         self,

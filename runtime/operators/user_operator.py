@@ -2,7 +2,7 @@
 
 The user's object and the chain stand on two sides of the same methods. In between, batches are brought into
 the format that the operator declares. What it yields is checked, so that an error names the user's line and
-not the next operator. List states and counters of its context go into snapshots and statistics.
+not the next operator. List states of its context go into snapshots, and metrics into statistics.
 """
 
 from __future__ import annotations
@@ -212,12 +212,8 @@ class UserOperator(Operator):
         return self._cursor.current
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted, and the user's counters."""
-        context = self._context
-        # Asked for beside the task, which may make a counter meanwhile: a copy is taken in one step.
-        counters = {} if context is None else context.counters.copy()
-        extra = {name: counter.value for name, counter in counters.items()}
-        return OperatorStatistics(self._records_in, self._records_out, extra=extra)
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out)
 
     def close(self) -> None:
         """Close the user's operator, if it was opened."""

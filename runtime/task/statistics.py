@@ -67,7 +67,8 @@ class SubtaskStatistics:
             True
         """
         operators = {
-            operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()
+            operator: OperatorStatistics.from_dict(counters)
+            for operator, counters in data["operators"].items()
         }
         checkpoints, barriers, stored = data["checkpoints"], data.get("barriers"), data.get("stored")
         return cls(

@@ -318,8 +318,9 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._chain.notify_checkpoint_aborted(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
-        """The operator's counters."""
-        return self._operator.statistics()
+        """The operator's counters, and the metrics of the user's own."""
+        (statistics,) = self._chain.statistics().operators.values()
+        return statistics
 
     def close(self) -> None:
         """Close the operator; a second call does nothing.

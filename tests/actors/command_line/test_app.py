@@ -30,6 +30,7 @@ from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.operators.metrics import GaugeStatistics, Histogram
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
@@ -184,6 +185,32 @@ def test_the_status_shows_the_watermark_of_every_subtask() -> None:
         "",
     ]
     assert "event time" not in text(status_view(replace(report(), subtasks=subtasks[-1:])))
+
+
+def test_the_status_shows_the_metrics_of_the_users_own() -> None:
+    histogram = Histogram()
+    for value in range(1, 1_001):
+        histogram.update(value)
+    counted = OperatorStatistics(
+        counters={"late": 1_234},
+        gauges={"waiting": GaugeStatistics(1, 2.5, 3.5), "open": GaugeStatistics(2, 2, 2)},
+        histograms={"sizes": histogram.statistics()},
+    )
+    given = report()
+    statistics = replace(given.statistics, operators={given.operators[0].id: counted})
+    shown = [
+        " ".join(line.split())
+        for line in text(status_view(replace(given, statistics=statistics))).splitlines()
+    ]
+    begin = shown.index("metrics of the program's own (this attempt, all subtasks)")
+    first = given.operators[0].id
+    assert shown[begin + 2 : begin + 6] == [
+        f"{first} late counter 1,234",
+        f"{first} open gauge 2",
+        f"{first} waiting gauge 3.5 (1 to 2.5)",
+        f"{first} sizes histogram 1,000 values, half to 490, 99 % to 1e+03, all to 1,000",
+    ]
+    assert "metrics of the program" not in text(status_view(given))
 
 
 def test_of_many_subtasks_the_slowest_of_each_vertex_is_shown() -> None:

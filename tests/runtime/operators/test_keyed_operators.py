@@ -212,7 +212,7 @@ def test_process_works_on_the_state_of_the_records_key():
         assert harness.push([("a", 1), ("b", 10), ("a", 2)]) == [("a", 1), ("b", 10), ("a", 3)]
         assert harness.push([("a", 0), ("a", 4)]) == [("a", 4)]
         assert harness.state("total") == {"a": 4, "b": 10}
-        assert dict(harness.statistics().extra) == {"seen": 5}
+        assert harness.statistics().counters == {"seen": 5}
 
 
 def test_state_of_a_process_function_comes_back():

@@ -50,7 +50,7 @@ def test_function_knows_timestamp_and_watermark_and_has_side_outputs_and_counter
         assert harness.push([3, 4]) == ["4 at None, watermark 25"]
         assert harness.side_output("odd") == [1, 3]
         statistics = harness.statistics()
-        assert (statistics.records_in, statistics.records_out, statistics.extra) == (4, 2, {"odd": 2})
+        assert (statistics.records_in, statistics.records_out, statistics.counters) == (4, 2, {"odd": 2})
         assert [batch.timestamps for batch in harness.batches] == [[20], None]
 
 

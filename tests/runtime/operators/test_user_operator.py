@@ -21,7 +21,6 @@ from penstock.runtime import (
 )
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import Tagged
-from penstock.runtime.operators.operator_state import Counter as Counted
 from penstock.runtime.testing import HarnessSnapshot, OperatorHarness
 
 Build = Callable[[DataStream[Any]], object]
@@ -199,7 +198,7 @@ def test_each_key_has_its_own_state_which_a_restore_gives_back_at_another_parall
     with OperatorHarness.of(keyed(Totals())) as harness:
         assert harness.push([("a", 1), ("b", 1), ("a", 2)]) == [("a", 1), ("b", 1), ("a", 2)]
         assert harness.push_watermark(9) == [("a", 2, 9)]
-        assert harness.statistics().extra == {"rows": 3}
+        assert harness.statistics().counters == {"rows": 3}
         assert (harness.statistics().records_in, harness.statistics().records_out) == (3, 4)
         snapshot = harness.snapshot()
     found: dict[str, int] = {}
@@ -588,30 +587,3 @@ def test_a_method_that_emits_nothing_and_would_never_run_is_refused(
         operator = type("Wrong", (Passes,), {name: method})()
         with pytest.raises(OperatorError, match=f"{name} {what}"):
             use(OperatorHarness.of(plain(operator)))
-
-
-def test_counters_may_be_read_while_the_operator_makes_another_one() -> None:
-    class Meddling(Counted):
-        """Stands for the task's thread: each look at the value finds a new counter made."""
-
-        def __init__(self, context: OperatorContext) -> None:
-            super().__init__()
-            self.context = context
-
-        @property
-        def value(self) -> int:  # type: ignore[override]
-            self.context.counter(f"more {len(self.context.counters)}")
-            return 7
-
-        @value.setter
-        def value(self, value: int) -> None:
-            pass
-
-    class Counts(Passes):
-        def open(self, context: OperatorContext) -> None:
-            context.counters["first"] = Meddling(context)
-            context.counter("second")
-
-    with OperatorHarness.of(plain(Counts())) as harness:
-        assert harness.statistics().extra == {"first": 7, "second": 0}
-        assert harness.statistics().extra == {"first": 7, "second": 0, "more 2": 0}

@@ -1,0 +1,409 @@
+"""Metrics of the user's own: counters, gauges and histograms of one operator in one subtask.
+
+A histogram must not grow with what it has seen, and those of several subtasks must make one whose quantiles
+are right. So it counts values in fixed exponential buckets, as OpenTelemetry's and Prometheus' exponential
+histograms do. Eight buckets make a doubling: the bounds are powers of the eighth root of two, the same in
+every process. Merging is adding counts. A quantile is the middle of its bucket, which is at most 4.5 % away
+from the value. Values under 2**-50 in size count as zero, and those over 2**50 as 2**50. So there are at most
+1,601 buckets, of which only those are kept that have counted something.
+
+The task changes metrics and another thread reads them. A reader copies a dict in one step of the interpreter,
+and computes all else from the copy.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite, log2
+from typing import Any, Final, TypeAlias, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+
+#: Buckets between a number and its double.
+PER_DOUBLING: Final = 8
+
+#: The largest index of a bucket, up and down.
+_LAST: Final = 50 * PER_DOUBLING
+
+#: Added to the index of a positive value, so that signs part; zero has the bucket 0.
+_SHIFT: Final = _LAST + 1
+
+#: Most metrics of one operator: more are made by mistake, such as one a key.
+MOST_METRICS: Final = 1_000
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+class Counter:
+    """A number that grows, and shows up in the operator's statistics.
+
+    Example:
+        >>> counter = Counter()
+        >>> counter.increment()
+        >>> counter.increment(2)
+        >>> counter.value
+        3
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def increment(self, by: int = 1) -> None:
+        """Add to it."""
+        self.value += by
+
+
+class Gauge:
+    """A number that goes up and down, such as the length of a queue.
+
+    Example:
+        >>> gauge = Gauge()
+        >>> gauge.set(3)
+        >>> gauge.value
+        3.0
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def set(self, value: float) -> None:
+        """Replace the number.
+
+        Raises:
+            TypeError: It is no number.
+        """
+        self.value = _number("a gauge", value)
+
+
+class Histogram:
+    """The distribution of numbers, such as sizes and durations; its memory is bounded.
+
+    Example:
+        >>> histogram = Histogram()
+        >>> for milliseconds in range(1, 101):
+        ...     histogram.update(milliseconds)
+        >>> seen = histogram.statistics()
+        >>> seen.count, seen.least, seen.greatest, round(seen.quantile(0.5)), round(seen.quantile(0.99))
+        (100, 1.0, 100.0, 52, 100)
+    """
+
+    __slots__ = ("_buckets", "_greatest", "_least", "_total")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self._total = 0.0
+        self._least, self._greatest = inf, -inf
+
+    def update(self, value: float) -> None:
+        """Count a value.
+
+        Raises:
+            TypeError: It is no number.
+            ValueError: It is infinite, or NaN.
+        """
+        number = _number("a histogram", value)
+        if not isfinite(number):
+            msg = f"a histogram counts finite numbers, not {value!r}"
+            raise ValueError(msg)
+        bucket = _bucket_of(number)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self._total += number
+        self._least = min(self._least, number)
+        self._greatest = max(self._greatest, number)
+
+    def statistics(self) -> HistogramStatistics:
+        """What was counted so far."""
+        buckets = tuple(sorted(self._buckets.copy().items()))
+        return HistogramStatistics(self._least, self._greatest, self._total, buckets) if buckets else NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramStatistics:
+    """What a histogram has counted, of one subtask or of several.
+
+    Attributes:
+        least: The smallest value; 0 for none.
+        greatest: The largest value; 0 for none.
+        total: Sum of all values.
+        buckets: Index of each bucket that has counted something, and its count, in ascending order.
+    """
+
+    least: float = 0.0
+    greatest: float = 0.0
+    total: float = 0.0
+    buckets: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(count for _, count in self.buckets)
+
+    def quantile(self, q: float) -> float:
+        """The value that a part of all values does not exceed, within 4.5 %; 0 when there are none.
+
+        Args:
+            q: From 0 to 1; 0.5 is the median.
+
+        Raises:
+            ValueError: It is not between 0 and 1.
+
+        Example:
+            >>> HistogramStatistics().quantile(0.5)
+            0.0
+        """
+        if not 0 <= q <= 1:
+            msg = f"a quantile is between 0 and 1, not {q!r}"
+            raise ValueError(msg)
+        rank, below = q * self.count, 0
+        for bucket, count in self.buckets:
+            below += count
+            if below >= rank:
+                return min(max(_middle_of(bucket), self.least), self.greatest)
+        return self.greatest
+
+    def plus(self, other: HistogramStatistics) -> HistogramStatistics:
+        """What both have counted.
+
+        Example:
+            >>> one, other = Histogram(), Histogram()
+            >>> one.update(1)
+            >>> other.update(4)
+            >>> both = one.statistics().plus(other.statistics())
+            >>> both.count, both.least, both.greatest, both.total
+            (2, 1.0, 4.0, 5.0)
+        """
+        if not self.buckets or not other.buckets:
+            return self if self.buckets else other
+        counts = dict(self.buckets)
+        for bucket, count in other.buckets:
+            counts[bucket] = counts.get(bucket, 0) + count
+        return HistogramStatistics(
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            self.total + other.total,
+            tuple(sorted(counts.items())),
+        )
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """How many values are at most each power of two, from below the least to above the greatest.
+
+        Example:
+            >>> histogram = Histogram()
+            >>> for value in (0.9, 3, 4, 5):
+            ...     histogram.update(value)
+            >>> histogram.statistics().cumulative()
+            [(1.0, 1), (2.0, 1), (4.0, 3), (8.0, 4)]
+        """
+        found: list[tuple[float, int]] = []
+        below = 0
+        for bucket, count in self.buckets:
+            bound = _power_above(bucket)
+            while found and 0 < found[-1][0] * 2 < bound:
+                found.append((found[-1][0] * 2, below))
+            below += count
+            if found and found[-1][0] == bound:
+                found[-1] = bound, below
+            else:
+                found.append((bound, below))
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> HistogramStatistics:
+        """What `asdict` gave, maybe by way of JSON."""
+        return cls(**{**data, "buckets": tuple((bucket, count) for bucket, count in data["buckets"])})
+
+
+#: What a histogram without values has counted.
+NOTHING: Final = HistogramStatistics()
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeStatistics:
+    """What a gauge stands at, in one subtask or in several.
+
+    Attributes:
+        least: Of all subtasks.
+        greatest: Of all subtasks.
+        total: Sum over all subtasks.
+    """
+
+    least: float
+    greatest: float
+    total: float
+
+    def plus(self, other: GaugeStatistics) -> GaugeStatistics:
+        """Of both."""
+        return GaugeStatistics(
+            min(self.least, other.least), max(self.greatest, other.greatest), self.total + other.total
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricStatistics:
+    """The metrics of the user's own of one operator, each kind by name."""
+
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, GaugeStatistics] = field(default_factory=dict)
+    histograms: Mapping[str, HistogramStatistics] = field(default_factory=dict)
+
+
+Metric: TypeAlias = Counter | Gauge | Histogram
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+
+class Metrics:
+    """The metrics of one operator in one subtask; they begin anew with each attempt.
+
+    Example:
+        >>> metrics = Metrics()
+        >>> metrics.ask(Counter, "late").increment()
+        >>> metrics.statistics().counters
+        {'late': 1}
+        >>> metrics.ask(Gauge, "late")
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.ConfigurationError: gauge('late'): 'late' is a counter of this operator \
+already; give one of them another name
+    """
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+
+    def ask(self, kind: type[M], name: str) -> M:
+        """The metric of this name; the same object whenever it is asked for.
+
+        Raises:
+            ConfigurationError: The name can't be one, is that of another kind, or there are too many.
+        """
+        known = self._metrics.get(name) if isinstance(name, str) else None
+        if known is None:
+            self._check_new(kind, name)
+            known = self._metrics[name] = kind()
+        if not isinstance(known, kind):
+            msg = (
+                f"{kind.__name__.lower()}({name!r}): {name!r} is a {type(known).__name__.lower()} of this "
+                "operator already; give one of them another name"
+            )
+            raise ConfigurationError(msg)
+        return known
+
+    def statistics(self) -> MetricStatistics:
+        """What they stand at; may be asked for beside the task."""
+        every = self._metrics.copy().items()
+        gauges = [(name, metric.value) for name, metric in every if isinstance(metric, Gauge)]
+        return MetricStatistics(
+            {name: metric.value for name, metric in every if isinstance(metric, Counter)},
+            {name: GaugeStatistics(value, value, value) for name, value in gauges if value is not None},
+            {name: metric.statistics() for name, metric in every if isinstance(metric, Histogram)},
+        )
+
+    def _check_new(self, kind: type[Metric], name: object) -> None:
+        call = f"{kind.__name__.lower()}({name!r:.120})"
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            msg = (
+                f"{call}: a metric's name has up to 100 letters, digits and '_', and begins with no digit, "
+                "as Prometheus wants it"
+            )
+            if isinstance(name, str) and name:
+                fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
+                msg += f"; for example {f'_{fitting}' if fitting[0].isdigit() else fitting!r:.102}"
+            raise ConfigurationError(msg)
+        if len(self._metrics) >= MOST_METRICS:
+            msg = (
+                f"{call}: the operator has {MOST_METRICS:,} metrics already. A metric is for something that "
+                "the program knows beforehand; what belongs to a key is state"
+            )
+            raise ConfigurationError(msg)
+
+
+class AsksForMetrics:
+    """Methods of a context that give metrics by name."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _metrics(self) -> Metrics:
+        """The metrics so far."""
+
+    def counter(self, name: str) -> Counter:
+        """A counter of this subtask, from 0 in each attempt; it shows in the statistics and in Prometheus.
+
+        Raises:
+            ConfigurationError: The name has other characters than letters, digits and `_`, or is that of
+                another kind of metric.
+        """
+        return self._metrics.ask(Counter, name)
+
+    def gauge(self, name: str) -> Gauge:
+        """A gauge of this subtask: a number that is set. See `counter` for names.
+
+        Raises:
+            ConfigurationError: The name can't be one, or is that of another kind of metric.
+        """
+        return self._metrics.ask(Gauge, name)
+
+    def histogram(self, name: str) -> Histogram:
+        """A histogram of this subtask: a distribution with quantiles. See `counter` for names.
+
+        Raises:
+            ConfigurationError: The name can't be one, or is that of another kind of metric.
+        """
+        return self._metrics.ask(Histogram, name)
+
+
+def sum_by_name(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
+    """The sums of two mappings."""
+    return {name: a.get(name, 0) + b.get(name, 0) for name in dict.fromkeys((*a, *b))}
+
+
+S = TypeVar("S", GaugeStatistics, HistogramStatistics)
+
+
+def plus_by_name(a: Mapping[str, S], b: Mapping[str, S]) -> dict[str, S]:
+    """Both mappings as one; what has one name in both becomes one."""
+    both = {name: a[name].plus(b[name]) for name in a if name in b}
+    return {**a, **b, **both}
+
+
+def _number(what: str, value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        msg = f"{what} takes numbers, not {value!r:.100} of type {type(value).__name__}"
+        raise TypeError(msg) from error
+
+
+def _bucket_of(number: float) -> int:
+    """The bucket of a finite number: 0 for zero, above for positive numbers, below for negative ones."""
+    size = abs(number)
+    if size < 2.0**-50:
+        return 0
+    index = -int(-log2(size) * PER_DOUBLING // 1)  # rounded up: a bound belongs to the bucket below it
+    index = min(index, _LAST) + _SHIFT
+    return index if number > 0 else -index
+
+
+def _middle_of(bucket: int) -> float:
+    """The geometric middle of a bucket."""
+    if bucket == 0:
+        return 0.0
+    size: float = 2.0 ** ((abs(bucket) - _SHIFT - 0.5) / PER_DOUBLING)
+    return size if bucket > 0 else -size
+
+
+def _power_above(bucket: int) -> float:
+    """The smallest power of two that no value of a bucket exceeds; of zero and below the nearest bound."""
+    if bucket == 0:
+        return 0.0
+    index = abs(bucket) - _SHIFT
+    if bucket > 0:
+        return float(2.0 ** -(-index // PER_DOUBLING))
+    return float(-(2.0 ** ((index - 1) // PER_DOUBLING)))
