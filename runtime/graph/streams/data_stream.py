@@ -118,12 +118,8 @@ class DataStream(Generic[T_co]):
     ) -> DataStream[Any]:
         """Replace each record by `function(record)`.
 
-        Args:
-            function: Takes a record. Or a class with a method `__call__`; see `map_batches`.
-            fn_constructor_args: Arguments that objects of the class are made with.
-            fn_constructor_kwargs: Likewise, by name.
-            id: The operator's id.
-            **options: See `OperatorOptions`.
+        The function may be a class with a method `__call__`, made with the constructor's arguments that are
+        given beside it; see `map_batches`.
         """
         given = given_function("map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("map", given, partial(MapOperator, given), id, options)
@@ -160,12 +156,8 @@ class DataStream(Generic[T_co]):
     ) -> DataStream[Any]:
         """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`.
 
-        Args:
-            function: Takes a record. Or a class with a method `__call__`; see `map_batches`.
-            fn_constructor_args: Arguments that objects of the class are made with.
-            fn_constructor_kwargs: Likewise, by name.
-            id: The operator's id.
-            **options: See `OperatorOptions`.
+        The function may be a class with a method `__call__`, made with the constructor's arguments that are
+        given beside it; see `map_batches`.
         """
         given = given_function("flat_map", function, fn_constructor_args, fn_constructor_kwargs)
         return self._apply("flat_map", given, partial(FlatMapOperator, given), id, options)
@@ -206,9 +198,8 @@ class DataStream(Generic[T_co]):
             function: Takes a record. Or an expression of columns, such as `pc.field("v") > 3` of
                 `pyarrow.compute`: Arrow batches then stay Arrow batches. Records may be dicts, too. Null is
                 not true. Or a class with a method `__call__`; see `map_batches`.
-            fn_constructor_args: Arguments that objects of the class are made with.
-            fn_constructor_kwargs: Likewise, by name.
-            id: The operator's id.
+            fn_constructor_args: See `map_batches`, as for the arguments below.
+            fn_constructor_kwargs: Of a class.
             **options: See `OperatorOptions`.
         """
         if isinstance(function, pc.Expression):
@@ -324,7 +315,6 @@ class DataStream(Generic[T_co]):
             batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`.
             fn_constructor_args: Arguments that objects of the class are made with.
             fn_constructor_kwargs: Likewise, by name.
-            id: The operator's id.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
 
         Example:
