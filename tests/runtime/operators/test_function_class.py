@@ -154,7 +154,7 @@ def test_constructor_arguments_that_do_not_fit_are_refused_at_the_users_line(
     settings: dict[str, Any], message: str
 ) -> None:
     numbers = StreamEnvironment("job").from_collection("numbers", [1])
-    with pytest.raises(GraphError, match=rf"test_function_class.py:\d+: .*{message}"):
+    with pytest.raises(GraphError, match=rf"test_function_class.py:\d+ in .*: .*{message}"):
         numbers.map_batches(Scale, **settings)
 
 

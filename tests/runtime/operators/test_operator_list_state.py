@@ -53,7 +53,6 @@ class InKeyedProcess(Lists, KeyedProcessFunction[int, int, Any]):
     count = ValueState(int, default=0)
 
     def process(self, value: int, ctx: RuntimeContext) -> Iterator[Any]:
-        self.count.update(self.count.value() + 1)
         yield self.added(value)
 
 
@@ -186,7 +185,9 @@ def test_snapshot_that_yields_never_runs_and_is_refused_with_its_line() -> None:
         def snapshot(self, checkpoint_id: int) -> Any:
             yield checkpoint_id
 
-    message = r"Yields.snapshot \(.*test_operator_list_state.py:\d+\) failed: snapshot yields, so it never runs"
+    message = (
+        r"Yields.snapshot \(.*test_operator_list_state.py:\d+\) failed: snapshot yields, so it never runs"
+    )
     with (
         OperatorHarness.of(lambda n: n.process("own", Yields())) as harness,
         pytest.raises(OperatorError, match=message),
@@ -221,7 +222,7 @@ class Writer:
 
 class NamesSink:
     def __init__(self, results: InMemoryCollector) -> None:
-        self.inner = CollectSink[Any](results)
+        self.inner = CollectSink(results)
 
     def writer(self, context: SinkContext) -> Writer:
         return Writer(context, self.inner.writer(context))
@@ -398,7 +399,7 @@ class TwoOfOneName:
 )
 def test_graph_refuses_state_that_could_not_be_found_again(build: Callable[[Any], Any], message: str) -> None:
     numbers = StreamEnvironment("job").from_collection("numbers", [1])
-    with pytest.raises(GraphError, match=rf"test_operator_list_state.py:\d+: .*{message}"):
+    with pytest.raises(GraphError, match=rf"test_operator_list_state.py:\d+ in .*: .*{message}"):
         build(numbers)
 
 
