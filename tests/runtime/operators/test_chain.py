@@ -13,9 +13,11 @@ from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.map import MapOperator
-from penstock.runtime.operators.operator import Operator, Output, Tagged
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.testing import ManualClock
 
 
 class Splitter(Operator):
@@ -25,6 +27,11 @@ class Splitter(Operator):
         assert isinstance(batch, RowBatch)
         yield Tagged("odd", RowBatch([row for row in batch.rows if row % 2]))
         yield RowBatch([row for row in batch.rows if not row % 2])
+
+
+def contexts(chain: OperatorChain) -> dict[str, OperatorContext]:
+    connector = ConnectorContext("job", "job", "own", 0, 1, 1, ManualClock())
+    return {id: OperatorContext(OperatorLocation(id, 0, 1), connector) for id in chain.ids}
 
 
 def two(fail_on: str = "", opened: bool = True) -> tuple[OperatorChain, list[str], list[tuple[int, object]]]:
@@ -37,7 +44,7 @@ def two(fail_on: str = "", opened: bool = True) -> tuple[OperatorChain, list[str
         lambda watermark: log.append(f"{watermark.timestamp} left"),
     )
     if opened:
-        chain.open(dict.fromkeys(chain.ids))  # type: ignore[arg-type]
+        chain.open(contexts(chain))
         log.clear()
     return chain, log, emitted
 
@@ -104,7 +111,7 @@ def test_the_end_of_data_reaches_an_operator_after_the_last_rows_from_above():
 
 def test_operators_are_opened_from_the_tail_and_closed_from_the_tail():
     chain, log, _ = two(opened=False)
-    chain.open(dict.fromkeys(chain.ids))  # type: ignore[arg-type]
+    chain.open(contexts(chain))
     chain.close()
     assert log == ["second open", "first open", "second close", "first close"]
 
@@ -141,7 +148,7 @@ def test_all_operators_are_closed_when_closing_fails_and_both_failures_are_told(
 def test_only_operators_whose_open_was_tried_are_closed():
     chain, log, _ = two(fail_on="open", opened=False)
     with pytest.raises(OperatorError, match=r"operator 'second' .*second can't open"):
-        chain.open(dict.fromkeys(chain.ids))  # type: ignore[arg-type]
+        chain.open(contexts(chain))
     chain.close()
     assert log == ["second open", "second close"]
 

@@ -186,7 +186,7 @@ def test_gauge_that_was_never_set_and_statistics_of_an_older_version_show_nothin
     ("name", "message"),
     [
         ("late orders", r"counter\('late orders'\): a metric's name has .*; for example 'late_orders'"),
-        ("2nd", "for example _2nd"),
+        ("2nd", "for example '_2nd'"),
         ("", "a metric's name has"),
         ("x" * 101, "up to 100"),
         (3, "a metric's name has"),

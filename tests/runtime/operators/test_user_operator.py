@@ -410,7 +410,7 @@ def test_a_list_that_was_saved_with_another_mode_is_refused() -> None:
         OperatorHarness.of(plain(AsksLate({"split": "union"})), restored=two_old_subtasks()) as harness,
         pytest.raises(
             OperatorError,
-            match=r"'split'\) was saved with the mode 'split_distribute' and can't have",
+            match=r"'split' was saved with the mode 'split_distribute' and can't have",
         ),
     ):
         harness.push(["ask"])
