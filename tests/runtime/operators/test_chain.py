@@ -17,7 +17,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext, Outpu
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
-from penstock.runtime.testing import ManualClock
+from penstock.runtime.testing.manual_time import ManualClock
 
 
 class Splitter(Operator):
