@@ -70,12 +70,17 @@ def job(**checkpointing: Any) -> tuple[StreamEnvironment, InMemoryCollector]:
     return env, results
 
 
+#: Some that bring operators to another parallelism while they run.
+RESCALING = (8, 12, 21, 22, 24, 29)
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_every_value_of_a_list_is_there_once_after_kills(mode: str) -> None:
+def test_every_value_of_a_list_is_there_once_after_kills_and_rescales(mode: str) -> None:
     report = simulate(
-        lambda: job(**MODES[mode]), output=InMemoryCollector.rows, seeds=range(8), interleavings=1
+        lambda: job(**MODES[mode]), output=InMemoryCollector.rows, seeds=RESCALING, interleavings=1
     )
     assert report.restarts > 0
+    assert report.failures["rescaled while running"] > 0
 
 
 @pytest.mark.long
