@@ -18,6 +18,14 @@ _TAGS: Final = ("job", "subtask")
 _OWN_TAGS: Final = (*_TAGS, "operator")
 _OWN: Final = "A metric of the program's own"
 
+#: Names of metrics of the user's own, whose own name replaces `NAME`.
+_COUNTER: Final = "penstock_counter_NAME_total"
+_GAUGE: Final = "penstock_gauge_NAME"
+_HISTOGRAM: Final = "penstock_histogram_NAME"
+_BUCKET: Final = "penstock_histogram_NAME_bucket"
+_COUNT: Final = "penstock_histogram_NAME_count"
+_SUM: Final = "penstock_histogram_NAME_sum"
+
 #: Quantiles of a histogram that are published for each subtask.
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 
@@ -25,9 +33,8 @@ _QUANTILES: Final = (0.5, 0.9, 0.99)
 class OwnMetrics:
     """Publishes the metrics of the user's own, each with the tags `job`, `subtask` and `operator`.
 
-    The kind is part of the name, so that a counter of one operator never meets a gauge of another:
-    `penstock_counter_NAME_total` and `penstock_gauge_NAME`. A histogram has `penstock_histogram_NAME` with
-    the tag `quantile`, and `penstock_histogram_NAME_count`, `_sum` and `_bucket`. The buckets have the tag
+    The kind is part of the name, so that a counter of one operator never meets a gauge of another. A
+    histogram has quantiles with the tag `quantile`, a count, a sum and buckets. The buckets have the tag
     `le`, and Prometheus adds those of all subtasks up. Ray's own histograms take one value at a time, which
     is too slow here, so all of these are gauges for it.
     """
@@ -48,14 +55,14 @@ class OwnMetrics:
             for name, value in statistics.counters.items():
                 self._advance((operator, name), value, own)
             for name, gauge in statistics.gauges.items():
-                self._set(f"gauge_{name}", gauge.total, own)
+                self._set(_GAUGE, name, gauge.total, own)
             for name, histogram in statistics.histograms.items():
-                self._publish_histogram(f"histogram_{name}", histogram, own)
+                self._publish_histogram(name, histogram, own)
 
     def _advance(self, key: tuple[str, str], value: int, tags: dict[str, str]) -> None:
         grown = value - self._seen.get(key, 0)
         if grown > 0:
-            name = f"penstock_counter_{key[1]}_total"
+            name = _COUNTER.replace("NAME", key[1])
             counter = self._counters.get(name)
             if counter is None:
                 counter = self._counters[name] = Counter(name, description=_OWN, tag_keys=_OWN_TAGS)
@@ -66,15 +73,15 @@ class OwnMetrics:
         if not histogram.buckets:
             return
         for quantile in _QUANTILES:
-            self._set(name, histogram.quantile(quantile), tags, quantile=str(quantile))
+            self._set(_HISTOGRAM, name, histogram.quantile(quantile), tags, quantile=str(quantile))
         for bound, count in histogram.cumulative():
-            self._set(f"{name}_bucket", count, tags, le=str(bound))
-        self._set(f"{name}_bucket", histogram.count, tags, le="+Inf")
-        self._set(f"{name}_count", histogram.count, tags)
-        self._set(f"{name}_sum", histogram.total, tags)
+            self._set(_BUCKET, name, count, tags, le=str(bound))
+        self._set(_BUCKET, name, histogram.count, tags, le="+Inf")
+        self._set(_COUNT, name, histogram.count, tags)
+        self._set(_SUM, name, histogram.total, tags)
 
-    def _set(self, name: str, value: float, tags: dict[str, str], **more: str) -> None:
-        name = f"penstock_{name}"
+    def _set(self, pattern: str, own_name: str, value: float, tags: dict[str, str], **more: str) -> None:
+        name = pattern.replace("NAME", own_name)
         gauge = self._gauges.get(name)
         if gauge is None:
             gauge = self._gauges[name] = Gauge(name, description=_OWN, tag_keys=(*_OWN_TAGS, *more))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, isfinite, log2
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -33,6 +33,9 @@ _SHIFT: Final = _LAST + 1
 
 #: Most metrics of one operator: more are made by mistake, such as one a key.
 MOST_METRICS: Final = 1_000
+
+#: Numbers that Penstock's own operators count beside the metrics of the user's own.
+BUILT_IN: Final = frozenset({"committed", "late_records", "timers", "uncommitted", "windows"})
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
@@ -245,14 +248,8 @@ class GaugeStatistics:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricStatistics:
-    """The metrics of the user's own of one operator, each kind by name."""
-
-    counters: Mapping[str, int] = field(default_factory=dict)
-    gauges: Mapping[str, GaugeStatistics] = field(default_factory=dict)
-    histograms: Mapping[str, HistogramStatistics] = field(default_factory=dict)
-
+#: What one metric stands at: that of a counter is a number.
+MetricValue: TypeAlias = int | GaugeStatistics | HistogramStatistics
 
 Metric: TypeAlias = Counter | Gauge | Histogram
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -264,7 +261,7 @@ class Metrics:
     Example:
         >>> metrics = Metrics()
         >>> metrics.ask(Counter, "late").increment()
-        >>> metrics.statistics().counters
+        >>> metrics.statistics()
         {'late': 1}
         >>> metrics.ask(Gauge, "late")
         Traceback (most recent call last):
@@ -294,15 +291,11 @@ already; give one of them another name
             raise ConfigurationError(msg)
         return known
 
-    def statistics(self) -> MetricStatistics:
-        """What they stand at; may be asked for beside the task."""
+    def statistics(self) -> dict[str, MetricValue]:
+        """What they stand at, without gauges that were never set; may be asked for beside the task."""
         every = self._metrics.copy().items()
-        gauges = [(name, metric.value) for name, metric in every if isinstance(metric, Gauge)]
-        return MetricStatistics(
-            {name: metric.value for name, metric in every if isinstance(metric, Counter)},
-            {name: GaugeStatistics(value, value, value) for name, value in gauges if value is not None},
-            {name: metric.statistics() for name, metric in every if isinstance(metric, Histogram)},
-        )
+        found = ((name, _value_of(metric)) for name, metric in every)
+        return {name: value for name, value in found if value is not None}
 
     def _check_new(self, kind: type[Metric], name: object) -> None:
         call = f"{kind.__name__.lower()}({name!r:.120})"
@@ -314,6 +307,9 @@ already; give one of them another name
             if isinstance(name, str) and name:
                 fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
                 msg += f"; for example {f'_{fitting}' if fitting[0].isdigit() else fitting!r:.102}"
+            raise ConfigurationError(msg)
+        if name in BUILT_IN:
+            msg = f"{call}: Penstock itself counts {name!r} of operators; give your metric another name"
             raise ConfigurationError(msg)
         if len(self._metrics) >= MOST_METRICS:
             msg = (
@@ -359,18 +355,43 @@ class AsksForMetrics:
         return self._metrics.ask(Histogram, name)
 
 
-def sum_by_name(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
-    """The sums of two mappings."""
-    return {name: a.get(name, 0) + b.get(name, 0) for name in dict.fromkeys((*a, *b))}
+def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
+    """The sums of two mappings.
+
+    A name that stands for one kind in `a` and for another in `b` keeps the value of `a`: the program has made
+    different metrics in different subtasks.
+
+    Example:
+        >>> sum_by_name({"late": 1, "odd": 2}, {"late": 3, "odd": GaugeStatistics(1.0, 1.0, 1.0)})
+        {'late': 4, 'odd': 2}
+    """
+    return {**b, **a, **{name: _sum(a[name], b[name]) for name in a if name in b}}
 
 
-S = TypeVar("S", GaugeStatistics, HistogramStatistics)
+def metric_from_json(data: Any) -> MetricValue:
+    """A metric's value from what `asdict` gave, maybe by way of JSON."""
+    if not isinstance(data, Mapping):
+        return int(data)
+    return HistogramStatistics.from_dict(data) if "buckets" in data else GaugeStatistics(**data)
 
 
-def plus_by_name(a: Mapping[str, S], b: Mapping[str, S]) -> dict[str, S]:
-    """Both mappings as one; what has one name in both becomes one."""
-    both = {name: a[name].plus(b[name]) for name in a if name in b}
-    return {**a, **b, **both}
+def _value_of(metric: Metric) -> MetricValue | None:
+    if isinstance(metric, Counter):
+        return metric.value
+    if isinstance(metric, Histogram):
+        return metric.statistics()
+    value = metric.value
+    return None if value is None else GaugeStatistics(value, value, value)
+
+
+def _sum(a: MetricValue, b: MetricValue) -> MetricValue:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if isinstance(a, GaugeStatistics) and isinstance(b, GaugeStatistics):
+        return a.plus(b)
+    if isinstance(a, HistogramStatistics) and isinstance(b, HistogramStatistics):
+        return a.plus(b)
+    return a
 
 
 def _number(what: str, value: object) -> float:

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.operators.metrics import (
+    BUILT_IN,
     GaugeStatistics,
     HistogramStatistics,
-    MetricStatistics,
-    plus_by_name,
+    MetricValue,
+    metric_from_json,
     sum_by_name,
 )
 from penstock.runtime.ports import Clock
@@ -320,26 +321,37 @@ class OperatorStatistics:
         records_out: Records emitted on the main output.
         records_skipped: Bad records that were skipped.
         dead_letters: Bad records that went to the dead-letter stream.
-        extra: More counters by name.
-        counters: Counters of the user's own by name.
-        gauges: Gauges of the user's own by name.
-        histograms: Histograms of the user's own by name.
+        extra: More by name: what Penstock counts for this kind of operator, such as `late_records`, and the
+            metrics of the user's own. `counters`, `gauges` and `histograms` are views of the latter.
     """
 
     records_in: int = 0
     records_out: int = 0
     records_skipped: int = 0
     dead_letters: int = 0
-    extra: Mapping[str, int] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
-    gauges: Mapping[str, GaugeStatistics] = field(default_factory=dict)
-    histograms: Mapping[str, HistogramStatistics] = field(default_factory=dict)
+    extra: Mapping[str, MetricValue] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the user's own by name."""
+        counted = {name: each for name, each in self.extra.items() if name not in BUILT_IN}
+        return {name: each for name, each in counted.items() if isinstance(each, int)}
+
+    @property
+    def gauges(self) -> dict[str, GaugeStatistics]:
+        """Gauges of the user's own by name."""
+        return {name: each for name, each in self.extra.items() if isinstance(each, GaugeStatistics)}
+
+    @property
+    def histograms(self) -> dict[str, HistogramStatistics]:
+        """Histograms of the user's own by name."""
+        return {name: each for name, each in self.extra.items() if isinstance(each, HistogramStatistics)}
 
     def plus(self, other: OperatorStatistics) -> OperatorStatistics:
         """The sums of both.
 
         Example:
-            >>> OperatorStatistics(1, 2, counters={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
+            >>> OperatorStatistics(1, 2, extra={"late": 3}).plus(OperatorStatistics(10, 20)).records_out
             22
         """
         return OperatorStatistics(
@@ -348,27 +360,21 @@ class OperatorStatistics:
             self.records_skipped + other.records_skipped,
             self.dead_letters + other.dead_letters,
             sum_by_name(self.extra, other.extra),
-            sum_by_name(self.counters, other.counters),
-            plus_by_name(self.gauges, other.gauges),
-            plus_by_name(self.histograms, other.histograms),
         )
 
-    def with_metrics(self, metrics: MetricStatistics) -> OperatorStatistics:
+    def with_metrics(self, metrics: Mapping[str, MetricValue]) -> OperatorStatistics:
         """The same with metrics of the user's own."""
-        return replace(self, counters=metrics.counters, gauges=metrics.gauges, histograms=metrics.histograms)
+        return replace(self, extra={**self.extra, **metrics})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
-        """What `asdict` gave, maybe by way of JSON; an older version has no metrics of the user's own.
+        """What `asdict` gave, maybe by way of JSON.
 
         Example:
             >>> from dataclasses import asdict
-            >>> counted = OperatorStatistics(5, 4, gauges={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
+            >>> counted = OperatorStatistics(5, 4, extra={"waiting": GaugeStatistics(1.0, 1.0, 1.0)})
             >>> OperatorStatistics.from_dict(asdict(counted)) == counted
             True
         """
-        gauges = {name: GaugeStatistics(**gauge) for name, gauge in data.get("gauges", {}).items()}
-        histograms = {
-            name: HistogramStatistics.from_dict(each) for name, each in data.get("histograms", {}).items()
-        }
-        return cls(**{**data, "gauges": gauges, "histograms": histograms})
+        extra = {name: metric_from_json(each) for name, each in data.get("extra", {}).items()}
+        return cls(**{**data, "extra": extra})

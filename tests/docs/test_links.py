@@ -16,7 +16,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PATH = re.compile(r"`((?:runtime|actors|bridge|tests|examples|benchmarks|docs)/[A-Za-z0-9_./-]*)`")
-_METRIC = re.compile(r"penstock_[a-z_]+")
+#: `NAME` stands for the name of a metric of the user's own.
+_METRIC = re.compile(r"penstock_[a-z_]+(?:NAME[a-z_]*)?")
 _RULE = re.compile(r"^([a-z-]+):", re.MULTILINE)
 _TARGET = re.compile(r"(?:`|^)make ([a-z][a-z-]+)", re.MULTILINE)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime import (
     FunctionContext,
+    GaugeStatistics,
     KeyedProcessFunction,
     Operator,
     OperatorContext,
@@ -23,8 +24,11 @@ from penstock.runtime import (
     SinkContext,
 )
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.metrics import MOST_METRICS, Counter, Gauge, Histogram, Metrics
+from penstock.runtime.operators.keyed_process import TIMERS
+from penstock.runtime.operators.metrics import BUILT_IN, MOST_METRICS, Counter, Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
 from penstock.runtime.testing import OperatorHarness
 
 NUMBERS = st.floats(-1e14, 1e14, allow_nan=False) | st.integers(-1000, 1000).map(float)
@@ -175,7 +179,7 @@ def test_every_function_has_metrics_which_are_summed_over_subtasks(build: Callab
 def test_gauge_that_was_never_set_and_statistics_of_an_older_version_show_nothing() -> None:
     metrics = Metrics()
     metrics.ask(Gauge, "waiting")
-    assert metrics.statistics().gauges == {}
+    assert metrics.statistics() == {}
     assert OperatorStatistics.from_dict({"records_in": 3, "extra": {"late": 1}}).extra == {"late": 1}
 
 
@@ -190,11 +194,24 @@ def test_gauge_that_was_never_set_and_statistics_of_an_older_version_show_nothin
         ("", "a metric's name has"),
         ("x" * 101, "up to 100"),
         (3, "a metric's name has"),
+        *((name, f"Penstock itself counts '{name}'") for name in BUILT_IN),
     ],
 )
 def test_names_are_those_that_prometheus_takes(name: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Metrics().ask(Counter, name)
+
+
+def test_numbers_of_penstock_s_own_operators_are_no_metrics_of_the_user() -> None:
+    assert {LATE_RECORDS, OPEN_WINDOWS, TIMERS, "committed", "uncommitted"} == BUILT_IN
+    statistics = OperatorStatistics(extra={"late_records": 1, "odd": 2})
+    assert statistics.counters == {"odd": 2}
+
+
+def test_metric_that_is_of_another_kind_in_another_subtask_keeps_the_first_kind() -> None:
+    gauge = GaugeStatistics(1.0, 2.0, 3.0)
+    one, other = OperatorStatistics(extra={"size": gauge}), OperatorStatistics(extra={"size": 7, "odd": 1})
+    assert one.plus(other).extra == {"size": gauge, "odd": 1}
 
 
 def test_metric_of_another_kind_is_refused_with_operator_and_line() -> None:
@@ -242,5 +259,5 @@ def test_metrics_may_be_read_while_the_operator_makes_another_one() -> None:
     made: list[int] = []
     metrics.ask(Meddling, "first")  # type: ignore[type-var]
     metrics.ask(Counter, "second")
-    assert metrics.statistics().counters == {"first": 7, "second": 0}
-    assert metrics.statistics().counters == {"first": 7, "second": 0, "more_0": 0}
+    assert metrics.statistics() == {"first": 7, "second": 0}
+    assert metrics.statistics() == {"first": 7, "second": 0, "more_0": 0}
