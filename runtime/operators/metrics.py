@@ -358,8 +358,8 @@ class AsksForMetrics:
 def sum_by_name(a: Mapping[str, MetricValue], b: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
     """The sums of two mappings.
 
-    A name that stands for one kind in `a` and for another in `b` keeps the value of `a`: the program has made
-    different metrics in different subtasks.
+    A name may stand for one kind in `a` and for another in `b`: the program has made different metrics in
+    different subtasks. It keeps the value of `a`.
 
     Example:
         >>> sum_by_name({"late": 1, "odd": 2}, {"late": 3, "odd": GaugeStatistics(1.0, 1.0, 1.0)})

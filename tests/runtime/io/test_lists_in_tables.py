@@ -108,10 +108,10 @@ def test_lists_that_are_written_are_those_that_a_function_finds(tmp_path: Path, 
 def test_list_that_was_written_in_another_mode_or_type_is_refused(tmp_path: Path) -> None:
     waiting = pa.table({"value": [70]})
     union = write_state(waiting, tmp_path / "1", "lists", "waiting", kind="union")
-    with pytest.raises(JobFailedError, match="waiting.*union"):
+    with pytest.raises(JobFailedError, match=r"waiting.*union"):
         started(union)[0].finish()
     text = write_state(
         pa.table({"value": ["x"]}), tmp_path / "2", "lists", "waiting", kind="split_distribute"
     )
-    with pytest.raises(JobFailedError, match="state 'waiting' is declared as int, .* holds str"):
+    with pytest.raises(JobFailedError, match=r"state 'waiting' is declared as int, .* holds str"):
         started(text)[0].finish()
