@@ -152,7 +152,7 @@ class HistogramStatistics:
         """The value that a part of all values does not exceed, within 4.5 %; 0 when there are none.
 
         Args:
-            q: From 0 to 1; 0.5 is the median.
+            q: From 0 to 1; 0.5 is the median. 0 and 1 give the least and the greatest value themselves.
 
         Raises:
             ValueError: It is not between 0 and 1.
@@ -164,6 +164,8 @@ class HistogramStatistics:
         if not 0 <= q <= 1:
             msg = f"a quantile is between 0 and 1, not {q!r}"
             raise ValueError(msg)
+        if q in (0, 1):
+            return self.least if q == 0 else self.greatest
         rank, below = q * self.count, 0
         for bucket, count in self.buckets:
             below += count

@@ -192,9 +192,12 @@ def test_the_status_shows_the_metrics_of_the_users_own() -> None:
     for value in range(1, 1_001):
         histogram.update(value)
     counted = OperatorStatistics(
-        counters={"late": 1_234},
-        gauges={"waiting": GaugeStatistics(1, 2.5, 3.5), "open": GaugeStatistics(2, 2, 2)},
-        histograms={"sizes": histogram.statistics()},
+        extra={
+            "late": 1_234,
+            "waiting": GaugeStatistics(1, 2.5, 3.5),
+            "open": GaugeStatistics(2, 2, 2),
+            "sizes": histogram.statistics(),
+        }
     )
     given = report()
     statistics = replace(given.statistics, operators={given.operators[0].id: counted})
