@@ -10,6 +10,9 @@ Token authentication stays as in Ray: on for local clusters, with the token in `
 not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine:
 to addresses in the command lines of their processes. Anybody on the machine can write any address into the
 command line of a process of his own. So only processes of this user and of root are asked.
+
+What Ray says for itself goes to the logger `penstock.ray` and to `penstock logs` (`ray_notices`), unless the
+user asks for `log_to_driver`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import psutil  # type: ignore[import-untyped] # comes with Ray
 import ray
 from ray._private import ray_constants, services
 
+from penstock.actors.client.ray_notices import notices_are_taken
 from penstock.actors.template.worker_template import workers_from_template
 from penstock.runtime.errors import DeploymentError
 
@@ -74,7 +78,8 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
         **options: For `ray.init`, such as `num_cpus`.
     """
     template = workers_from_template() if fork_workers else nullcontext()
-    with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template:
+    notices = nullcontext() if options.get("log_to_driver") else notices_are_taken()
+    with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template, notices:
         ray.init(
             address="local",
             _node_ip_address=_LOOPBACK,
@@ -141,7 +146,7 @@ def _join(address: str, what: str, advice: str) -> None:
     if address in _clusters_here():
         _use_token_of_this_machine()
     try:
-        with _as_single_machine(), _without_authentication_notice():
+        with _as_single_machine(), _without_authentication_notice(), notices_are_taken():
             ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
     except Exception as error:  # Ray raises many kinds; its text says which
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

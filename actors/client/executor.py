@@ -14,6 +14,7 @@ from typing import Final
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
+from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.client.script_modules import ship_script_modules
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
@@ -53,6 +54,7 @@ class RayExecutor:
             )
 
         job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
+        NOTICES.follow(job_id)
         if config.checkpointing is None:
             logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return RayJobHandle(job_id, job.name, graph=job)

@@ -19,6 +19,7 @@ from penstock.actors.client.deadlines import (
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.client.progress import Progress
+from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report, result_of
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
@@ -249,7 +250,8 @@ class RayJobHandle(NearestMembers):
         """What its operators and its JobMaster have printed and logged so far, sorted by time.
 
         Args:
-            operator: Only of the chain that this operator is in; `job-master` for the JobMaster.
+            operator: Only of the chain that this operator is in; `job-master` for the JobMaster, and `ray`
+                for what Ray itself says.
             subtask: Only of this subtask, from 0.
 
         Raises:
@@ -310,6 +312,7 @@ class RayJobHandle(NearestMembers):
             for watcher in watchers:
                 watcher(report)
             if report.status.is_terminal:
+                NOTICES.leave(self._job_id)
                 return report
             if deadline.has_passed:
                 late = f"job {self._job_id} is still {report.status.value}"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.actors.shared.log_names import JOB_MASTER, log_file_pattern
+from penstock.actors.shared.log_names import log_file_pattern
 from penstock.actors.shared.output_capture import logs_folder
 
 #: Most bytes that are read of one file at a time: its end, when it is longer.
@@ -30,8 +30,9 @@ class LogLine:
 
     Attributes:
         at: When, as ISO 8601 in UTC.
-        vertex: Id of the vertex (the chain of operators) that printed it; `job-master` for the JobMaster.
-        subtask: Index of the subtask; `None` for the JobMaster.
+        vertex: Id of the vertex (the chain of operators) that printed it. `job-master` is the JobMaster.
+            `ray` is Ray itself: notices to the program that has submitted the job.
+        subtask: Index of the subtask; `None` for the JobMaster and for Ray.
         stream: `out`, `err` or `log`.
 
     Example:
@@ -175,4 +176,4 @@ def _parse(part: FilePart) -> Iterator[LogLine]:
     for line in part.data.decode("utf-8", "replace").split("\n")[:-1]:
         at, _, rest = line.partition(" ")
         stream, _, text = rest.partition(" ")
-        yield LogLine(at, vertex if index is not None else JOB_MASTER, index, stream, text)
+        yield LogLine(at, vertex, index, stream, text)

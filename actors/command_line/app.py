@@ -117,7 +117,7 @@ def logs(
     job: JobArgument,
     operator: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only the chain of this operator; `job-master` for the JobMaster."),
+        typer.Option(metavar="ID", help="Only the chain of this operator, or `job-master`, or `ray`."),
     ] = None,
     subtask: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Only this subtask, from 0.")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
-from penstock.actors.shared.log_names import JOB_MASTER
+from penstock.actors.shared.log_names import JOB_MASTER, RAY
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.execution.heartbeat import Silence
@@ -199,7 +199,7 @@ class JobReport(NearestMembers):
         return sum(counters[op.id].records_in for op in self.operators if op.is_sink and op.id in counters)
 
     def vertex_of(self, operator: str) -> str:
-        """The vertex that an operator is in; `job-master` is the JobMaster itself.
+        """The vertex that an operator is in; `job-master` is the JobMaster, and `ray` is Ray itself.
 
         Raises:
             ConfigurationError: The job has no such operator.
@@ -209,9 +209,11 @@ class JobReport(NearestMembers):
         for known in self.operators:
             if known.id == operator:
                 return known.vertex
+        if operator == RAY:
+            return RAY
         ids = [known.id for known in self.operators]
-        near = nearest_name(operator, [*ids, JOB_MASTER])
-        all_ids = f"{', '.join(ids)}, and {JOB_MASTER}"
+        near = nearest_name(operator, [*ids, JOB_MASTER, RAY])
+        all_ids = f"{', '.join(ids)}, and {JOB_MASTER} and {RAY}"
         msg = f"job {self.job_id} has no operator '{operator}'; it has: {all_ids}{near}"
         raise ConfigurationError(msg)
 

@@ -10,7 +10,8 @@ from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
 #: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
 JOB_MASTER: Final = "job-master"
-
+#: Stands for the vertex in files with notices of Ray itself; files of a vertex `ray` have a subtask's index.
+RAY: Final = "ray"
 
 #: A glob pattern for the files of all jobs, older ones included.
 LOG_FILES: Final = "penstock@*@*.log*"
@@ -21,15 +22,15 @@ def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str)
 
     Args:
         job_id: Lower-case letters, digits and `-`.
-        vertex: Any text, or `JOB_MASTER`.
-        index: Index of the subtask; `None` for a JobMaster.
+        vertex: Any text; `JOB_MASTER` or `RAY` if `index` is `None`.
+        index: Index of the subtask; `None` for a JobMaster and for Ray.
         incarnation: Tells actors of the same subtask from each other.
 
     Example:
         >>> log_file_name("words-1", "count", 0, "2"), log_file_name("words-1", JOB_MASTER, None, "n-7")
         ('penstock@words-1@count@0@2.log', 'penstock@words-1@job-master@@n-7.log')
     """
-    part = JOB_MASTER if index is None else escape_name(vertex)
+    part = vertex if index is None else escape_name(vertex)
     return f"penstock@{job_id}@{part}@{'' if index is None else index}@{incarnation}.log"
 
 

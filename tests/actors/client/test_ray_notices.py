@@ -1,0 +1,154 @@
+"""What Ray itself says: out of the program's output, into its log and the logs of its jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import ray
+from ray._private import worker as ray_worker
+
+from penstock.actors.client import ray_notices
+from penstock.actors.client.logs import LogLine, LogReader, read_files
+from penstock.actors.client.ray_notices import NoticeFiles, notices_are_taken, take
+from penstock.actors.shared.log_names import RAY, log_file_name, log_file_pattern
+
+NOTICE = "A worker died or was killed while executing a task."
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NoticeFiles:
+    context = SimpleNamespace(get_node_id=lambda: "0123456789")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    return NoticeFiles(lambda: tmp_path)
+
+
+class HereReader(LogReader):
+    """Reads one folder instead of asking nodes."""
+
+    def __init__(self, job_id: str, folder: Path) -> None:
+        super().__init__(job_id)
+        self._new_parts = lambda: iter(  # type: ignore[method-assign]
+            read_files(log_file_pattern(job_id), self._read_to, folder)
+        )
+
+
+def lines_of(job_id: str, folder: Path) -> list[LogLine]:
+    return HereReader(job_id, folder).read()
+
+
+def test_a_notice_is_in_the_log_of_each_job_of_this_process(tmp_path: Path, files: NoticeFiles) -> None:
+    files.follow("words-1")
+    files.follow("words-2")
+    files.add(NOTICE)
+    for job in ("words-1", "words-2"):
+        (line,) = lines_of(job, tmp_path)
+        assert (line.vertex, line.subtask, line.stream, line.text) == (RAY, None, "log", NOTICE)
+        assert str(line).endswith(f"ray | {NOTICE}")
+
+
+def test_a_notice_of_several_lines_becomes_several_lines(tmp_path: Path, files: NoticeFiles) -> None:
+    files.follow("words-1")
+    files.add("first\nsecond\n")
+    assert [line.text for line in lines_of("words-1", tmp_path)] == ["first", "second"]
+
+
+def test_a_job_that_was_left_gets_no_more(tmp_path: Path, files: NoticeFiles) -> None:
+    files.follow("words-1")
+    files.add("while it ran")
+    files.leave("words-1")
+    files.leave("of another process")
+    files.add("afterwards")
+    assert [line.text for line in lines_of("words-1", tmp_path)] == ["while it ran"]
+
+
+def test_jobs_without_notices_have_no_file(tmp_path: Path, files: NoticeFiles) -> None:
+    files.follow("words-1")
+    files.leave("words-1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_newest_jobs_are_followed(tmp_path: Path, files: NoticeFiles) -> None:
+    for number in range(20):
+        files.follow(f"words-{number}")
+    files.add(NOTICE)
+    assert len(list(tmp_path.iterdir())) == 16
+    assert lines_of("words-3", tmp_path) == []
+    assert len(lines_of("words-4", tmp_path)) == 1
+
+
+def test_a_job_whose_file_can_not_be_written_is_left_with_a_warning(
+    tmp_path: Path, files: NoticeFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / log_file_name("words-1", RAY, None, f"01234567-{ray_notices.os.getpid()}")).mkdir()
+    files.follow("words-1")
+    files.follow("words-2")
+    files.add("first")
+    files.add("second")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "`penstock logs words-1` gets no more notices of Ray" in caplog.text
+    assert [line.text for line in lines_of("words-2", tmp_path)] == ["first", "second"]
+
+
+def test_a_notice_is_an_info_of_its_own_logger(files: NoticeFiles, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock.ray")
+    take(f"{NOTICE}\n", files)
+    assert caplog.record_tuples == [("penstock.ray", logging.INFO, NOTICE)]
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread]]:
+    """Ray's thread of notices, as `ray.init` starts it: it listens until it gets one."""
+    threads: list[threading.Thread] = []
+
+    def listen(worker: str, stopped: threading.Event) -> None:
+        stopped.wait()
+        data = {"lines": [worker], "pid": "raylet", "is_err": False}
+        ray_worker.print_to_stdstream(data, ignore_prefix=False)
+
+    def printing(data: dict[str, list[str]], ignore_prefix: bool) -> None:
+        print(*data["lines"])
+
+    monkeypatch.setattr(ray_worker, "listen_error_messages", listen)
+    monkeypatch.setattr(ray_worker, "print_to_stdstream", printing)
+    return threads
+
+
+def connect(notice: str) -> tuple[threading.Thread, threading.Event]:
+    stopped = threading.Event()
+    thread = threading.Thread(target=ray_worker.listen_error_messages, args=(notice, stopped))
+    thread.start()
+    return thread, stopped
+
+
+@pytest.mark.usefixtures("listening")
+def test_only_connections_that_penstock_makes_are_kept_quiet(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.ray")
+    before = connect("of a user's connection before")
+    with notices_are_taken(), notices_are_taken():
+        ours = connect("of our connection")
+    after = connect("of a user's connection after")
+    for thread, stopped in (before, ours, after):
+        stopped.set()
+        thread.join()
+    assert capsys.readouterr().out == "of a user's connection before\nof a user's connection after\n"
+    assert caplog.messages == ["of our connection"]
+
+
+def test_a_ray_that_prints_notices_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ray_worker, "listen_error_messages")
+    printing = ray_worker.print_to_stdstream
+    with notices_are_taken():
+        assert not hasattr(ray_worker, "listen_error_messages")
+    assert ray_worker.print_to_stdstream is printing
+
+
+def test_ray_has_the_functions_that_print_notices() -> None:
+    assert callable(ray_worker.listen_error_messages)
+    assert callable(ray_worker.print_to_stdstream)
