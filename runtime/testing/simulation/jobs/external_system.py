@@ -124,6 +124,11 @@ class ExternalSystem:
         """All committed records of a sink."""
         return [row for rows in self.transactions(sink).values() for row in rows]
 
+    def all_rows(self, sink: str) -> list[Record]:
+        """All records of a sink that are here, staged or committed."""
+        kept = (*self._staged.items(), *self._committed.items())
+        return [row for key, rows in kept if key[0] == sink for row in rows]
+
     def statistics(self) -> ExternalStatistics:
         """Counters."""
         return ExternalStatistics(len(self._staged), len(self._committed), self._repeated, self._removed)

@@ -32,6 +32,8 @@ from penstock.runtime.testing.simulation.jobs.draw_axes import (
 from penstock.runtime.testing.simulation.jobs.draw_shape import draw_shape
 from penstock.runtime.testing.simulation.jobs.second_job import SecondJob
 from penstock.runtime.testing.simulation.jobs.shape import Shape
+from penstock.runtime.testing.simulation.jobs.timed import SOURCE as TIMED_SOURCE
+from penstock.runtime.testing.simulation.jobs.timed import TIMED, draw_timed
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.weather import Weather, draw_weather
@@ -56,6 +58,9 @@ _COMPACTING: Final = 0.3
 
 #: How many of the seeds may restart a few times only.
 _LIMITED: Final = 0.15
+
+#: The stream of the part that lives by time.
+_TIMED_STREAM: Final = 40
 
 #: What seeds pick from, as often as it stands here.
 MODES: Final = (
@@ -111,6 +116,7 @@ class Scenario:
         uploading = {v.head.id for v in shape.vertices if any(operator.is_padded for operator in v.operators)}
         rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
         rescalable += () if shape.columns is None else (SOURCE, AGGREGATE)
+        rescalable += () if shape.timed is None else (TIMED_SOURCE, TIMED)
         return Plan(self.faults, frozenset(uploading), rescalable, self.rescale_to)
 
     def describe(self) -> list[str]:
@@ -119,6 +125,7 @@ class Scenario:
         lines = [f"seed {self.seed}: {self.barriers}"]
         lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
         lines += [] if self.shape.columns is None else [f"  {self.shape.columns}"]
+        lines += [] if self.shape.timed is None else [f"  {self.shape.timed}"]
         lines.append(
             f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
             f"buffer timeout {config.buffer_timeout:g} s"
@@ -155,7 +162,9 @@ def draw_scenario(seed: int) -> Scenario:
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
     whole = replace(draw_windows(draws.stream(7), shape), columns=draw_columns(draws.stream(18)))
+    timed = draws.stream(_TIMED_STREAM)
     if not checkpoints:
+        whole = replace(whole, timed=draw_timed(timed, waits=False))
         return Scenario(seed, mode, whole, config, weather, ())
     second, ends = draw_second_job(axes, shape)
     if second is not None:
@@ -171,6 +180,8 @@ def draw_scenario(seed: int) -> Scenario:
     damage = draw_damage(stored, in_flight=_is_unaligned(mode), compacts=compacts)
     if damage:
         config, inline_limit = _with_damage(config, stored)
+    is_clock_set = any(fault.kind is FaultKind.CLOCK_SET for fault in faults)
+    whole = replace(whole, timed=draw_timed(timed, waits=not is_clock_set))
     return Scenario(
         seed,
         mode,

@@ -32,6 +32,7 @@ from penstock.runtime.testing.simulation.jobs.surroundings import (
     HookedSource,
     HookedSplitsOnRequest,
 )
+from penstock.runtime.testing.simulation.jobs.timed import TimedShape
 from penstock.runtime.testing.simulation.jobs.windows import timestamps, windows
 
 
@@ -139,11 +140,13 @@ class Shape:
         vertices: In topological order, sources first.
         key_groups: Number of key groups of every vertex.
         columns: A part that moves Arrow batches, beside the vertices; `None` for none.
+        timed: A part that lives by time, likewise.
     """
 
     vertices: tuple[VertexShape, ...]
     key_groups: int
     columns: ColumnShape | None = None
+    timed: TimedShape | None = None
 
     @property
     def operators(self) -> tuple[OperatorShape, ...]:
@@ -204,6 +207,10 @@ class Shape:
             of_columns, edge = self.columns.build(self.key_groups, around)
             vertices += of_columns
             edges.append(edge)
+        if self.timed is not None:
+            of_time, to_them = self.timed.build(self.key_groups, around)
+            vertices += of_time
+            edges += to_them
         return JobGraph("simulated", tuple(vertices), tuple(edges))
 
 

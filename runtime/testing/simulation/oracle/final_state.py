@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.operators.source import SPLITS
+from penstock.runtime.operators.timers.function_timers import PROCESSING_TIMERS
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -15,6 +17,7 @@ from penstock.runtime.snapshot.metadata import read_metadata, read_state
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.simulation.jobs.operators import COUNTED, SEEN
+from penstock.runtime.testing.simulation.jobs.timed import DUE, Item
 
 
 def newest_checkpoint(storage: SnapshotStorage, job_id: str) -> CompletedCheckpoint | None:
@@ -44,13 +47,24 @@ class FinalState:
 
     def keyed(self, operator: str, number: int) -> dict[Any, tuple[int, int]]:
         """Number and digest of each key of a keyed operator."""
-        state = self._checkpoint.operators.get(operator)
-        if state is None:
-            return {}
-        groups = KeyGroupRange(0, state.max_parallelism - 1)
-        backend = HeapKeyedStateBackend(state.max_parallelism, groups, self._codec)
-        backend.restore([handle for s in state.subtasks.values() for handle in s.keyed], self)
-        return {key: (seen[0], seen[1]) for key, seen in backend.table(SEEN).entries.items()}
+        entries = self._backend(operator).table(SEEN).entries
+        return {key: (seen[0], seen[1]) for key, seen in entries.items()}
+
+    def waiting_items(self, operator: str) -> Counter[Item]:
+        """The records that wait for timers in the part that lives by time."""
+        due = self._backend(operator).table(DUE, nested=True).entries
+        return Counter(item for moments in due.values() for items in moments.values() for item in items)
+
+    def timer_problems(self, operator: str) -> list[str]:
+        """What is wrong with the timers of processing time: each is that of records which wait for it."""
+        backend = self._backend(operator)
+        due = backend.table(DUE, nested=True).entries
+        timers = backend.table(PROCESSING_TIMERS, nested=True).entries
+        return [
+            f"{operator}, key {key}: timers at {sorted(timers.get(key, ()))} instead of {sorted(moments)}"
+            for key, moments in due.items()
+            if timers.get(key, {}).keys() != moments.keys()
+        ]
 
     def counted(self, operator: str) -> int:
         """How many records the subtasks of a step have counted."""
@@ -67,6 +81,16 @@ class FinalState:
     def read(self, handle: StateHandle) -> bytes:
         """The bytes behind a handle."""
         return read_state(self._storage, handle)
+
+    def _backend(self, operator: str) -> HeapKeyedStateBackend:
+        """The keyed state of an operator, of all its subtasks; empty for one that has none."""
+        state = self._checkpoint.operators.get(operator)
+        if state is None:
+            return HeapKeyedStateBackend(1, KeyGroupRange(0, 0), self._codec)
+        groups = KeyGroupRange(0, state.max_parallelism - 1)
+        backend = HeapKeyedStateBackend(state.max_parallelism, groups, self._codec)
+        backend.restore([handle for s in state.subtasks.values() for handle in s.keyed], self)
+        return backend
 
     def _values(self, operator: str, name: str) -> list[Any]:
         state = self._checkpoint.operators.get(operator)

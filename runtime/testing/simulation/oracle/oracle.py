@@ -4,6 +4,7 @@
 * For each keyed operator, the output shows one sequence of records per key. It has every expected record once
   and preserves the order of every channel. Its digests equal those of a recomputation.
 * Each window of each key was emitted once, with all of its records.
+* Sessions, timers and state that expires are as `timed_rule.py` finds them.
 * The state in the last checkpoint equals that recomputation, and so do the counters.
 
 After a broadcast, every subtask gets every record, so each subtask is checked separately.
@@ -31,9 +32,11 @@ from penstock.runtime.testing.simulation.jobs.records import (
 )
 from penstock.runtime.testing.simulation.jobs.scenario import Scenario
 from penstock.runtime.testing.simulation.jobs.shape import OperatorKind
+from penstock.runtime.testing.simulation.jobs.timed import TIMED
 from penstock.runtime.testing.simulation.jobs.windows import unfinished_windows, whole_windows
 from penstock.runtime.testing.simulation.oracle.expectation import Expectation, expect
 from penstock.runtime.testing.simulation.oracle.final_state import FinalState
+from penstock.runtime.testing.simulation.oracle.timed_rule import TimedRule
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.restores import Restores
 
@@ -69,7 +72,9 @@ class Oracle:
     def check_cancelled(self) -> list[str]:
         """Violations of a cancelled job: it may have lost the rest, and nothing else."""
         problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
-        return problems + self._check_windows() + self._check_columns(complete=False)
+        return (
+            problems + self._check_windows() + self._check_columns(complete=False) + self._check_timed(None)
+        )
 
     def check_finished(self, state: FinalState | None) -> list[str]:
         """Violations of a finished job.
@@ -78,7 +83,7 @@ class Oracle:
             state: The last checkpoint; `None` when the job takes none.
         """
         problems = [p for sink in self._written for p in self._check_output(sink, complete=True)]
-        problems += self._check_columns(complete=True)
+        problems += self._check_columns(complete=True) + self._check_timed(state, complete=True)
         if not self._scenario.is_exactly_once:
             return problems + ([] if state is None else self._check_counted(state))
         sequences = self._sequences(problems)
@@ -145,6 +150,21 @@ class Oracle:
             exactly_once=self._scenario.is_exactly_once,
             whole_windows=self._are_windows_whole,
         )[:MOST_EXAMPLES]
+
+    def _check_timed(self, state: FinalState | None, *, complete: bool = False) -> list[str]:
+        """The part that lives by time has done everything once, at its time."""
+        timed, scenario = self._scenario.shape.timed, self._scenario
+        if timed is None:
+            return []
+        rule = TimedRule(
+            timed,
+            self._system,
+            exactly_once=scenario.is_exactly_once,
+            is_whole=self._are_windows_whole,
+            is_clock_set=any(fault.kind is FaultKind.CLOCK_SET for fault in scenario.faults),
+        )
+        may_lack = TIMED in self._left_behind
+        return rule.problems(complete=complete, state=state, may_lack=may_lack)[:MOST_EXAMPLES]
 
     # -- keyed operators ----------------------------------------------------------------------------------
 
