@@ -14,6 +14,7 @@ from penstock.runtime.testing.simulation.__main__ import main
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, draw_scenario
 from penstock.runtime.testing.simulation.jobs.second_job import StartFrom
 from penstock.runtime.testing.simulation.jobs.shape import OperatorKind
+from penstock.runtime.testing.simulation.jobs.timed import TimedKind
 from penstock.runtime.testing.simulation.runs import Summary, run_seeds
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
@@ -77,6 +78,14 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
     assert {bool(each.least) for each in columns} == {False, True}
     assert {(each.combines, each.length) for each in columns} == {
         (c, n) for c in (False, True) for n in (0, 3, 8)
+    }
+    timed = [each.shape.timed for each in scenarios if each.shape.timed is not None]
+    assert len(timed) > 100
+    assert {(each.kind, each.is_quiet_beside) for each in timed} == {
+        (kind, quiet) for kind in TimedKind for quiet in (False, True)
+    }
+    assert {(bool(each.ttl), bool(each.drift)) for each in timed if each.kind is TimedKind.TTL} == {
+        (by_clock, is_aligned) for by_clock in (False, True) for is_aligned in (False, True)
     }
     ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
     assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}

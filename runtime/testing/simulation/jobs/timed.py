@@ -56,7 +56,9 @@ _SHARE: Final = 0.15
 
 #: The index of beats; their moment is behind every timer.
 BEAT: Final = 1_000
-_BEAT_EVERY: Final = 0.02
+#: Seconds from the first beat to the second; the others come ever more slowly, up to a limit.
+_BEAT_EVERY: Final = 0.005
+_LONGEST_PAUSE: Final = 0.5
 
 #: Records in a row that have the same key.
 BLOCK: Final = 4
@@ -138,7 +140,7 @@ class TimedShape:
     def _source(self, system: ExternalSystem) -> OperatorSpec:
         strategy = _strategy()
         if self.drift:
-            strategy = strategy.with_alignment("splits", timedelta(microseconds=self.drift * UNIT), 0.01)
+            strategy = strategy.with_alignment("splits", timedelta(microseconds=self.drift * UNIT), 0.1)
         return OperatorSpec(
             SOURCE, SOURCE, None, TimedSource(self, system), stateful=True, watermarks=strategy
         )
@@ -234,6 +236,7 @@ class TimedReader:
         self._splits = splits
         self._paused: Set[Hashable] = frozenset()
         self._ready_at = 0.0
+        self._beat_every = _BEAT_EVERY
 
     @property
     def split_progress(self) -> SplitProgress:
@@ -249,17 +252,20 @@ class TimedReader:
         now, source = self._clock.monotonic(), self._source
         going = [split for split in self._splits if split[0] not in self._paused]
         is_through = all(at == end for _, at, end in self._splits)
-        if is_through and source.is_over:
+        if not self._splits or (is_through and source.is_over):
             self._splits = []
             return Polled(finished=True)
         if now < self._ready_at or not going:
-            return Polled(ready_at=max(self._ready_at, now + 0.001))
+            return Polled(ready_at=max(self._ready_at, now + 0.02))
         split, at, end = going[0]
         self._splits.remove(going[0])
         upto = min(end, at + (1 if split % 2 else source.shape.chunk))
         self._splits.append((split, upto, end))
-        self._ready_at = now + (_BEAT_EVERY if is_through else source.shape.pause)
-        if source.is_quiet or not (at < end or is_through):
+        self._ready_at = now + source.shape.pause
+        if at == end:
+            self._ready_at = now + self._beat_every
+            self._beat_every = min(_LONGEST_PAUSE, self._beat_every * 1.2)
+        if source.is_quiet:
             return Polled(ready_at=self._ready_at)
         rows = [(split, index) for index in range(at, upto)] or [(split, BEAT)]
         return Polled(RowBatch(rows), split=split)
