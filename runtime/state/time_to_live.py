@@ -7,7 +7,8 @@ counts for what was saved, too.
 **Visible.** Every read compares the stamp with now. Nothing of that depends on the clean-up, which only gives
 memory back. Now never goes back, so what has expired once is not seen again when a clock is set back. In
 event time now is the watermark, or the timestamp of the current record where that is later. The clean-up goes
-by the watermark alone, because an earlier record may still come.
+by the watermark alone, because an earlier record may still come. Such a record does not shorten a life: of
+two stamps the later one stays.
 
 **Found.** Looking through all state again and again would cost what there is, not what expires. So entries
 wait in *buckets* of a 256th of the TTL, by the time when they would expire. Writing an entry again changes

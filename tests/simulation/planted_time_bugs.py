@@ -60,15 +60,6 @@ def forget_restored_timers_of_processing_time(patch: pytest.MonkeyPatch) -> None
     patch.setattr(FunctionTimers, "__init__", forget)
 
 
-def sweep_keys_that_were_refreshed(patch: pytest.MonkeyPatch) -> None:
-    def delete(self: Lifetime, table: Any, entry: Any, number: int, now: int) -> None:
-        self._watched.pop(entry, None)
-        if table.stamp_of(entry)[0]:
-            table.delete(entry)
-
-    patch.setattr(Lifetime, "_look_at", delete)
-
-
 def let_restored_state_begin_its_life_again(patch: pytest.MonkeyPatch) -> None:
     give = StateTable.give_stamps
 
@@ -114,7 +105,6 @@ PLANTED_IN_TIME: Final = (
     bring_merged_windows_back,
     fire_timers_that_were_deleted_before_a_restore,
     forget_restored_timers_of_processing_time,
-    sweep_keys_that_were_refreshed,
     let_restored_state_begin_its_life_again,
     wait_for_idle_channels,
     restored_splits_are_never_idle,

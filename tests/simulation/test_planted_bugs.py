@@ -55,6 +55,16 @@ from planted_bugs import (
     take_no_older_checkpoint,
     wait_for_receivers_that_are_gone,
 )
+from planted_time_bugs import (
+    PLANTED_IN_TIME,
+    bring_merged_windows_back,
+    fire_timers_that_were_deleted_before_a_restore,
+    forget_restored_timers_of_processing_time,
+    let_restored_state_begin_its_life_again,
+    restored_splits_are_never_idle,
+    wait_for_idle_channels,
+    wait_for_splits_of_subtasks_that_are_gone,
+)
 
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
@@ -110,12 +120,26 @@ FOUND_BY: Final[dict[Plant, int]] = {
     forget_checkpoints_that_are_compacted: 6,
     pass_over_damage_that_nobody_allows: 53,
     take_no_older_checkpoint: 135,
-    believe_state_without_its_checksum: 571,
+    believe_state_without_its_checksum: 296,
     miss_files_that_a_listing_does_not_show: 18,
+    bring_merged_windows_back: 385,
+    fire_timers_that_were_deleted_before_a_restore: 26,
+    forget_restored_timers_of_processing_time: 56,
+    let_restored_state_begin_its_life_again: 698,
+    wait_for_idle_channels: 115,
+    restored_splits_are_never_idle: 195,
+    wait_for_splits_of_subtasks_that_are_gone: 428,
 }
 
 #: With these a job stands still, which takes tens of thousands of moves to see.
-STAND_STILL: Final = (hear_old_attempts, reuse_checkpoint_ids)
+STAND_STILL: Final = (
+    hear_old_attempts,
+    reuse_checkpoint_ids,
+    forget_restored_timers_of_processing_time,
+    wait_for_idle_channels,
+    restored_splits_are_never_idle,
+    wait_for_splits_of_subtasks_that_are_gone,
+)
 
 
 def first_failure(*first: int) -> SimulationResult | None:
@@ -148,7 +172,7 @@ def test_planted_bug_is_found_by_its_seed(plant: Plant, monkeypatch: pytest.Monk
 @pytest.mark.long
 def test_every_planted_bug_is_found_soon() -> None:
     found: dict[str, int | None] = {}
-    for plant in PLANTED:
+    for plant in (*PLANTED, *PLANTED_IN_TIME):
         with pytest.MonkeyPatch.context() as patch:
             plant(patch)
             result = first_failure()
@@ -160,8 +184,8 @@ def test_every_planted_bug_is_found_soon() -> None:
 
 
 def test_thirty_bugs_and_more_are_planted() -> None:
-    assert list(FOUND_BY) == list(PLANTED)
-    assert len(PLANTED) >= 30
+    assert list(FOUND_BY) == [*PLANTED, *PLANTED_IN_TIME]
+    assert len(FOUND_BY) >= 30
     assert max(FOUND_BY.values()) < MOST_RUNS
     assert median(FOUND_BY.values()) < MIDDLE
 

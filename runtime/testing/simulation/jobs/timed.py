@@ -7,9 +7,9 @@ to say, and is idle. Both end when the sink has all rows. Until then each split 
 split stayed paused, or a timer never fired, the job would never end.
 
 A record is its split and its index. Its moment is the index. Four records in a row have the same key. In the
-jobs with timers the first of them sets a timer, the second another one, the third sets that one again, and
-the fourth deletes the first. Each row of the output names the records that it stands for, so each record must
-be in one row. `oracle/timed_rule.py` has the other rules.
+jobs with timers the first of them sets a timer, and the second another one. The third sets that one again,
+and the fourth deletes the first. Each row of the output names the records that it stands for, so each record
+must be in one row. `oracle/timed_rule.py` has the other rules.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class SetTimers(KeyedProcessFunction[int, Item, Row]):
 
     Args:
         span: Positions until a timer of event time; 0 for timers of processing time.
-        hooks: Of the simulation.
+        hooks: Called at each call of the user's code.
     """
 
     def __init__(self, span: int, hooks: CodeHooks) -> None:
@@ -363,7 +363,7 @@ class Expiring(KeyedProcessFunction[int, Item, Row]):
 
     Args:
         ttl: Of the state that expires.
-        hooks: Of the simulation.
+        hooks: Called at each call of the user's code.
     """
 
     def __init__(self, ttl: StateTtl, hooks: CodeHooks) -> None:
@@ -389,6 +389,6 @@ class Expiring(KeyedProcessFunction[int, Item, Row]):
         (number, written), seen = self._last.value(), self._expiring.value()
         # Every third record only reads, so that entries expire at all.
         if value[1] % 3:
-            self._last.update((number + 1, now))
+            self._last.update((number + 1, max(written, now)))  # a late record shortens no life
             self._expiring.update(number + 1)
         return [_row("seen", (value,), now, number, written, seen)]
