@@ -76,16 +76,24 @@ class OperatorError(PenstockError):
         location: Where it happened.
         cause_text: The user's traceback as text (the cause itself may not survive a pickle).
         what: What happened, without the place.
+        raised_at: The user's line that raised, if it is known.
     """
 
-    def __init__(self, location: OperatorLocation, what: str, cause_text: str = "") -> None:
+    def __init__(
+        self,
+        location: OperatorLocation,
+        what: str,
+        cause_text: str = "",
+        raised_at: UserLocation | None = None,
+    ) -> None:
         super().__init__(f"{location}: {what}")
         self.location = location
         self.what = what
         self.cause_text = cause_text
+        self.raised_at = raised_at
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.location, self.what, self.cause_text)
+        return type(self), (self.location, self.what, self.cause_text, self.raised_at)
 
 
 class CodecError(PenstockError):

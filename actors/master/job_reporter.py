@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from penstock.actors.shared.job_report import (
 )
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import Counters, LongCall
@@ -33,6 +35,7 @@ from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.rates import RateWindow
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
@@ -99,8 +102,13 @@ class JobReporter:
         self._fleet: Fleet | None = None
         self._watch: Watch | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
+        self._counted_at: dict[SubtaskId, float] = {}
+        self._windows: dict[SubtaskId, RateWindow] = {}
         self._long_calls: dict[SubtaskId, LongCall] = {}
         self._counted_attempt = 0
+        #: The checkpoint that the sizes of subtasks' state are of.
+        self._measured_id = -1
+        self._sizes: dict[SubtaskId, int] = {}
         self._begin_failure: FailureRecord | None = None
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
@@ -168,10 +176,14 @@ class JobReporter:
             return
         if self._scheduler.attempt != self._counted_attempt:
             self._counters.clear()
+            self._counted_at.clear()
+            self._windows.clear()
             self._long_calls.clear()
             self._counted_attempt = self._scheduler.attempt
         if counters.statistics is not None:
             self._counters[subtask] = counters.statistics
+            self._counted_at[subtask] = time.time()
+            self._windows.setdefault(subtask, RateWindow()).add(counters.statistics)
         self._long_calls.pop(subtask, None)
         if counters.long_call is not None:
             self._long_calls[subtask] = counters.long_call
@@ -291,7 +303,7 @@ class JobReporter:
         scheduler = self._scheduler
         if scheduler is None or seen is None:
             return ()
-        processes, counters = self._processes(), self._counters_of_attempt()
+        processes, counters, sizes = self._processes(), self._counters_of_attempt(), self._state_sizes(seen)
         silent = {} if self._watch is None else self._watch.silent
         return tuple(
             SubtaskInfo(
@@ -302,9 +314,32 @@ class JobReporter:
                 counters.get(subtask),
                 silent.get(subtask),
                 None if status is SubtaskStatus.FINISHED else self._long_calls.get(subtask),
+                self._windows[subtask].rates
+                if subtask in counters and status is SubtaskStatus.RUNNING
+                else None,
+                self._counted_at[subtask] if subtask in counters else None,
+                sizes.get(subtask),
             )
             for subtask, status in sorted(seen.subtasks.items())
         )
+
+    def _state_sizes(self, seen: SchedulerStatistics) -> Mapping[SubtaskId, int]:
+        """Bytes of each subtask's state in the newest checkpoint, if it was taken at this parallelism."""
+        if self._scheduler is None or seen.checkpoints is None:
+            return {}
+        newest = seen.checkpoints.latest_completed_id
+        if newest != self._measured_id:
+            self._measured_id = newest
+            self._sizes = {}
+            try:
+                details = self._scheduler.newest_checkpoint()
+            except CorruptSnapshotError as error:
+                self.warn(f"what checkpoint {newest} has measured can't be read: {error}")
+                details = None
+            if details is not None:
+                self._sizes = {s: measured.full_bytes for s, measured in details.subtasks.items()}
+        then, now = (Counter(subtask.vertex for subtask in each) for each in (self._sizes, seen.subtasks))
+        return {s: size for s, size in self._sizes.items() if then[s.vertex] == now[s.vertex]}
 
     def _processes(self) -> dict[SubtaskId, SubtaskProcess]:
         if self._fleet is None:

@@ -10,6 +10,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+from penstock.actors.shared.job_summaries import (
+    Bottleneck,
+    EdgeSummary,
+    VertexSummary,
+    find_bottleneck,
+    summarize_edges,
+    summarize_vertices,
+)
 from penstock.actors.shared.log_names import JOB_MASTER, RAY
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import ConfigurationError
@@ -24,6 +32,7 @@ from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.rates import SubtaskRates
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 #: The format that `to_dict` writes. Records of version 0.1 of Penstock have no number.
@@ -71,6 +80,11 @@ class SubtaskInfo:
         statistics: Its counters in this attempt; `None` before it has reported any.
         silence: How long its process has not answered; `None` when it answers.
         long_call: The call of a user's function that it is in, if that takes long.
+        rates: What it has done in the last seconds; `None` until two reports are there, and when it does not
+            run.
+        counted_at: When its counters came to the JobMaster, in wall-clock seconds there.
+        state_bytes: Bytes of its state in the newest completed checkpoint; `None` without one at the current
+            parallelism.
     """
 
     subtask: SubtaskId
@@ -80,6 +94,9 @@ class SubtaskInfo:
     statistics: SubtaskStatistics | None = None
     silence: Silence | None = None
     long_call: LongCall | None = None
+    rates: SubtaskRates | None = None
+    counted_at: float | None = None
+    state_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -93,6 +110,9 @@ class SubtaskInfo:
             "statistics": None if self.statistics is None else self.statistics.to_dict(),
             "silence": None if self.silence is None else asdict(self.silence),
             "long_call": None if self.long_call is None else asdict(self.long_call),
+            "rates": None if self.rates is None else self.rates.to_dict(),
+            "counted_at": self.counted_at,
+            "state_bytes": self.state_bytes,
         }
 
     @classmethod
@@ -100,7 +120,8 @@ class SubtaskInfo:
         """The subtask that `to_dict` gave."""
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
-        silence, long_call = data.get("silence"), data.get("long_call")  # new in 0.2
+        silence, long_call = data.get("silence"), data.get("long_call")  # all that `get` reads: new in 0.2
+        rates = data.get("rates")
         return cls(
             subtask,
             data["attempt"],
@@ -109,6 +130,9 @@ class SubtaskInfo:
             None if statistics is None else SubtaskStatistics.from_dict(statistics),
             None if silence is None else Silence(**silence),
             None if long_call is None else LongCall(**long_call),
+            None if rates is None else SubtaskRates.from_dict(rates),
+            data.get("counted_at"),
+            data.get("state_bytes"),
         )
 
 
@@ -177,6 +201,21 @@ class JobReport(NearestMembers):
         return self.graph.operators
 
     @property
+    def vertices(self) -> tuple[VertexSummary, ...]:
+        """Its vertices with the sums over their subtasks, sources first."""
+        return summarize_vertices(self.graph, self.subtasks)
+
+    @property
+    def edges(self) -> tuple[EdgeSummary, ...]:
+        """How full its edges are, in the order of `graph.edges`."""
+        return summarize_edges(self.graph, self.subtasks)
+
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """The vertex that the job waits for; `None` when it waits for none."""
+        return find_bottleneck(self.graph, self.vertices)
+
+    @property
     def processes(self) -> tuple[SubtaskProcess, ...]:
         """Where its subtasks run."""
         return tuple(each.process for each in self.subtasks if each.process is not None)
@@ -218,7 +257,12 @@ class JobReport(NearestMembers):
         raise ConfigurationError(msg)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
+        """As plain values that JSON carries.
+
+        What is made of other values (`vertices`, `edges`, `bottleneck`) is in it for programs in other
+        languages.
+        """
+        bottleneck = self.bottleneck
         return {
             "format": FORMAT,
             "job_id": self.job_id,
@@ -239,6 +283,9 @@ class JobReport(NearestMembers):
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [each.to_dict() for each in self.checkpoint_history],
             "savepoint": self.savepoint,
+            "vertices": [vertex.to_dict() for vertex in self.vertices],
+            "edges": [asdict(edge) for edge in self.edges],
+            "bottleneck": None if bottleneck is None else {**asdict(bottleneck), "text": str(bottleneck)},
         }
 
     @classmethod

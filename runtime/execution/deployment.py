@@ -18,7 +18,7 @@ from penstock.runtime.execution.gathering import Gathering
 from penstock.runtime.execution.messages import SubtaskFailed
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -171,7 +171,7 @@ class Deployment:
         members = {d.id: deployer.fleet.members.get(d.id) for d in descriptors}
         lost = next((id for id, member in members.items() if member is None), None)
         if lost is not None:
-            self._end(FailureCause("its process died while it was deployed", lost))
+            self._end(FailureCause("its process died while it was deployed", lost, kind=FailureKind.PROCESS))
             return
         # The deadline above comes first, so that it has a text of its own.
         timeout = 2 * deployer.config.deployment_timeout
@@ -200,10 +200,13 @@ class Deployment:
                 return FailureCause(f"it could not be deployed: {cause.message}", subtask)
             case Died():
                 self._deployer.fleet.lose(subtask)
-                return FailureCause("its process died while it was deployed", subtask)
+                return FailureCause(
+                    "its process died while it was deployed", subtask, kind=FailureKind.PROCESS
+                )
             case Away():
                 self._deployer.fleet.lose(subtask)
-                return FailureCause("its process could not be reached while it was deployed", subtask)
+                text = "its process could not be reached while it was deployed"
+                return FailureCause(text, subtask, kind=FailureKind.PROCESS)
 
     def _end(self, cause: FailureCause | None) -> None:
         if self._is_over:

@@ -14,7 +14,7 @@ from penstock.runtime.errors import (
     SuppressRestartsError,
 )
 from penstock.runtime.execution.messages import SubtaskFailed
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.task.closing import failure_details
 
 
@@ -32,8 +32,11 @@ def cause_of(error: BaseException) -> FailureCause:
     """
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
-    trace = failure_details(error) if isinstance(error, OperatorError) else _formatted(error)
-    return FailureCause(what, None, trace, recoverable, is_damage=isinstance(error, CorruptSnapshotError))
+    if isinstance(error, OperatorError):
+        return FailureCause.of_operator(error, failure_details(error), recoverable=recoverable)
+    is_damage = isinstance(error, CorruptSnapshotError)
+    kind = FailureKind.STATE if is_damage else FailureKind.OTHER
+    return FailureCause(what, None, _formatted(error), recoverable, is_damage, kind)
 
 
 def _formatted(error: BaseException) -> str:
@@ -44,7 +47,9 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
     """A failure as plain data: the exception itself may not survive the way to another process."""
     if isinstance(error, OperatorError):
         recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
-        return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
+        return SubtaskFailed(
+            str(error), failure_details(error), error.location, recoverable, raised_at=error.raised_at
+        )
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     is_damage = isinstance(error, CorruptSnapshotError)
     return SubtaskFailed(what, _formatted(error), recoverable=not is_damage, is_damage=is_damage)

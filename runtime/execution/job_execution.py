@@ -31,7 +31,7 @@ from penstock.runtime.execution.messages import (
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
 from penstock.runtime.execution.run_end import cause_of_end
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.operator_coordinator import EventAnswer
 from penstock.runtime.ports import Clock, TimerService
@@ -172,7 +172,9 @@ class JobExecution:
         self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
         for subtask, member in started.items():
             if member is None:
-                cause = FailureCause("its process died before it was started", subtask)
+                cause = FailureCause(
+                    "its process died before it was started", subtask, kind=FailureKind.PROCESS
+                )
                 self._later(partial(self.listener.on_subtask_failed, attempt, subtask, cause))
             else:
                 self._run(attempt, subtask, self._runs[subtask])

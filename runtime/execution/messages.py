@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.errors import OperatorLocation, UserLocation
+from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -129,7 +129,9 @@ class SubtaskFailed:
         error: One paragraph for people: what happened, where, what to do.
         traceback: The user's traceback, as text.
         recoverable: Whether another attempt may go better.
+        location: The operator that failed; `None` when it was none.
         is_damage: Whether the state that it was to restore is damaged.
+        raised_at: The user's line that raised, if it is known.
     """
 
     error: str
@@ -137,10 +139,23 @@ class SubtaskFailed:
     location: OperatorLocation | None = None
     recoverable: bool = True
     is_damage: bool = False
+    raised_at: UserLocation | None = None
 
     def cause(self, subtask: SubtaskId) -> FailureCause:
         """The failure as the scheduler takes it."""
-        return FailureCause(self.error, subtask, self.traceback, self.recoverable, self.is_damage)
+        kind = FailureKind.STATE if self.is_damage else FailureKind.OTHER
+        where = self.location
+        return FailureCause(
+            self.error,
+            subtask,
+            self.traceback,
+            self.recoverable,
+            self.is_damage,
+            kind if where is None else FailureKind.OPERATOR,
+            None if where is None else where.operator,
+            None if where is None else where.defined_at,
+            self.raised_at,
+        )
 
 
 SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
@@ -33,9 +33,10 @@ def cause_of_end(
     where = f"pid {place.pid} on node {place.node_id[:8]}"
     match outcome:
         case Died(detail):
-            return FailureCause(f"its process died ({where}): {detail}", subtask)
+            return FailureCause(f"its process died ({where}): {detail}", subtask, kind=FailureKind.PROCESS)
         case Away():
-            return FailureCause(f"its process can't be reached any more ({where})", subtask)
+            text = f"its process can't be reached any more ({where})"
+            return FailureCause(text, subtask, kind=FailureKind.PROCESS)
         case Raised(cause):
             return cause
         case SubtaskFailed():

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
 from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.user_location import function_name
@@ -26,6 +27,7 @@ class OperatorInfo:
         is_source: Whether records come in here.
         is_sink: Whether records go out here.
         states: The keyed states that its function's class declares.
+        defined_at: The user's line that put it into the graph; `None` when it is not known.
     """
 
     id: str
@@ -35,11 +37,19 @@ class OperatorInfo:
     is_source: bool = False
     is_sink: bool = False
     states: tuple[StateInfo, ...] = ()
+    defined_at: UserLocation | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorInfo:
-        """The operator that `asdict` gave; older ones have no states."""
-        return cls(**{**data, "states": tuple(StateInfo(**each) for each in data.get("states", ()))})
+        """The operator that `asdict` gave; older ones have no states and no line."""
+        states, line = data.get("states", ()), data.get("defined_at")
+        return cls(
+            **{
+                **data,
+                "states": tuple(StateInfo(**each) for each in states),
+                "defined_at": None if line is None else UserLocation(**line),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +151,16 @@ def graph_info(job: JobGraph) -> GraphInfo:
 
 def _vertex(vertex: JobVertex) -> VertexInfo:
     operators = tuple(
-        OperatorInfo(o.id, o.name, vertex.id, vertex.parallelism, o.source is not None, o.is_sink, o.states)
+        OperatorInfo(
+            o.id,
+            o.name,
+            vertex.id,
+            vertex.parallelism,
+            o.source is not None,
+            o.is_sink,
+            o.states,
+            o.defined_at,
+        )
         for o in vertex.operators
     )
     return VertexInfo(

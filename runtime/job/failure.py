@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from typing import Any, Final
 
+from penstock.runtime.errors import OperatorError, UserLocation
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Maximum number of secondary failures that are kept of one attempt.
 MAX_SECONDARY: Final = 16
+
+
+class FailureKind(Enum):
+    """What has failed.
+
+    Attributes:
+        OPERATOR: An operator, most often in a user's function.
+        PROCESS: The process of a subtask died, hung or could not be reached.
+        STATE: The state that was to be restored is damaged.
+        OTHER: Anything else.
+    """
+
+    OPERATOR = "operator"
+    PROCESS = "process"
+    STATE = "state"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +41,10 @@ class FailureCause:
         traceback: The user's traceback as text.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
+        kind: What has failed.
+        operator: The operator that failed; `None` when it was none, or is not known.
+        defined_at: The user's line that put the operator into the graph.
+        raised_at: The user's line that raised.
 
     Example:
         >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
@@ -34,6 +56,25 @@ class FailureCause:
     traceback: str = ""
     recoverable: bool = True
     is_damage: bool = False
+    kind: FailureKind = FailureKind.OTHER
+    operator: str | None = None
+    defined_at: UserLocation | None = None
+    raised_at: UserLocation | None = None
+
+    @classmethod
+    def of_operator(cls, error: OperatorError, traceback: str, *, recoverable: bool = True) -> FailureCause:
+        """The failure of an operator that no subtask has reported."""
+        where = error.location
+        return cls(
+            str(error),
+            None,
+            traceback,
+            recoverable,
+            kind=FailureKind.OPERATOR,
+            operator=where.operator,
+            defined_at=where.defined_at,
+            raised_at=error.raised_at,
+        )
 
     def __str__(self) -> str:
         return self.message if self.subtask is None else f"{self.subtask}: {self.message}"
@@ -47,14 +88,27 @@ class FailureCause:
             "traceback": self.traceback,
             "recoverable": self.recoverable,
             "is_damage": self.is_damage,
+            "kind": self.kind.value,
+            "operator": self.operator,
+            "defined_at": None if self.defined_at is None else asdict(self.defined_at),
+            "raised_at": None if self.raised_at is None else asdict(self.raised_at),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FailureCause:
         """The cause that `to_dict` gave."""
         subtask = None if data["subtask"] is None else SubtaskId(*data["subtask"])
+        defined_at, raised_at = data.get("defined_at"), data.get("raised_at")
         return cls(
-            data["message"], subtask, data["traceback"], data["recoverable"], data.get("is_damage", False)
+            data["message"],
+            subtask,
+            data["traceback"],
+            data["recoverable"],
+            data.get("is_damage", False),
+            FailureKind(data.get("kind", FailureKind.OTHER.value)),  # this and what follows: new in 0.2
+            data.get("operator"),
+            None if defined_at is None else UserLocation(**defined_at),
+            None if raised_at is None else UserLocation(**raised_at),
         )
 
 

@@ -135,7 +135,7 @@ class JobOperators:
             if error is not None:
                 failure = job_hook.failure(what, error)
                 recoverable = not isinstance(error, PenstockError)
-                then(FailureCause(str(failure), None, failure.cause_text, recoverable))
+                then(FailureCause.of_operator(failure, failure.cause_text, recoverable=recoverable))
             elif not left:
                 then(None)
 
@@ -285,10 +285,12 @@ class JobOperators:
         if self._closing is not None:  # nothing is left to fail
             self._closing.failed(str(cause))
             return
-        trace = cause.cause_text if isinstance(cause, OperatorError) else ""
+        if not isinstance(cause, OperatorError):
+            job.state.failed(FailureCause(str(cause)))
+            return
         achieved = job.coordinator is not None and job.coordinator.latest_completed is not None
-        is_first = job.attempt == 1 and not achieved and isinstance(cause, OperatorError)
-        job.state.failed(FailureCause(str(cause), None, trace, recoverable=not is_first))
+        is_first = job.attempt == 1 and not achieved
+        job.state.failed(FailureCause.of_operator(cause, cause.cause_text, recoverable=not is_first))
 
     def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
@@ -320,7 +322,7 @@ def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: Exception) -
         return FailureCause(text if spec.id in text else f"{location}: {text}", recoverable=False)
     where = "the beginning" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
     failure = operator_error(location, f"the return of its coordinator to {where}", error)
-    return FailureCause(str(failure), None, failure.cause_text)
+    return FailureCause.of_operator(failure, failure.cause_text)
 
 
 def _has_coordinator(spec: OperatorSpec) -> bool:

@@ -277,6 +277,14 @@ class JobScheduler:
         """The last checkpoints with what each subtask measured, oldest first."""
         return () if self._job.coordinator is None else self._job.coordinator.details()
 
+    def newest_checkpoint(self) -> CheckpointDetails | None:
+        """The newest completed checkpoint with what each subtask measured.
+
+        Raises:
+            CorruptSnapshotError: That can't be read in its metadata.
+        """
+        return None if self._job.coordinator is None else self._job.coordinator.newest_details()
+
     @property
     def graph(self) -> JobGraph:
         """The job at its current parallelism."""

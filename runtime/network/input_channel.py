@@ -96,7 +96,9 @@ class InputChannel:
         self._restored = 0
         self._expected = 0
         self._ended = False
-        self._rows = self._bytes = self._duplicates = 0
+        #: Payload bytes of the buffers that have arrived, each counted once.
+        self.received_bytes = 0
+        self._rows = self._duplicates = 0
 
     def __str__(self) -> str:
         return f"channel {self.index} (from {self.sender})"
@@ -186,7 +188,7 @@ class InputChannel:
             sender=self.sender,
             received=self._expected + len(self._early),
             rows=self._rows,
-            bytes=self._bytes,
+            bytes=self.received_bytes,
             duplicates=self._duplicates,
             consumed=self.consumed,
             queued=len(arrived),
@@ -245,7 +247,7 @@ class InputChannel:
                 raise StreamCorruptError(msg)
             if type(element) is Buffer:
                 self._rows += element.rows
-                self._bytes += len(element.payload)
+                self.received_bytes += len(element.payload)
             elif type(element) is EndOfPartition:
                 self._ended = True
         self._ready.extend(decoded)

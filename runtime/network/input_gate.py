@@ -246,6 +246,11 @@ class InputGate:
         """Elements of all channels that arrived before an earlier one."""
         return sum(channel.reordered for channel in self._channels)
 
+    @property
+    def received_bytes(self) -> int:
+        """Payload bytes of the buffers that have arrived on all channels, each counted once."""
+        return sum(channel.received_bytes for channel in self._channels)
+
     def statistics(self) -> InputGateStatistics:
         """Counters of this gate and its channels."""
         return InputGateStatistics(

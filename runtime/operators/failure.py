@@ -45,7 +45,7 @@ def operator_error(
         what += f", at {line}"
     if record is not None:
         what += f", on record {short_repr(record.value)}"
-    return OperatorError(location, what, _traceback_text(error))
+    return OperatorError(location, what, _traceback_text(error), line)
 
 
 def short_repr(value: Any) -> str:

@@ -57,7 +57,8 @@ class LocatedOperators:
         if failures:
             first, *others = failures
             also = "".join(f"\nAlso while closing: {other}" for other in others)
-            raise OperatorError(first.location, first.what, first.cause_text + also) from first
+            text = first.cause_text + also
+            raise OperatorError(first.location, first.what, text, first.raised_at) from first
 
     def each(self, call: Callable[[Operator], T]) -> dict[str, T]:
         """What `call` gives for every operator, from the first to the last, by operator id.

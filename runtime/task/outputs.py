@@ -20,6 +20,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
+from penstock.runtime.task.statistics import OutputFill
 
 
 class SubtaskOutputs:
@@ -52,6 +53,7 @@ class SubtaskOutputs:
         self._locations = locations
         self._send = send
         self._timeout = config.buffer_timeout
+        self._credits = config.credits
         self._flush_at: float | None = None
         self.partitions: list[ResultPartition] = []
         self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}
@@ -170,6 +172,23 @@ class SubtaskOutputs:
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
         """Counters by edge and channel."""
         return tuple(p.statistics() for p in self.partitions)
+
+    def fills(self, edges: Sequence[Sequence[SubpartitionStatistics]]) -> tuple[OutputFill, ...]:
+        """How full the channels are, by edge, of what `statistics` gave."""
+        return tuple(
+            OutputFill(
+                partition.spec.channels[0].receiver.vertex,
+                partition.spec.operator,
+                partition.spec.tag,
+                partition.spec.edge.input_index,
+                partition.spec.edge.copy,
+                self._credits,
+                partition.spec.channels[0].receiver.index,
+                tuple(channel.outstanding for channel in channels),
+                tuple(channel.queued for channel in channels),
+            )
+            for partition, channels in zip(self.partitions, edges, strict=True)
+        )
 
     def _sender(self, spec: ResultPartitionSpec) -> Callable[[int, int, list[bytes]], None]:
         def send(index: int, first_sequence_number: int, elements: list[bytes]) -> None:

@@ -13,6 +13,48 @@ from penstock.runtime.operators.protocols import OperatorStatistics
 
 
 @dataclass(frozen=True, slots=True)
+class OutputFill:
+    """How full the channels of one edge are, at one sender.
+
+    Attributes:
+        target: Id of the vertex that receives.
+        operator: Operator whose output is sent.
+        side_output: Name of the side output that is sent; `None` for the main output.
+        input_index: Input of the target.
+        copy: Number of the edge among equal ones.
+        credits: Buffers that may be outstanding on each channel.
+        first_receiver: Index of the subtask that the first channel leads to; the others follow in order.
+        outstanding: Buffers that the receiver has not consumed, by channel.
+        queued: Elements that wait for a credit, by channel.
+
+    Example:
+        >>> OutputFill("count", "words", None, 0, 0, 8, 0, (8, 4), (3, 0)).fill
+        0.75
+    """
+
+    target: str
+    operator: str
+    side_output: str | None
+    input_index: int
+    copy: int
+    credits: int
+    first_receiver: int
+    outstanding: tuple[int, ...]
+    queued: tuple[int, ...]
+
+    @property
+    def fill(self) -> float:
+        """Share of the credits of all channels that is in use, from 0 to 1."""
+        return sum(self.outstanding) / (self.credits * len(self.outstanding)) if self.outstanding else 0.0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OutputFill:
+        """What `asdict` gave."""
+        outstanding, queued = tuple(data["outstanding"]), tuple(data["queued"])
+        return cls(**{**data, "outstanding": outstanding, "queued": queued})
+
+
+@dataclass(frozen=True, slots=True)
 class SubtaskStatistics:
     """Counters of one subtask since its attempt began.
 
@@ -34,6 +76,9 @@ class SubtaskStatistics:
             epoch; `None` before the first one.
         is_idle: Whether its receivers do not wait for its watermarks.
         is_paused: Whether it waits for other sources of its alignment group.
+        bytes_in: Encoded bytes of the records that arrived on its channels; 0 for a source.
+        at: When this was counted: monotonic seconds of its process.
+        outputs: How full its channels are, by edge.
     """
 
     records_in: int
@@ -52,6 +97,9 @@ class SubtaskStatistics:
     current_watermark: int | None = None
     is_idle: bool = False
     is_paused: bool = False
+    bytes_in: int = 0
+    at: float = 0.0
+    outputs: tuple[OutputFill, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -78,5 +126,6 @@ class SubtaskStatistics:
                 "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
                 "barriers": None if barriers is None else BarrierHandlerStatistics(**barriers),
                 "stored": None if stored is None else BufferStorageStatistics(**stored),
+                "outputs": tuple(map(OutputFill.from_dict, data.get("outputs", ()))),  # new in 0.2
             }
         )

@@ -239,7 +239,7 @@ class Subtask:
         """
         if self._end.phase is Phase.FINISHED:
             return _FINISHED
-        begun = self._clock.monotonic()
+        begun = self._time.begun = self._clock.monotonic()
         self._input_seconds = self._input_time.begin(begun)
         self._source_ready_at = None
         if not self._has_begun:
@@ -400,16 +400,19 @@ class Subtask:
     # -- accounts -----------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
-        """Counters of this subtask."""
-        sent = [s for edge in self._outputs.statistics() for s in edge]
+        """Counters of this subtask; any thread may ask, and costs it nothing between two questions."""
+        edges = self._outputs.statistics()
+        sent = [channel for edge in edges for channel in edge]
         network = self._parts.network
+        now = self._clock.monotonic()
+        busy, backpressured = self._time.until(now)
         return SubtaskStatistics(
             records_in=self._records_in,
             records_out=self._outputs.records,
-            bytes_out=sum(s.bytes for s in sent),
-            buffers_out=sum(s.buffers for s in sent),
-            busy_seconds=self._time.busy,
-            backpressured_seconds=self._time.backpressured,
+            bytes_out=sum(channel.bytes for channel in sent),
+            buffers_out=sum(channel.buffers for channel in sent),
+            busy_seconds=busy,
+            backpressured_seconds=backpressured,
             slice_overruns=self._work.statistics().overruns,
             pickled_values=self._parts.pickled_values,
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
@@ -420,6 +423,9 @@ class Subtask:
             current_watermark=self._outputs.watermark,
             is_idle=self._outputs.is_idle,
             is_paused=self._parts.source is not None and self._parts.source.is_paused,
+            bytes_in=0 if network is None else network.gate.gate.received_bytes,
+            at=now,
+            outputs=self._outputs.fills(edges),
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

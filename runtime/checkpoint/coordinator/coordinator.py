@@ -750,6 +750,10 @@ class CheckpointCoordinator:
         """The last checkpoints with what each subtask measured, oldest first."""
         return self._history.details()
 
+    def newest_details(self) -> CheckpointDetails | None:
+        """The newest completed checkpoint with what each subtask measured."""
+        return self._history.newest_completed()
+
     def history(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""
         return self._history.records()

@@ -178,6 +178,16 @@ class CheckpointHistory:
         """
         return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in self._records)
 
+    def newest_completed(self) -> CheckpointDetails | None:
+        """The newest completed checkpoint with the metrics of each subtask.
+
+        Raises:
+            CorruptSnapshotError: Its statistics can't be read.
+        """
+        completed = (each for each in reversed(self._records) if each.status is CheckpointStatus.COMPLETED)
+        newest = next(completed, None)
+        return None if newest is None else CheckpointDetails(newest, self._metrics_of(newest))
+
     def _metrics_of(self, record: CheckpointRecord) -> Mapping[SubtaskId, CheckpointMetrics]:
         measured = self._measured.get((record.checkpoint_id, record.attempt), {})
         return measured.metrics() if isinstance(measured, CompletedCheckpointStatistics) else measured

@@ -11,6 +11,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport, Subta
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Counters
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause, FailureRecord
@@ -18,6 +19,14 @@ from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+)
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -35,10 +44,16 @@ class Scheduler:
     def __init__(self, state: JobState = JobState.RUNNING, attempt: int = 1, **seen: Any) -> None:
         self.graph = GRAPH
         self.attempt = attempt
+        self.newest: CheckpointDetails | Exception | None = None
         self.seen = SchedulerStatistics("j", "words", state, attempt, subtasks=BOTH_RUN, **seen)
 
     def attempt_of(self, subtask: SubtaskId) -> int:
         return self.attempt
+
+    def newest_checkpoint(self) -> CheckpointDetails | None:
+        if isinstance(self.newest, Exception):
+            raise self.newest
+        return self.newest
 
     def statistics(self) -> SchedulerStatistics:
         return self.seen
@@ -73,6 +88,59 @@ def test_counters_are_kept_for_each_subtask_and_summed_for_each_operator() -> No
         (SECOND, counted(4)),
     ]
     assert report.statistics.operators["count"].records_in == 7
+
+
+def test_rates_are_over_the_last_reports_of_a_subtask_that_runs() -> None:
+    made = reporter(Scheduler())
+    made.counted(FIRST, Counters(1, replace(counted(10), at=100.0)))
+    assert [each.rates for each in made.report().subtasks] == [None, None]
+    made.counted(FIRST, Counters(1, replace(counted(40), at=102.0)))
+    first, second = made.report().subtasks
+    assert first.rates is not None
+    assert (first.rates.records_in, first.rates.seconds) == (15.0, 2.0)
+    assert (first.counted_at is None, second.counted_at, second.rates) == (False, None, None)
+    assert made.report().vertices[0].records_in == 15.0
+
+
+def test_a_subtask_that_has_finished_has_no_rates() -> None:
+    scheduler = Scheduler()
+    made = reporter(scheduler)
+    for records, at in ((10, 100.0), (40, 102.0)):
+        made.counted(FIRST, Counters(1, replace(counted(records), at=at)))
+    scheduler.seen = replace(scheduler.seen, subtasks={FIRST: SubtaskStatus.FINISHED})
+    (finished,) = made.report().subtasks
+    assert finished.rates is None
+    assert finished.statistics is not None
+
+
+def checkpoint_of(*subtasks: SubtaskId, number: int) -> CheckpointDetails:
+    measured = {each: CheckpointMetrics(full_bytes=100 * number + each.index) for each in subtasks}
+    record = CheckpointRecord(number, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0)
+    return CheckpointDetails(record, measured)
+
+
+def test_the_size_of_a_subtasks_state_is_that_in_the_newest_checkpoint() -> None:
+    scheduler = Scheduler(checkpoints=CoordinatorStatistics(latest_completed_id=3))
+    scheduler.newest = checkpoint_of(FIRST, SECOND, number=3)
+    made = reporter(scheduler)
+    assert [each.state_bytes for each in made.report().subtasks] == [300, 301]
+    scheduler.newest = checkpoint_of(FIRST, SECOND, number=4)
+    scheduler.seen = replace(scheduler.seen, checkpoints=CoordinatorStatistics(latest_completed_id=4))
+    assert [each.state_bytes for each in made.report().subtasks] == [400, 401]
+
+
+def test_sizes_of_another_parallelism_are_no_subtasks_size() -> None:
+    scheduler = Scheduler(checkpoints=CoordinatorStatistics(latest_completed_id=3))
+    scheduler.newest = checkpoint_of(FIRST, number=3)
+    assert [each.state_bytes for each in reporter(scheduler).report().subtasks] == [None, None]
+
+
+def test_sizes_that_can_not_be_read_are_a_warning() -> None:
+    scheduler = Scheduler(checkpoints=CoordinatorStatistics(latest_completed_id=3))
+    scheduler.newest = CorruptSnapshotError("the metadata is damaged")
+    report = reporter(scheduler).report()
+    assert [each.state_bytes for each in report.subtasks] == [None, None]
+    assert "what checkpoint 3 has measured can't be read: the metadata is damaged" in report.warnings
 
 
 def test_counters_of_an_older_attempt_are_dropped() -> None:

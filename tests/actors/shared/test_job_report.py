@@ -17,10 +17,10 @@ from penstock.runtime import JobStatus
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, UserLocation
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failure import FailureCause, FailureKind, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -32,15 +32,27 @@ from penstock.runtime.snapshot.checkpoint_record import (
 )
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.runtime.task.rates import OperatorRates, SubtaskRates
+from penstock.runtime.task.statistics import OutputFill, SubtaskStatistics
 
 OUT = SubtaskId("out", 1)
 COUNTED = SubtaskCheckpointStatistics(1, 1, 0, 0, 0)
+LINE = UserLocation("words.py", 12, "main program")
+WRITE = OperatorInfo("out", "sink", "out", 2, is_sink=True, defined_at=LINE)
+RATES = SubtaskRates(10.0, 0.5, 0.1, 0.4, 9.0, 0.0, 90.0, 0.0, {"out": OperatorRates(9.0, 0.0)})
 FAILURE = FailureRecord(
     2,
     1_700_000_011.0,
-    FailureCause("operator 'out' broke", OUT, "Traceback ..."),
-    (FailureCause("its process died", SubtaskId("in", 0)),),
+    FailureCause(
+        "operator 'out' broke",
+        OUT,
+        "Traceback ...",
+        kind=FailureKind.OPERATOR,
+        operator="out",
+        defined_at=LINE,
+        raised_at=UserLocation("words.py", 7, "write"),
+    ),
+    (FailureCause("its process died", SubtaskId("in", 0), kind=FailureKind.PROCESS),),
 )
 
 
@@ -64,7 +76,9 @@ def full_report() -> JobReport:
             "words",
             (
                 VertexInfo("in", 2, 128, (OperatorInfo("in", "source", "in", 2, is_source=True),), 1.0),
-                VertexInfo("out", 2, 128, (OperatorInfo("out", "sink", "out", 2, is_sink=True),)),
+                VertexInfo(
+                    "out", 2, 128, (OperatorInfo("out", "sink", "out", 2, is_sink=True, defined_at=LINE),)
+                ),
             ),
             (EdgeInfo("in", "out", "key_group", "word", "in"),),
         ),
@@ -95,7 +109,15 @@ def full_report() -> JobReport:
                     {"out": OperatorStatistics(9)},
                     SubtaskCheckpointStatistics(1, 1, 0, 0, 0),
                     barriers=BarrierHandlerStatistics(7, 5, 1, 0, 1, 0.5, 0.25, 2, 1),
+                    bytes_in=90,
+                    at=12.5,
+                    outputs=(OutputFill("late", "out", "side", 0, 0, 8, 1, (4,), (0,)),),
                 ),
+                rates=SubtaskRates(
+                    10.0, 0.5, 0.1, 0.4, 9.0, 0.0, 90.0, 0.0, {"out": OperatorRates(9.0, 0.0)}
+                ),
+                counted_at=1_700_000_012.0,
+                state_bytes=1_000,
             ),
         ),
         storage="/checkpoints",
@@ -121,6 +143,37 @@ def full_report() -> JobReport:
 def test_a_report_comes_back_whole_from_json() -> None:
     report = full_report()
     assert JobReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_a_report_without_what_is_new_is_still_read() -> None:
+    report = full_report().to_dict()
+    for derived in ("vertices", "edges", "bottleneck"):
+        del report[derived]
+    for subtask in report["subtasks"]:
+        for name in ("rates", "counted_at", "state_bytes"):
+            del subtask[name]
+    for name in ("bytes_in", "at", "outputs"):
+        del report["subtasks"][1]["statistics"][name]
+    for name in ("kind", "operator", "defined_at", "raised_at"):
+        del report["failures"][0]["root"][name]
+    for vertex in report["graph"]["vertices"]:
+        for operator in vertex["operators"]:
+            del operator["defined_at"]
+    read = JobReport.from_dict(json.loads(json.dumps(report)))
+    assert read.subtasks[1].rates is None
+    assert read.subtasks[1].statistics is not None
+    assert read.subtasks[1].statistics.outputs == ()
+    assert read.failures[0].root.kind is FailureKind.OTHER
+    assert read.failures[0].root.raised_at is None
+    assert [operator.defined_at for operator in read.operators] == [None, None]
+
+
+def test_what_is_made_of_other_values_is_in_the_json() -> None:
+    shown = full_report().to_dict()
+    assert [(vertex["id"], vertex["busy"]) for vertex in shown["vertices"]] == [("in", None), ("out", 0.5)]
+    assert [(edge["source"], edge["target"]) for edge in shown["edges"]] == [("in", "out")]
+    assert shown["bottleneck"] is None
+    assert shown["failures"][0]["root"]["raised_at"] == {"file": "words.py", "line": 7, "function": "write"}
 
 
 def test_every_field_of_a_report_is_in_its_json() -> None:

@@ -63,6 +63,44 @@ def test_time_without_credit_is_counted_as_back_pressure(make_subtask: MakeSubta
     assert task.subtask.statistics().backpressured_seconds == pytest.approx(8.0)
 
 
+def test_a_wait_that_goes_on_is_counted_too(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small())
+    task.deliver(rows(*range(6)))
+    task.run()
+    task.clock.advance(7.0)
+    assert task.subtask.statistics().backpressured_seconds == pytest.approx(7.0)
+    assert task.subtask.statistics().at == task.clock.monotonic()
+
+
+def test_a_call_that_goes_on_counts_as_work(make_subtask: MakeSubtask) -> None:
+    seen = []
+
+    def call(n: int) -> int:
+        task.clock.advance(5.0)
+        seen.append(task.subtask.statistics().busy_seconds)
+        return n
+
+    task = make_subtask(mapping(call), "map-1")
+    task.deliver(rows(1))
+    task.run_freely()
+    assert seen == [pytest.approx(5.0)]
+    assert task.subtask.statistics().busy_seconds == pytest.approx(5.0)
+
+
+def test_the_fill_of_a_channel_is_what_its_receiver_has_not_consumed(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small())
+    task.deliver(rows(*range(6)))
+    task.run()
+    (edge,) = task.subtask.statistics().outputs
+    assert (edge.operator, edge.credits, edge.first_receiver) == ("map-1", 2, 0)
+    assert (edge.outstanding, edge.queued, edge.fill) == ((2,), (1,), 1.0)
+    task.answer()
+    task.run_freely()
+    task.answer()
+    (edge,) = task.subtask.statistics().outputs
+    assert (edge.outstanding, edge.queued, edge.fill) == ((0,), (0,), 0.0)
+
+
 def test_output_of_another_edge_blocks_too(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", GeneratorSource(lambda i: i)).map(lambda n: n)

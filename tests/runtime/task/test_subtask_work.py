@@ -32,6 +32,7 @@ def test_batch_goes_through_the_operators_to_the_outputs(make_subtask: MakeSubta
     assert (statistics.records_in, statistics.records_out) == (3, 3)
     assert statistics.operators["map-1"].records_in == 3
     assert statistics.bytes_out > 0
+    assert statistics.bytes_in > 0
 
 
 def test_nothing_to_do_means_no_more_and_no_alarm(make_subtask: MakeSubtask) -> None:

@@ -1,0 +1,220 @@
+"""Sums of a job's report: what its vertices do together, how full its edges are, and what it waits for.
+
+A vertex is as slow as its slowest subtask, so shares of time have an average and a maximum. Sums of rates
+leave out subtasks that have none yet.
+
+**The bottleneck.** A subtask that can't keep up is busy nearly all of the time. Its senders run out of
+credits and are back-pressured; theirs are, too, up to the sources. Such a vertex is not the cause: it would
+like to send. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has a
+back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
+with nobody waiting for it: a source, for example. Of several the busiest is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
+
+if TYPE_CHECKING:
+    from penstock.actors.shared.job_report import SubtaskInfo
+    from penstock.runtime.task.statistics import OutputFill
+
+#: Share of its time from which a subtask that others wait for counts as busy.
+BUSY: Final = 0.5
+#: The same of a subtask that nobody waits for.
+BUSY_ALONE: Final = 0.9
+#: Share of its time from which a subtask counts as back-pressured.
+BACKPRESSURED: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class VertexSummary:
+    """What the subtasks of a vertex do together.
+
+    Attributes:
+        parallelism: Number of its subtasks.
+        running: Number of them that run.
+        busy: Average share of the time at work; `None`, as all rates, before any is known.
+        busy_max: That of the busiest subtask.
+        backpressured: Average share of the time in which an output had no credit.
+        backpressured_max: That of the subtask with the most.
+        idle: Average share of the time with nothing to do.
+        records_in: Records per second from the source or from channels.
+        records_out: Records per second to channels.
+        bytes_in: Encoded bytes per second from channels.
+        bytes_out: Encoded bytes per second to channels.
+        total_records_in: Records in this attempt.
+        total_records_out: Records in this attempt.
+        watermark: The lowest of its subtasks, in microseconds since the epoch; `None` while one has none.
+            Idle subtasks are left out.
+        state_bytes: Bytes of its state in the newest completed checkpoint.
+    """
+
+    id: str
+    parallelism: int
+    running: int = 0
+    busy: float | None = None
+    busy_max: float | None = None
+    backpressured: float | None = None
+    backpressured_max: float | None = None
+    idle: float | None = None
+    records_in: float | None = None
+    records_out: float | None = None
+    bytes_in: float | None = None
+    bytes_out: float | None = None
+    total_records_in: int = 0
+    total_records_out: int = 0
+    watermark: int | None = None
+    state_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSummary:
+    """How full the channels of an edge are.
+
+    Attributes:
+        source: Id of the vertex that sends.
+        target: Id of the vertex that receives.
+        fill: Share of the credits of all channels that is in use; `None` before it is known.
+        fill_max: That of the fullest channel.
+        queued: Elements that wait for a credit.
+    """
+
+    source: str
+    target: str
+    fill: float | None = None
+    fill_max: float | None = None
+    queued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The vertex that limits a job.
+
+    Attributes:
+        busy: Share of the time in which its busiest subtask is at work.
+        waiting: Vertices in front of it that are back-pressured, the nearest first.
+
+    Example:
+        >>> str(Bottleneck("enrich", 0.984, ("parse", "lines")))
+        '`enrich` is busy 98 % of the time; `parse` and `lines` wait for it.'
+    """
+
+    vertex: str
+    busy: float
+    waiting: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"`{self.vertex}` is busy {self.busy * 100:.0f} % of the time"
+        if not self.waiting:
+            return f"{text}; nothing waits for it."
+        *others, last = (f"`{vertex}`" for vertex in self.waiting)
+        names = f"{', '.join(others)} and {last}" if others else last
+        return f"{text}; {names} {'wait' if others else 'waits'} for it."
+
+
+def summarize_vertices(graph: GraphInfo, subtasks: Sequence[SubtaskInfo]) -> tuple[VertexSummary, ...]:
+    """The sums over the subtasks of each vertex, sources first."""
+    of_vertex: defaultdict[str, list[SubtaskInfo]] = defaultdict(list)
+    for each in subtasks:
+        of_vertex[each.subtask.vertex].append(each)
+    return tuple(_vertex(vertex, of_vertex[vertex.id]) for vertex in graph.vertices)
+
+
+def _vertex(vertex: VertexInfo, subtasks: Sequence[SubtaskInfo]) -> VertexSummary:
+    counted = [each.statistics for each in subtasks if each.statistics is not None]
+    rates = [each.rates for each in subtasks if each.rates is not None]
+    sizes = [each.state_bytes for each in subtasks if each.state_bytes is not None]
+    active = [each.current_watermark for each in counted if not each.is_idle]
+    reached = [each for each in active if each is not None]
+    summary = VertexSummary(
+        vertex.id,
+        vertex.parallelism,
+        sum(each.status is SubtaskStatus.RUNNING for each in subtasks),
+        total_records_in=sum(each.records_in for each in counted),
+        total_records_out=sum(each.records_out for each in counted),
+        watermark=min(reached) if reached and len(reached) == len(active) else None,
+        state_bytes=sum(sizes) if sizes else None,
+    )
+    if not rates:
+        return summary
+    count = len(rates)
+    return replace(
+        summary,
+        busy=sum(each.busy for each in rates) / count,
+        busy_max=max(each.busy for each in rates),
+        backpressured=sum(each.backpressured for each in rates) / count,
+        backpressured_max=max(each.backpressured for each in rates),
+        idle=sum(each.idle for each in rates) / count,
+        records_in=sum(each.records_in for each in rates),
+        records_out=sum(each.records_out for each in rates),
+        bytes_in=sum(each.bytes_in for each in rates),
+        bytes_out=sum(each.bytes_out for each in rates),
+    )
+
+
+def summarize_edges(graph: GraphInfo, subtasks: Sequence[SubtaskInfo]) -> tuple[EdgeSummary, ...]:
+    """How full each edge is, in the order of the graph's edges."""
+    fills: defaultdict[tuple[Any, ...], list[OutputFill]] = defaultdict(list)
+    for subtask in subtasks:
+        for fill in () if subtask.statistics is None else subtask.statistics.outputs:
+            name = fill.target, fill.operator, fill.side_output, fill.input_index
+            fills[*name, fill.copy].append(fill)
+    alike: Counter[tuple[Any, ...]] = Counter()
+    summaries = []
+    for edge in graph.edges:
+        name = edge.target, edge.source_operator, edge.side_output, edge.input_index
+        summaries.append(_edge(edge, fills[*name, alike[name]]))
+        alike[name] += 1
+    return tuple(summaries)
+
+
+def _edge(edge: EdgeInfo, fills: Iterable[OutputFill]) -> EdgeSummary:
+    shares = [used / fill.credits for fill in fills for used in fill.outstanding]
+    if not shares:
+        return EdgeSummary(edge.source, edge.target)
+    queued = sum(sum(fill.queued) for fill in fills)
+    return EdgeSummary(edge.source, edge.target, sum(shares) / len(shares), max(shares), queued)
+
+
+def find_bottleneck(graph: GraphInfo, vertices: Iterable[VertexSummary]) -> Bottleneck | None:
+    """The vertex that limits the job; see the module's text."""
+    known = {vertex.id: vertex for vertex in vertices}
+    busiest = sorted(known.values(), key=lambda vertex: -(vertex.busy_max or 0.0))
+    alone = None
+    for vertex in busiest:
+        busy, blocked = vertex.busy_max, vertex.backpressured_max
+        if busy is None or busy < BUSY or (blocked or 0.0) >= BACKPRESSURED:
+            continue
+        waiting = _waiting_for(vertex.id, graph, known)
+        if waiting:
+            return Bottleneck(vertex.id, busy, waiting)
+        if alone is None and busy >= BUSY_ALONE:
+            alone = Bottleneck(vertex.id, busy)
+    return alone
+
+
+def _waiting_for(vertex: str, graph: GraphInfo, known: Mapping[str, VertexSummary]) -> tuple[str, ...]:
+    """Back-pressured vertices from which back-pressured vertices only lead to this one, the nearest first."""
+    found: dict[str, None] = {}
+    layer = [vertex]
+    while layer:
+        senders = [edge.source for target in layer for edge in graph.edges if edge.target == target]
+        layer = [
+            sender
+            for sender in dict.fromkeys(senders)
+            if sender in known
+            and sender not in found
+            and (known[sender].backpressured_max or 0.0) >= BACKPRESSURED
+        ]
+        found.update(dict.fromkeys(layer))
+    return tuple(found)

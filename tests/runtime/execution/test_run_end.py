@@ -1,0 +1,60 @@
+"""What the end of a call says of a failure: its kind, its operator and the user's lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, UserLocation
+from penstock.runtime.execution.failure_causes import cause_of, describe_failure
+from penstock.runtime.execution.messages import SubtaskOutcome
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place
+from penstock.runtime.execution.run_end import cause_of_end
+from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+COUNT = SubtaskId("count", 0)
+BUILT = UserLocation("job.py", 12, "main program")
+
+
+def broken() -> None:
+    raise ValueError("not a number")
+
+
+def operator_failure() -> OperatorError:
+    try:
+        broken()
+    except ValueError as error:
+        return operator_error(OperatorLocation("parse", 0, 1, BUILT), "map function broken", error)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Died("killed"), FailureKind.PROCESS),
+        (Away(), FailureKind.PROCESS),
+        (describe_failure(CorruptSnapshotError("damaged")), FailureKind.STATE),
+        (describe_failure(RuntimeError("odd")), FailureKind.OTHER),
+        (describe_failure(operator_failure()), FailureKind.OPERATOR),
+    ],
+)
+def test_a_failure_has_a_kind(outcome: SubtaskOutcome | CallFailure, kind: FailureKind) -> None:
+    cause = cause_of_end(COUNT, Place(7, "node"), outcome, was_stopped=False)
+    assert cause is not None
+    assert cause.kind is kind
+
+
+def lines_of(cause: FailureCause) -> tuple[object, ...]:
+    raised = cause.raised_at
+    assert raised is not None
+    return cause.kind, cause.operator, cause.defined_at, raised.file.rpartition("/")[2], raised.function
+
+
+def test_the_failure_of_an_operator_has_the_line_that_built_it_and_the_one_that_raised() -> None:
+    expected = FailureKind.OPERATOR, "parse", BUILT, "test_run_end.py", "broken"
+    reported = cause_of_end(COUNT, Place(7, "node"), describe_failure(operator_failure()), was_stopped=False)
+    assert reported is not None
+    assert lines_of(reported) == expected
+    assert lines_of(cause_of(operator_failure())) == expected
+    assert FailureCause.from_dict(reported.to_dict()) == reported
