@@ -76,7 +76,7 @@ class JobLife:
         came_back: Whether Ray has restarted the process that ran it.
         on_over: Called when the job has ended and its report is kept. Told whether the process may run
             another job as far as this one knows.
-        on_fenced: Called when another process is the job's JobMaster.
+        on_fenced: Called when another process has begun an attempt of the job.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class JobLife:
         came_back: bool,
         *,
         on_over: Callable[[JobLife, bool], None],
-        on_fenced: Callable[[], None],
+        on_fenced: Callable[[str], None],
     ) -> None:
         job_id = job.job_id
         self._came_back = came_back
@@ -309,11 +309,12 @@ class JobLife:
             raise DeploymentError(msg)
         if self._processes is not None:
             await happened(self._processes.fleet.leave)
-        self._fenced()
+        self._is_over = True
+        self._on_over(self, False)
 
     def _fenced(self) -> None:
         if not self._is_over:
-            self._on_fenced()
+            self._on_fenced(self._job_id)
 
     def _on_end(self, state: JobState, cause: str) -> None:
         self._reporter.ended(cause)

@@ -130,7 +130,27 @@ class MasterProcess:
         master_registry.set_master(job.job_id, self._process)
         self._jobs += 1
         self._traces.role_taken()
-        self._life = JobLife(job, self._came_back, on_over=self._job_over, on_fenced=self._leave_soon)
+        self._life = JobLife(job, self._came_back, on_over=self._job_over, on_fenced=self._fenced)
+
+    def _fenced(self, job_id: str) -> None:
+        """Another process has begun an attempt of the job: this one is past.
+
+        That may have been a process that the cluster counts as dead, and that ends soon. Then nobody would be
+        the JobMaster if this one left for good. So the job's JobMaster dies, and Ray restarts it. Ray does
+        not restart a process in whose place it has started another one already.
+        """
+        try:
+            is_gone = not master_registry.is_master(job_id, self._process)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("this process can't ask who is the JobMaster of %s", job_id)
+            is_gone = False
+        if is_gone:
+            self._leave_soon()
+            return
+        logger.warning(
+            "another process has begun an attempt of %s: this one ends, and Ray restarts it", job_id
+        )
+        os._exit(1)
 
     def _job_over(self, life: JobLife, may_stay: bool) -> None:
         """The job has ended, and its report is kept: wait for another job, or leave."""

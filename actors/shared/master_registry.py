@@ -64,6 +64,11 @@ def remove_master(job_id: str) -> None:
     _delete(_MASTER_OF + job_id)
 
 
+def is_master(job_id: str, process: str) -> bool:
+    """Whether this process is the JobMaster of a job."""
+    return _get(_MASTER_OF + job_id) == process.encode()
+
+
 def find_master(job_id: str) -> Any:
     """The handle of a job's JobMaster.
 

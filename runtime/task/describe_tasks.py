@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from penstock.runtime.config.job_config import JobConfig
@@ -14,6 +14,7 @@ from penstock.runtime.operators.protocols import SplitsWithWarnings
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.restore.state_assignment import assign_states
+from penstock.runtime.restore.task_restore import TaskRestore
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.given_ids import highest_given_id
 from penstock.runtime.snapshot.metadata import read_state
@@ -57,6 +58,7 @@ def describe_tasks(
             lambda handle: read_state(place, handle),
             allow_non_restored_state=config.allow_non_restored_state,
         )
+        _check_carried(restore, graph, restores, place)
     splits = _fresh_splits(graph, restore, subtasks, warn)
     given_id = -1 if attempt == 1 or config.checkpointing is None else highest_given_id(storage, job_id)
     return [
@@ -74,6 +76,28 @@ def describe_tasks(
         for subtask in graph.subtasks
         if subtasks is None or subtask.id in subtasks
     ]
+
+
+def _check_carried(
+    restore: CompletedCheckpoint,
+    graph: ExecutionGraph,
+    restores: Mapping[SubtaskId, TaskRestore],
+    place: SnapshotStorage,
+) -> None:
+    """Read state that no subtask restores, but that the next checkpoint has to copy.
+
+    Without that a damaged file would be found by each checkpoint, and the job would begin again for ever.
+    """
+    if not restore.is_savepoint and restore.location is None:
+        return  # its files are named again, not copied
+    for vertex in graph.job.vertices:
+        for operator in vertex.operators:
+            state = restore.operators.get(operator.id)
+            for index, part in {} if state is None else state.subtasks.items():
+                subtask = restores.get(SubtaskId(vertex.id, index))
+                if subtask is not None and subtask.finished:
+                    for handle in part.files():
+                        read_state(place, handle)
 
 
 def _fresh_splits(

@@ -33,7 +33,11 @@ from penstock.actors import RayJobHandle, kill_process
 from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.master_registry import find_master
 from penstock.runtime import JobConfig, JobStatus
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.records import AttemptBegun
+from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -125,6 +129,24 @@ def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_p
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert 1 <= result.statistics.restarts <= 2
+
+
+def test_an_attempt_of_a_lost_process_takes_no_job_away_from_its_job_master(tmp_path: Path) -> None:
+    """A process that counts as dead may still write into the log. It can't go on with the job."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source))
+    before = after_checkpoints(job, 1)
+    lost = DecisionLog(open_storage(str(tmp_path / "checkpoints")), SnapshotPaths(job.job_id), writer="lost")
+    assert isinstance(lost.begin_attempt(time.time()), AttemptBegun)
+
+    after = wait_until(job, "the third attempt", lambda r: r.statistics.attempt == 3 and r.processes != ())
+    assert after.master is not None
+    assert before.master is not None
+    assert after.master.pid != before.master.pid
+
+    (tmp_path / "go").touch()
+    finish(job)
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
 
 
 def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import add
 from pathlib import Path
 
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError, OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
@@ -17,6 +18,8 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -24,6 +27,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -105,3 +109,34 @@ def test_source_that_can_not_list_its_splits_is_named(error: Exception, message:
     object.__setattr__(source, "error", error)
     with pytest.raises(OperatorError, match=f"'source-0'.*{message}"):
         described(graph_of(source))
+
+
+@pytest.mark.parametrize("kind", [SnapshotKind.SAVEPOINT, SnapshotKind.CHECKPOINT])
+def test_damaged_state_of_a_finished_source_is_found_at_the_restart_if_checkpoints_must_copy_it(
+    kind: SnapshotKind,
+) -> None:
+    """Files of a savepoint are copied. Those of a checkpoint are named again by the next ones."""
+    storage = MemoryStorage()
+    file = write_state_file(storage, "chk-7/state", b"state")
+    storage.put("chk-7/state", b"damaged")
+    state = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), (file,)),))
+    ended = frozenset({0})
+    operators = {
+        "numbers": OperatorState("numbers", 1, 128, finished=ended),
+        "sum": OperatorState("sum", 1, 128, {0: state}, ended),
+        "out": OperatorState("out", 1, 128, finished=ended),
+    }
+    restore = CompletedCheckpoint(7, 3, kind, operators, 0.0, 1.0)
+    env = StreamEnvironment("job", parallelism=1)
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: i))
+    numbers.key_by(lambda n: n % 2).reduce("sum", add).sink("out", DiscardSink())
+    graph = build_execution_graph(env.build())
+
+    def describe() -> None:
+        describe_tasks("job-1", 4, graph, JobConfig(), restore, storage)
+
+    if kind is SnapshotKind.SAVEPOINT:
+        with pytest.raises(CorruptSnapshotError, match="chk-7/state"):
+            describe()
+    else:
+        describe()

@@ -2,7 +2,8 @@
 
 A JobMaster that dies is replaced after a while. The new one knows what the log holds, and perhaps the number
 of the last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log
-decides which of them is in charge, and the other one leaves when it is fenced.
+decides which of them is in charge, and the other one leaves when it is fenced. That may be the second one:
+then the cluster starts a third, because the first one counts as dead.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class ControlPlane:
         self._executions: dict[Master, SimulatedExecution] = {}
         self.restarts = RestartLedger()
         self._replaced: list[Callable[[], None]] = []
+        #: JobMasters in whose place the cluster starts another one.
+        self._succeeded: set[Master] = set()
         self.end: tuple[JobState, str] | None = None
 
     def begin(self, known_attempt: int = 0) -> None:
@@ -72,6 +75,7 @@ class ControlPlane:
             self._world, master, self._table, self._ledger, self._wake_the_replaced, self.restarts
         )
         execution.on_end = self._job_has_ended
+        execution.on_fenced = lambda: self._was_fenced(master)
         self.restarts.masters += 1
 
         def take_up() -> None:
@@ -264,6 +268,11 @@ class ControlPlane:
             if self._takes_checkpoints and self.end is None and was_newest:
                 self._begin_later(master, self._world.draws.real(0.01, 0.5))
 
+    def _was_fenced(self, master: Master) -> None:
+        """The cluster restarts a JobMaster that ends, unless it has started another one in its place."""
+        if master not in self._succeeded:
+            self._begin_later(master, self._world.draws.real(0.01, 0.5))
+
     def _end_all(self, names: Collection[str]) -> None:
         for master in self.masters.alive:
             if str(master) in names:
@@ -277,6 +286,7 @@ class ControlPlane:
         return self.job.config.checkpointing is not None
 
     def _begin_later(self, previous: Master, delay: float) -> None:
+        self._succeeded.add(previous)
         known = previous.scheduler.attempt if self._world.draws.chance(0.5) else 0
 
         def begin() -> None:

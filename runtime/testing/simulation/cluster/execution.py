@@ -47,6 +47,7 @@ class SimulatedExecution:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
         on_end: Called when it has.
+        on_fenced: Called when the JobMaster has left because another one owns the job.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SimulatedExecution:
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
         self.on_end = _nothing
+        self.on_fenced = _nothing
 
     def adopt(self, then: Callable[[], None]) -> None:
         """Take over the processes that live, then go on."""
@@ -143,6 +145,7 @@ class SimulatedExecution:
     def _leave_fenced(self) -> None:
         self._world.trace.note(f"== {self._master} is fenced and leaves ==")
         self.leave(work_goes_on=True)
+        self.on_fenced()
 
     def _ended(self, checkpoint_id: int) -> None:
         if checkpoint_id in self.running_checkpoints:
