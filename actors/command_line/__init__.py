@@ -2,6 +2,7 @@
 
 - `app`: commands about jobs, and the entry point. `python -m penstock.actors.command_line` calls it, too.
 - `snapshots`: commands about checkpoints and savepoints.
+- `monitoring`: a dashboard for Grafana, and alert rules for Prometheus.
 - `views`: the tables and texts that commands show.
 - `common`: options that commands share.
 

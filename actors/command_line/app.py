@@ -32,6 +32,7 @@ from penstock.actors.command_line.common import (
     named_job,
     print_json,
 )
+from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.runtime.errors import ConfigurationError, PenstockError
@@ -198,6 +199,7 @@ def _loaded_late(point: EntryPoint) -> Callable[[], None]:
 
 
 register(app)
+app.add_typer(metrics, name="metrics")
 
 
 def main() -> None:

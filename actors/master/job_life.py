@@ -109,7 +109,7 @@ class JobLife:
         self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
-        self._metrics = JobMetrics(job_id)
+        self._metrics = JobMetrics(job_id, job.name)
         self._storage: SnapshotStorage = MemoryStorage()
         self._submission = job.submission
         self._guarded.spawn(self._begin(job.chunks))
@@ -294,8 +294,12 @@ class JobLife:
     async def _publish(self) -> None:
         """Show others what the job has done."""
         report = self._reporter.report()
-        self._metrics.publish(report.statistics)
+        self._publish_metrics(report)
         save_to_cluster(report)
+
+    def _publish_metrics(self, report: JobReport) -> None:
+        scheduler = self._scheduler
+        self._metrics.publish(report, lambda: () if scheduler is None else scheduler.checkpoints())
 
     async def _end_again(self) -> None:
         """A JobMaster without a log was restarted: the job fails, unless it is known to have ended before."""
@@ -351,6 +355,7 @@ class JobLife:
 
     async def _keep_report(self) -> None:
         report = self._reporter.report()
+        self._publish_metrics(report)
         try:
             save_to_cluster(report)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -11,11 +12,11 @@ from ray.util.metrics import Counter, Gauge
 from penstock.runtime.operators.metrics import HistogramStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0
-_TAGS: Final = ("job", "subtask")
-_OWN_TAGS: Final = (*_TAGS, "operator")
+_TAGS: Final = ("job", "job_name", "operator", "subtask")
 _OWN: Final = "A metric of the program's own"
 
 #: Names of metrics of the user's own, whose own name replaces `NAME`.
@@ -31,7 +32,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
 class OwnMetrics:
-    """Publishes the metrics of the user's own, each with the tags `job`, `subtask` and `operator`.
+    """Publishes the metrics of the user's own, each with the tags of its subtask and its operator.
 
     The kind is part of the name, so that a counter of one operator never meets a gauge of another. A
     histogram has quantiles with the tag `quantile`, a count, a sum and buckets. The buckets have the tag
@@ -65,7 +66,7 @@ class OwnMetrics:
             name = _COUNTER.replace("NAME", key[1])
             counter = self._counters.get(name)
             if counter is None:
-                counter = self._counters[name] = Counter(name, description=_OWN, tag_keys=_OWN_TAGS)
+                counter = self._counters[name] = Counter(name, description=_OWN, tag_keys=_TAGS)
             counter.inc(grown, tags)
             self._seen[key] = value
 
@@ -84,18 +85,16 @@ class OwnMetrics:
         name = pattern.replace("NAME", own_name)
         gauge = self._gauges.get(name)
         if gauge is None:
-            gauge = self._gauges[name] = Gauge(name, description=_OWN, tag_keys=(*_OWN_TAGS, *more))
+            gauge = self._gauges[name] = Gauge(name, description=_OWN, tag_keys=(*_TAGS, *more))
         gauge.set(value, {**tags, **more})
 
 
 class SubtaskMetrics:
     """Publishes the statistics of the attempt that runs in this process, every two seconds.
 
-    Names: `penstock_records_in_total`, `penstock_records_out_total`, `penstock_bytes_out_total`,
-    `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`,
-    `penstock_backpressured_seconds_total`, `penstock_busy_seconds_total`, `penstock_attempts_total`,
-    `penstock_current_watermark_seconds` and `penstock_idle`, each with the tags `job` and `subtask`. For
-    metrics of the user's own see `OwnMetrics`.
+    Names begin with `penstock_`; docs/operations.md lists them. Each has the tags `job` (the id), `job_name`,
+    `operator` (the first one of the subtask's chain) and `subtask`. For metrics of the user's own see
+    `OwnMetrics`.
     """
 
     def __init__(self) -> None:
@@ -105,6 +104,7 @@ class SubtaskMetrics:
         self._counters: dict[str, Counter] = {
             "records_in": counter("records_in", "Records taken from the source or from channels"),
             "records_out": counter("records_out", "Records handed to channels"),
+            "bytes_in": counter("bytes_in", "Encoded bytes received"),
             "bytes_out": counter("bytes_out", "Encoded bytes sent"),
             "busy_seconds": counter("busy_seconds", "Seconds spent working"),
             "backpressured_seconds": counter("backpressured_seconds", "Seconds without a credit"),
@@ -118,17 +118,31 @@ class SubtaskMetrics:
         self._watermark = Gauge(
             "penstock_current_watermark_seconds", description="Event time since the epoch", tag_keys=_TAGS
         )
+        self._lag = Gauge(
+            "penstock_watermark_lag_seconds", description="The time less the watermark", tag_keys=_TAGS
+        )
         self._idle = Gauge("penstock_idle", description="1 while nobody waits for it", tag_keys=_TAGS)
+        self._idle_seconds = counter("idle_seconds", "Seconds with nothing to do")
         self._own = OwnMetrics()
         self._source: Callable[[], SubtaskStatistics | None] | None = None
         self._tags: dict[str, str] = {}
         self._seen: dict[str, float] = {}
+        #: When the attempt began at the latest, by its clock.
+        self._counting_since: float | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, job_id: str, subtask: str, source: Callable[[], SubtaskStatistics | None]) -> None:
+    def begin(
+        self, job_id: str, job_name: str, subtask: SubtaskId, source: Callable[[], SubtaskStatistics | None]
+    ) -> None:
         """Publish from this source from now on; the counters of a new attempt go on from the old ones."""
-        self._tags = {"job": job_id, "subtask": subtask}
+        self._tags = {
+            "job": job_id,
+            "job_name": job_name,
+            "operator": subtask.vertex,
+            "subtask": str(subtask),
+        }
+        self._counting_since = None
         self._source = source
         self._seen = {}
         self._own.begin()
@@ -146,7 +160,8 @@ class SubtaskMetrics:
         self._thread.join()
         self._thread = None
         self._source = None  # it holds the attempt, with all its state
-        self._running.set(0, self._tags)
+        for gauge in (self._running, self._lag):  # they would stay as they are, whatever the time is
+            gauge.set(0, self._tags)
 
     def _publish_forever(self) -> None:
         while not self._ended.wait(_INTERVAL):
@@ -166,7 +181,14 @@ class SubtaskMetrics:
         reached = statistics.current_watermark
         if reached is not None and reached != END_OF_TIME:  # the end is no time that a graph could show
             self._watermark.set(reached / 1_000_000, self._tags)
+            self._lag.set(0.0 if statistics.is_idle else time.time() - reached / 1_000_000, self._tags)
+        elif reached is not None:
+            self._lag.set(0.0, self._tags)
         self._idle.set(float(statistics.is_idle), self._tags)
+        if self._counting_since is None:
+            self._counting_since = statistics.at - statistics.busy_seconds - statistics.backpressured_seconds
+        used = statistics.busy_seconds + statistics.backpressured_seconds
+        self._advance("idle_seconds", self._idle_seconds, statistics.at - self._counting_since - used)
         self._own.publish(statistics.operators, self._tags)
 
     def _advance(self, name: str, counter: Counter, value: float) -> None:

@@ -232,7 +232,7 @@ class SubtaskActor:
         if current is None:
             return SubtaskStopped()
         current.start(peers)
-        self._metrics.begin(role.job_id, str(role.subtask), current.statistics)
+        self._metrics.begin(role.job_id, current.descriptor.job_name, role.subtask, current.statistics)
         outcome = await current.run()
         self._has_failed = self._has_failed or isinstance(outcome, SubtaskFailed)
         if self._output is not None:

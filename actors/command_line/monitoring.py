@@ -1,0 +1,269 @@
+"""`penstock metrics grafana | rules`: what to look at in Prometheus, and when somebody should be woken up.
+
+Both read what `docs/operations.md` lists under "Metrics". Ray puts `ray_` in front of each name, and its
+counters of a process begin at 0 again with each process. So queries add up rates over processes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+
+metrics = typer.Typer(
+    help="Print a dashboard for Grafana, and alert rules for Prometheus.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+#: Which jobs a panel shows: those of the dashboard's variable.
+_JOBS: Final = '{job_name=~"$job_name"}'
+_OF_JOB: Final = "sum by (job_name) "
+_OF_OPERATOR: Final = "sum by (job_name, operator) "
+#: Panels in a row of the dashboard, and their height, in the units of Grafana.
+_COLUMNS, _WIDTH, _HEIGHT = 2, 12, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A curve of the dashboard.
+
+    Attributes:
+        unit: Grafana's name of the unit.
+        queries: Queries with the text that names each curve.
+    """
+
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+
+
+def _rate(counter: str) -> str:
+    return f"rate(ray_penstock_{counter}{_JOBS}[$__rate_interval])"
+
+
+def _quantile(share: float, histogram: str, *by: str) -> str:
+    labels = ", ".join(("le", "job_name", *by))
+    return f"histogram_quantile({share}, sum by ({labels}) ({_rate(f'job_{histogram}_bucket')}))"
+
+
+def _share(counter: str) -> tuple[str, str]:
+    """The subtask of each operator that spends the largest share of its time so."""
+    by_subtask = f"sum by (job_name, operator, subtask) ({_rate(counter)})"
+    return f"max by (job_name, operator) ({by_subtask})", "{{operator}}"
+
+
+PANELS: Final = (
+    Panel(
+        "Records in, by operator",
+        "short",
+        ((f"{_OF_OPERATOR}({_rate('records_in_total')})", "{{operator}}"),),
+    ),
+    Panel(
+        "Records out, by operator",
+        "short",
+        ((f"{_OF_OPERATOR}({_rate('records_out_total')})", "{{operator}}"),),
+    ),
+    Panel("Busy, busiest subtask", "percentunit", (_share("busy_seconds_total"),)),
+    Panel("Back-pressured, worst subtask", "percentunit", (_share("backpressured_seconds_total"),)),
+    Panel("Idle, idlest subtask", "percentunit", (_share("idle_seconds_total"),)),
+    Panel(
+        "Bytes between operators",
+        "Bps",
+        (
+            (f"{_OF_OPERATOR}({_rate('bytes_out_total')})", "{{operator}} out"),
+            (f"{_OF_OPERATOR}({_rate('bytes_in_total')})", "{{operator}} in"),
+        ),
+    ),
+    Panel(
+        "Event time behind the clock",
+        "s",
+        ((f"max by (job_name, operator) (ray_penstock_watermark_lag_seconds{_JOBS})", "{{operator}}"),),
+    ),
+    Panel(
+        "Latency from the sources to a sink",
+        "s",
+        (
+            (_quantile(0.5, "latency_seconds", "operator"), "{{operator}} half"),
+            (_quantile(0.99, "latency_seconds", "operator"), "{{operator}} 99 %"),
+        ),
+    ),
+    Panel(
+        "Duration of checkpoints",
+        "s",
+        (
+            (_quantile(0.5, "checkpoint_duration_seconds"), "half"),
+            (_quantile(0.99, "checkpoint_duration_seconds"), "99 %"),
+            (_quantile(0.99, "checkpoint_alignment_seconds"), "alignment, 99 %"),
+        ),
+    ),
+    Panel(
+        "Size of checkpoints",
+        "bytes",
+        (
+            (f"max by (job_name) (ray_penstock_job_checkpoint_size_bytes{_JOBS})", "all state"),
+            (f"max by (job_name) (ray_penstock_job_checkpoint_written_bytes{_JOBS})", "written"),
+        ),
+    ),
+    Panel(
+        "State, by operator",
+        "bytes",
+        ((f"{_OF_OPERATOR}(ray_penstock_job_state_bytes{_JOBS})", "{{operator}}"),),
+    ),
+    Panel(
+        "Checkpoints and failures",
+        "short",
+        (
+            (
+                f"{_OF_JOB}(increase(ray_penstock_job_checkpoints_completed_total{_JOBS}[$__rate_interval]))",
+                "completed",
+            ),
+            (
+                f"sum by (job_name, cause) (ray_penstock_job_failures_total{_JOBS})",
+                "failures: {{cause}}",
+            ),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """An alert.
+
+    Attributes:
+        measured: What is compared, as a query.
+        limit: The comparison that must hold.
+        lasting: For how long it must hold, as Prometheus writes durations.
+        summary: One sentence for whoever is woken up; `$labels` and `$value` are filled in.
+    """
+
+    name: str
+    measured: str
+    limit: str
+    lasting: str
+    summary: str
+
+
+RULES: Final = (
+    AlertRule(
+        "PenstockNoCheckpoint",
+        f"{_OF_JOB}(increase(ray_penstock_job_checkpoints_completed_total[15m])) "
+        "* on (job_name) (max by (job_name) (ray_penstock_job_running) == 1)",
+        "== 0",
+        "5m",
+        "Job {{ $labels.job_name }} has completed no checkpoint for 15 minutes: "
+        "look at `penstock checkpoints`.",
+    ),
+    AlertRule(
+        "PenstockCheckpointsFail",
+        f"{_OF_JOB}(increase(ray_penstock_job_checkpoints_failed_total[15m]))",
+        "> 3",
+        "0m",
+        "{{ $value }} checkpoints of job {{ $labels.job_name }} failed within 15 minutes: "
+        "`penstock checkpoints` says why.",
+    ),
+    AlertRule(
+        "PenstockRestarts",
+        "sum by (job_name, cause) (increase(ray_penstock_job_failures_total[15m]))",
+        "> 3",
+        "0m",
+        "Job {{ $labels.job_name }} failed {{ $value }} times within 15 minutes ({{ $labels.cause }}): "
+        "`penstock status` names the cause.",
+    ),
+    AlertRule(
+        "PenstockBackPressure",
+        "max by (job_name, operator) (rate(ray_penstock_backpressured_seconds_total[5m]))",
+        "> 0.5",
+        "15m",
+        "`{{ $labels.operator }}` of job {{ $labels.job_name }} waits for its receivers more than half of "
+        "the time: `penstock status` names the bottleneck.",
+    ),
+    AlertRule(
+        "PenstockEventTimeLags",
+        "max by (job_name, operator) (ray_penstock_watermark_lag_seconds)",
+        "> 300",
+        "5m",
+        "Event time of `{{ $labels.operator }}` in job {{ $labels.job_name }} is {{ $value }} s behind "
+        "the clock.",
+    ),
+)
+
+
+@metrics.command()
+def grafana() -> None:
+    """Print a dashboard as JSON: in Grafana, "New", "Import", and choose the Prometheus data source."""
+    print(json.dumps(dashboard(), indent=2))
+
+
+@metrics.command("rules")
+def print_rules() -> None:
+    """Print alert rules as YAML, for `rule_files` of Prometheus."""
+    print(alert_rules(), end="")
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard as Grafana imports it; it asks for the data source, and has a variable for jobs."""
+    source = {"type": "prometheus", "uid": "${source}"}
+    names = "label_values(ray_penstock_attempts_total, job_name)"
+    variables = [
+        {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"},
+        {
+            "name": "job_name",
+            "label": "Job",
+            "type": "query",
+            "datasource": source,
+            "query": {"query": names, "refId": "jobs"},
+            "definition": names,
+            "refresh": 2,
+            "includeAll": True,
+            "multi": True,
+            "current": {"text": "All", "value": "$__all"},
+        },
+    ]
+    return {
+        "title": "Penstock",
+        "uid": "penstock",
+        "schemaVersion": 38,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": variables},
+        "panels": [_panel(number, panel, source) for number, panel in enumerate(PANELS)],
+    }
+
+
+def _panel(number: int, panel: Panel, source: dict[str, str]) -> dict[str, Any]:
+    row, column = divmod(number, _COLUMNS)
+    return {
+        "id": number + 1,
+        "title": panel.title,
+        "type": "timeseries",
+        "datasource": source,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + place), "datasource": source, "expr": query, "legendFormat": legend}
+            for place, (query, legend) in enumerate(panel.queries)
+        ],
+    }
+
+
+def alert_rules() -> str:
+    """The rules as YAML; a JSON text is a YAML text, too.
+
+    Example:
+        >>> alert_rules().splitlines()[:4]
+        ['groups:', '  - name: "penstock"', '    rules:', '      - alert: "PenstockNoCheckpoint"']
+    """
+    lines = ["groups:", '  - name: "penstock"', "    rules:"]
+    for rule in RULES:
+        lines += [
+            f"      - alert: {json.dumps(rule.name)}",
+            f"        expr: {json.dumps(f'{rule.measured} {rule.limit}')}",
+            f"        for: {json.dumps(rule.lasting)}",
+            "        annotations:",
+            f"          summary: {json.dumps(rule.summary)}",
+        ]
+    return "\n".join(lines) + "\n"
