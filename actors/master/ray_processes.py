@@ -120,6 +120,7 @@ class RayProcesses:
             lifetime="detached",
             num_cpus=needs.num_cpus,
             num_gpus=needs.num_gpus,
+            resources=dict(needs.resources) or None,
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=calls,
@@ -148,10 +149,10 @@ class RayProcesses:
             process_registry.offer(self._job_id, process)
 
     def room(self) -> Room:
-        """The cluster's CPUs and GPUs."""
+        """The cluster's resources."""
         free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
         total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        return Room(total.get("CPU", 0), free.get("CPU", 0), total.get("GPU", 0), free.get("GPU", 0))
+        return Room(total, free)
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
         """Call `ask`."""

@@ -19,6 +19,7 @@ JobMasters were active, the one with the newer attempt stays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -311,13 +312,18 @@ class Placement:
         self._then("; ".join(problems) or None)
 
     def _no_room(self, late: Sequence[SubtaskId], chosen: Mapping[SubtaskId, Member]) -> str:
-        cpus = sum(chosen[subtask].needs.num_cpus for subtask in late)
-        gpus = sum(chosen[subtask].needs.num_gpus for subtask in late)
+        needed = Counter[str]()
+        for subtask in late:
+            needed.update(chosen[subtask].needs.amounts)
         room = self._fleet._processes.room()
+        needs = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
+        has = " and ".join(
+            f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
+        )
+        others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "
-            f"{self._fleet._config.deployment_timeout:g} s: they need {cpus:g} CPU and {gpus:g} GPU, the "
-            f"cluster has {room.num_cpus:g} CPU ({room.free_cpus:g} free) and {room.num_gpus:g} GPU "
-            f"({room.free_gpus:g} free). Add nodes, lower num_cpus/num_gpus or the parallelism, or raise "
+            f"{self._fleet._config.deployment_timeout:g} s: they need {needs}, the "
+            f"cluster has {has}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
             "deployment_timeout"
         )

@@ -8,7 +8,7 @@ reached, or the call raised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
@@ -67,11 +67,13 @@ class Needs:
         num_cpus: CPUs that it occupies.
         num_gpus: GPUs that it occupies.
         inputs: Channels that may deliver to it at a time.
+        resources: Other resources that it occupies, by name.
     """
 
     num_cpus: float
     num_gpus: float
     inputs: int
+    resources: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> Needs:
@@ -80,12 +82,23 @@ class Needs:
         So its process also serves the subtask after a rescale, or a subtask of another job.
         """
         inputs = max(len(subtask.inputs), _ROOM_FOR_INPUTS)
-        return cls(subtask.vertex.num_cpus, subtask.vertex.num_gpus, inputs)
+        vertex = subtask.vertex
+        return cls(vertex.num_cpus, vertex.num_gpus, inputs, vertex.resources)
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """What it occupies by Ray's names, CPUs and GPUs first.
+
+        Example:
+            >>> Needs(1, 0, 64, {"host1": 2}).amounts
+            {'CPU': 1, 'GPU': 0, 'host1': 2}
+        """
+        return {"CPU": self.num_cpus, "GPU": self.num_gpus, **self.resources}
 
     @property
     def occupies_resources(self) -> bool:
-        """Whether the process occupies CPUs or GPUs for as long as it lives."""
-        return bool(self.num_cpus or self.num_gpus)
+        """Whether the process occupies anything for as long as it lives."""
+        return any(self.amounts.values())
 
     def fit(self, wanted: Needs) -> bool:
         """Whether a process that was started with these serves a subtask that needs `wanted`.
@@ -94,8 +107,7 @@ class Needs:
             >>> Needs(0, 0, 64).fit(Needs(0, 0, 2)), Needs(1, 0, 64).fit(Needs(0, 0, 2))
             (True, False)
         """
-        same_resources = (self.num_cpus, self.num_gpus) == (wanted.num_cpus, wanted.num_gpus)
-        return same_resources and self.inputs >= wanted.inputs
+        return self.amounts == wanted.amounts and self.inputs >= wanted.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +184,10 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The cluster's resources, and those that are free.
+    """The cluster's resources by Ray's names, and those that are free."""
 
-    Attributes:
-        num_cpus: All CPUs.
-        free_cpus: Those that are free.
-        num_gpus: All GPUs.
-        free_gpus: Those that are free.
-    """
-
-    num_cpus: float
-    free_cpus: float
-    num_gpus: float
-    free_gpus: float
+    total: Mapping[str, float]
+    free: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ line, and edges lead only to the first operator of a chain.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.runtime.graph.job_graph import (
@@ -42,6 +43,7 @@ class _Chain:
     head: StreamNode
     num_cpus: float
     num_gpus: float
+    resources: Mapping[str, float]
     is_read_aside: bool = False
     operators: list[OperatorSpec] = field(default_factory=list)
 
@@ -53,6 +55,7 @@ class _Chain:
             self.head.max_parallelism,
             self.num_cpus,
             self.num_gpus,
+            self.resources,
         )
 
 
@@ -72,7 +75,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     for number, (node, operator_id) in enumerate(zip(with_push_down(graph), ids, strict=True)):
         chain = _chain_to_join(node, graph, chain_of, readers) if chaining else None
         if chain is None:
-            chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0)
+            chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0, dict(node.resources or {}))
             chains.append(chain)
             edges += [_edge(up, graph, ids, chain_of, node, operator_id) for up in node.inputs]
         chain_of.append(chain)
@@ -116,6 +119,7 @@ def _chain_to_join(
         and producer.max_parallelism == node.max_parallelism
         and node.num_cpus in (None, chain.num_cpus)
         and node.num_gpus in (None, chain.num_gpus)
+        and node.resources in (None, chain.resources)
         and not (node.makes_watermarks and chain.is_read_aside)
     )
     return chain if joins else None

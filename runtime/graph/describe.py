@@ -58,7 +58,7 @@ def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo 
 def _box(vertex: VertexInfo) -> Iterator[str]:
     """The vertex with one line an operator."""
     head = _subtasks(vertex.parallelism)
-    for amount, what in ((vertex.num_cpus, "CPU"), (vertex.num_gpus, "GPU")):
+    for amount, what in _amounts(vertex):
         if amount:
             head += f", {amount:g} {what} each"
     column = max(len(operator.id) for operator in vertex.operators)
@@ -68,6 +68,12 @@ def _box(vertex: VertexInfo) -> Iterator[str]:
     yield rule
     yield from (f"| {row:<{width}} |" for row in rows)
     yield rule
+
+
+def _amounts(vertex: VertexInfo) -> Iterator[tuple[float, str]]:
+    yield vertex.num_cpus, "CPU"
+    yield vertex.num_gpus, "GPU"
+    yield from ((amount, name) for name, amount in vertex.resources.items())
 
 
 def _label(edge: EdgeInfo) -> str:

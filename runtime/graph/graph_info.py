@@ -7,7 +7,7 @@ functions, so it can be read where their modules are not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.runtime.errors import UserLocation
@@ -61,6 +61,7 @@ class VertexInfo:
         operators: The chain, in the order in which records pass it.
         num_cpus: CPUs that Ray reserves for each subtask.
         num_gpus: GPUs likewise.
+        resources: Other resources of Ray's likewise, by name.
     """
 
     id: str
@@ -69,6 +70,7 @@ class VertexInfo:
     operators: tuple[OperatorInfo, ...]
     num_cpus: float = 0.0
     num_gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> VertexInfo:
@@ -164,7 +166,13 @@ def _vertex(vertex: JobVertex) -> VertexInfo:
         for o in vertex.operators
     )
     return VertexInfo(
-        vertex.id, vertex.parallelism, vertex.max_parallelism, operators, vertex.num_cpus, vertex.num_gpus
+        vertex.id,
+        vertex.parallelism,
+        vertex.max_parallelism,
+        operators,
+        vertex.num_cpus,
+        vertex.num_gpus,
+        dict(vertex.resources),
     )
 
 

@@ -6,7 +6,7 @@ functions (with Ray's cloudpickle, like every Ray task).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -95,6 +95,7 @@ class JobVertex:
         operators: The chain; each operator's main output is the next one's input.
         num_cpus: CPUs that Ray reserves for each subtask.
         num_gpus: GPUs likewise.
+        resources: Other resources of Ray's likewise, by name.
     """
 
     id: str
@@ -103,6 +104,7 @@ class JobVertex:
     max_parallelism: int = 128
     num_cpus: float = 0.0
     num_gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

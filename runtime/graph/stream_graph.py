@@ -6,6 +6,7 @@ so the order of the nodes is a topological order (Flink: `StreamGraph`). Chainin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,7 @@ class StreamNode:
         watermarks: Where event time begins with the source, if it does.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
+        resources: Likewise.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to anything.
         state_backend: Where it keeps its keyed state; `None` for the job's backend.
@@ -82,6 +84,7 @@ class StreamNode:
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None
+    resources: Mapping[str, float] | None = None
     start_new_chain: bool = False
     disable_chaining: bool = False
     state_backend: StateBackend | None = None

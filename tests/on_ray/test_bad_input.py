@@ -235,14 +235,37 @@ def test_a_sink_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 # -- the cluster --------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_needs_more_than_there_is_names_what_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "needs", "has"),
+    [
+        ({"num_cpus": 1_000}, "they need 1000 CPU and 0 GPU", "the cluster has 4 CPU"),
+        ({"resources": {"tpu": 2}}, "they need 0 CPU and 0 GPU and 2 tpu", "0 tpu (0 free)"),
+    ],
+)
+def test_a_job_that_needs_more_than_there_is_names_what_is_missing(
+    option: Any, needs: str, has: str, tmp_path: Path
+) -> None:
     config = JobConfig(deployment_timeout=3.0)
     env: StreamEnvironment = environment(tmp_path, config=config, restart=NoRestart())
     stream = env.from_source("lines", paced_lines(100, 1_000.0))
-    stream.rebalance().map(str.upper, id="huge", num_cpus=1_000).sink("out", FileSink.json(tmp_path / "out"))
+    stream.rebalance().map(str.upper, id="huge", **option).sink("out", FileSink.json(tmp_path / "out"))
 
     message = failure_of(submit(env))
 
     assert "huge[0] could not be placed within 3 s" in message
-    assert "1000 CPU" in message
-    assert "the cluster has 4 CPU" in message
+    assert needs in message
+    assert has in message
+
+
+def test_a_subtask_that_needs_a_named_resource_gets_it(tmp_path: Path) -> None:
+    """Each node of Ray's has a resource with its address."""
+    env: StreamEnvironment = environment(tmp_path, restart=NoRestart())
+    stream = env.from_collection("words", ["a", "b"])
+    here = {"node:127.0.0.1": 0.01}
+    stream.rebalance().map(str.upper, id="placed", resources=here).sink(
+        "out", FileSink.json(tmp_path / "out")
+    )
+
+    finish(submit(env))
+
+    assert sorted(committed_rows(tmp_path / "out")) == ["A", "B"]

@@ -25,6 +25,7 @@ from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.split import REST, split_step
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
@@ -76,8 +77,9 @@ class DataStream(Generic[T_co]):
     `submit`. A stream that nothing reads is fine as long as the graph has a sink somewhere.
 
     All methods raise `GraphError`, which names the user's line, for arguments that can't be meant. Their
-    `options` are those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `start_new_chain` and
-    `disable_chaining`. Operators without state take an `id` too, and get one made up when there is none.
+    `options` are those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `resources`,
+    `start_new_chain` and `disable_chaining`. Operators without state take an `id` too, and get one made up
+    when there is none.
     """
 
     def __init__(self, builder: GraphBuilder, inputs: tuple[Upstream, ...]) -> None:
@@ -481,6 +483,40 @@ class DataStream(Generic[T_co]):
     def broadcast(self) -> DataStream[T_co]:
         """Send every record to all subtasks of whatever reads this stream."""
         return self._partitioned(Partitioner(Partitioning.BROADCAST))
+
+    @_options
+    def split(
+        self,
+        predicates: Mapping[str, Callable[[T_co], object] | pc.Expression],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> dict[str, DataStream[T_co]]:
+        """Split the stream: each record goes to the first predicate that is true for it.
+
+        Args:
+            predicates: Functions of a record, or expressions of columns, by the name of the stream. Arrow
+                batches stay Arrow batches with expressions. Null is not true.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+
+        Returns:
+            A stream for each predicate, by its name, and `"rest"`: the records that none has taken.
+
+        Example:
+            >>> from penstock.runtime import CollectSink, GeneratorSource, StreamEnvironment
+            >>> env = StreamEnvironment("orders")
+            >>> numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=6))
+            >>> parts = numbers.split({"small": lambda n: n < 2, "even": lambda n: n % 2 == 0})
+            >>> sorted(parts)
+            ['even', 'rest', 'small']
+        """
+        step = split_step(predicates)
+        added = self._builder.add(
+            "split", step.shown, step.factory, self._inputs, id, options, side_outputs=tuple(predicates)
+        )
+        parts = {name: DataStream[T_co](self._builder, (replace(added, tag=name),)) for name in predicates}
+        return parts | {REST: DataStream[T_co](self._builder, (added,))}
 
     @_plain
     def side_output(self, tag: OutputTag[R] | str) -> DataStream[R]:

@@ -106,6 +106,7 @@ class GraphBuilder:
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),
+            resources=options.get("resources"),
             start_new_chain=bool(options.get("start_new_chain")),
             disable_chaining=bool(options.get("disable_chaining")),
             state_backend=backend,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
@@ -85,6 +85,7 @@ class KeyedStream(Generic[T, K]):
         parallelism: int | None = None,
         num_cpus: float | None = None,
         num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
         state_backend: StateBackend | None = None,
@@ -103,6 +104,7 @@ class KeyedStream(Generic[T, K]):
             parallelism: See `OperatorOptions`; the others, too.
             num_cpus: See there.
             num_gpus: See there.
+            resources: See there.
             start_new_chain: See there.
             disable_chaining: See there.
             state_backend: Not `RocksDB`: state in columns is always on the heap.
@@ -112,6 +114,7 @@ class KeyedStream(Generic[T, K]):
             "parallelism": parallelism,
             "num_cpus": num_cpus,
             "num_gpus": num_gpus,
+            "resources": resources,
             "start_new_chain": start_new_chain,
             "disable_chaining": disable_chaining,
             "state_backend": state_backend,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypedDict, get_args
 
 from penstock.runtime.config.state_backends import HeapState, StateBackend
@@ -17,6 +18,7 @@ class OperatorOptions(TypedDict, total=False):
             that it joins, and a chain's first operator takes 0. A number that differs from the chain's
             begins a new chain.
         num_gpus: GPUs likewise.
+        resources: Other resources of Ray's likewise, by name: `{"host1": 1}`.
         start_new_chain: Never run in the same subtask as the producer.
         disable_chaining: Run in a subtask of its own, without producer and consumer.
         state_backend: Where the operator keeps its keyed state; the job's backend by default.
@@ -25,10 +27,14 @@ class OperatorOptions(TypedDict, total=False):
     parallelism: int
     num_cpus: float
     num_gpus: float
+    resources: Mapping[str, float]
     start_new_chain: bool
     disable_chaining: bool
     state_backend: StateBackend
 
+
+#: Ray's names of resources that have an option of their own.
+_OWN_OPTIONS: Final = {"CPU": "num_cpus", "GPU": "num_gpus"}
 
 #: Names of all options.
 OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
@@ -45,13 +51,30 @@ def check_options(call: str, options: OperatorOptions) -> None:
         check_parallelism(call, given["parallelism"])
     for name in ("num_cpus", "num_gpus"):
         value = given.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        if not _is_amount(value):
             refuse(f"{call}: {name} must be a number of at least 0, not {value!r}")
+    _check_resources(call, given.get("resources", {}))
     for name in ("start_new_chain", "disable_chaining"):
         if not isinstance(given.get(name, False), bool):
             refuse(f"{call}: {name} must be True or False, not {given[name]!r}")
     if not isinstance(given.get("state_backend", HeapState()), get_args(StateBackend)):
         refuse(f"{call}: state_backend is HeapState() or RocksDB(...), not {given['state_backend']!r:.80}")
+
+
+def _check_resources(call: str, resources: object) -> None:
+    if not isinstance(resources, Mapping):
+        refuse(f'{call}: resources must be amounts by name, such as {{"host1": 1}}, not {resources!r:.80}')
+    for name, amount in resources.items():
+        if not isinstance(name, str) or not name:
+            refuse(f"{call}: resources must have names, not {name!r:.80}")
+        if name in _OWN_OPTIONS:
+            refuse(f"{call}: give {_OWN_OPTIONS[name]}={amount!r:.80} instead of resources={{{name!r}: ...}}")
+        if not _is_amount(amount):
+            refuse(f"{call}: resources[{name!r}] must be a number of at least 0, not {amount!r:.80}")
+
+
+def _is_amount(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value < float("inf")
 
 
 def check_parallelism(call: str, value: object, what: str = "parallelism") -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast, overload
@@ -166,6 +166,7 @@ class WindowedStream(Generic[T, K]):
         parallelism: int | None = None,
         num_cpus: float | None = None,
         num_gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
         start_new_chain: bool = False,
         disable_chaining: bool = False,
         state_backend: StateBackend | None = None,

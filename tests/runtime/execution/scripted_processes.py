@@ -75,7 +75,7 @@ class ScriptedProcesses:
         self.warnings.append(why)
 
     def room(self) -> Room:
-        return Room(4.0, 1.0, 0.0, 0.0)
+        return Room({"CPU": 4.0, "host1": 2.0}, {"CPU": 1.0})
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in (

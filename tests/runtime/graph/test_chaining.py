@@ -193,6 +193,13 @@ def test_other_resources_begin_a_chain_that_others_join(
     assert resources == [(0.0, 0.0), (1, 0.5)]
 
 
+def test_named_resources_begin_a_chain_like_cpus(env: StreamEnvironment, source: Any, discard: Any) -> None:
+    source.map(abs, resources={"tpu": 1}).map(abs).map(abs, resources={}).sink("out", discard)
+    job = env.build()
+    assert chains(job) == {"in": ["in"], "map-1": ["map-1", "map-2"], "map-3": ["map-3", "out"]}
+    assert [vertex.resources for vertex in job.vertices] == [{}, {"tpu": 1}, {}]
+
+
 def test_resources_that_are_the_chains_own_do_not_cut_it(
     env: StreamEnvironment, source: Any, discard: Any
 ) -> None:

@@ -34,6 +34,12 @@ def test_a_line_is_drawn_with_arrows_down(discard: Any) -> None:
     ]
 
 
+def test_named_resources_are_shown_like_cpus(discard: Any) -> None:
+    env = StreamEnvironment("models")
+    env.from_collection("in", [1]).sink("out", discard, num_gpus=0.5, resources={"tpu": 2})
+    assert "  | 1 subtask, 0.5 GPU each, 2 tpu each |" in env.describe().splitlines()
+
+
 def test_a_fork_is_drawn_with_arrows_by_name(discard: Any) -> None:
     env = StreamEnvironment("fork")
     source = env.from_collection("in", [1])

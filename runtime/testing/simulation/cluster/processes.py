@@ -187,7 +187,7 @@ class MasterProcesses:
 
     def room(self) -> Room:
         """Nothing has a size here."""
-        return Room(0, 0, 0, 0)
+        return Room({}, {})
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
         """Ask what it holds."""

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import GraphError
@@ -173,6 +174,20 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.map(abs, paralelism=4), "did you mean 'parallelism'"),
         (lambda s, sink: s.map(abs, parallelism=0), "parallelism must be"),
         (lambda s, sink: s.map(abs, num_gpus="one"), "num_gpus must be a number"),
+        (lambda s, sink: s.map(abs, resources=["tpu"]), "resources must be amounts by name, such as"),
+        (lambda s, sink: s.map(abs, resources={"": 1}), "resources must have names, not ''"),
+        (lambda s, sink: s.map(abs, resources={"tpu": -1}), r"resources\['tpu'\] must be a number of"),
+        (lambda s, sink: s.map(abs, resources={"GPU": 1}), "give num_gpus=1 instead of resources"),
+        (lambda s, sink: s.split({}), "split needs predicates by name"),
+        (lambda s, sink: s.split(abs), "split needs predicates by name, .* not <built-in function abs>"),
+        (lambda s, sink: s.split({"a": 3}), "split: 'a' needs a function, not 3"),
+        (lambda s, sink: s.split({"a": Seen}), "split: 'a' needs a function, not the class Seen"),
+        (lambda s, sink: s.split({7: abs}), "split: the streams need names, not 7"),
+        (lambda s, sink: s.split({"rest": abs}), "split: 'rest' is the stream of what no predicate takes"),
+        (
+            lambda s, sink: s.split({"a": abs, "b": pc.field("b") > 3}),
+            "split: give functions or expressions of columns, not both",
+        ),
         (lambda s, sink: s.filter(None), "filter needs a function, not None"),
         (lambda s, sink: s.flat_map("x"), "flat_map needs a function, not 'x'"),
         (lambda s, sink: s.map_batches(1), "map_batches needs a function"),
