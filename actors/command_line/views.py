@@ -80,6 +80,13 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
         yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
     yield Text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
+    measured = [each.rates for each in report.subtasks if each.rates is not None]
+    if measured:
+        seconds = max(rates.seconds for rates in measured)
+        yield Text(f"\nwork (the last {seconds:.0f} s)", style="bold")
+        if report.bottleneck is not None:
+            yield _indented(Text(str(report.bottleneck), style="yellow"))
+        yield _indented(vertices_table(report))
     metrics = metrics_table(report)
     if metrics.row_count:
         yield Text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
@@ -144,6 +151,25 @@ def operators_table(report: JobReport) -> Table:
         )
         table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
     return table
+
+
+def vertices_table(report: JobReport) -> Table:
+    """One row a chain: shares of time of its busiest and its most back-pressured subtask, and sums."""
+    table = _table("chain", "busy", "back-pressured", "in/s", "out/s", "bytes out/s", "state")
+    for vertex in report.vertices:
+        table.add_row(
+            vertex.id,
+            _share(vertex.busy_max),
+            _share(vertex.backpressured_max),
+            *("-" if rate is None else f"{rate:,.0f}" for rate in (vertex.records_in, vertex.records_out)),
+            "-" if vertex.bytes_out is None else f"{vertex.bytes_out:,.0f}",
+            "-" if vertex.state_bytes is None else f"{vertex.state_bytes:,} B",
+        )
+    return table
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.0f} %"
 
 
 def metrics_table(report: JobReport) -> Table:
@@ -353,6 +379,11 @@ def _table(*columns: str) -> Table:
         "duration",
         "id",
         "max",
+        "busy",
+        "back-pressured",
+        "in/s",
+        "out/s",
+        "bytes out/s",
         "files",
         "entries",
         "start delay",

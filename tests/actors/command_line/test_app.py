@@ -25,7 +25,7 @@ from penstock.actors.command_line.views import (
 )
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
 from penstock.runtime import JobStatus
-from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
+from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
@@ -38,6 +38,7 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary
+from penstock.runtime.task.rates import SubtaskRates
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
@@ -293,3 +294,27 @@ def test_help_names_every_command(tmp_path: Path) -> None:
 
 def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
     assert run(tmp_path, "frobnicate").returncode == 2
+
+
+def test_the_status_shows_how_busy_each_chain_is_and_what_the_job_waits_for() -> None:
+    given = report()
+    lines, *_ = given.graph.vertices
+
+    def rated(vertex: str, busy: float, blocked: float) -> SubtaskInfo:
+        rates = SubtaskRates(10.0, busy, blocked, 1 - busy - blocked, 1_500.0, 1_400.0, 0.0, 9_000.0)
+        return replace(timed(vertex, 0, None), rates=rates, state_bytes=2_048)
+
+    subtasks = (rated(lines.id, 0.25, 0.5),)
+    shown = [
+        " ".join(line.split()) for line in text(status_view(replace(given, subtasks=subtasks))).splitlines()
+    ]
+    begin = shown.index("work (the last 10 s)")
+    assert shown[begin + 1 : begin + 3] == [
+        "chain busy back-pressured in/s out/s bytes out/s state",
+        f"{lines.id} 25 % 50 % 1,500 1,400 9,000 2,048 B",
+    ]
+    first, last = given.graph.vertices[0].id, given.graph.vertices[-1].id
+    joined = replace(given.graph, edges=(EdgeInfo(first, last, "rebalance"),))
+    busy = (rated(first, 0.25, 0.5), rated(last, 0.97, 0.0))
+    waiting = text(status_view(replace(given, graph=joined, subtasks=busy)))
+    assert f"`{last}` is busy 97 % of the time; `{first}` waits for it." in waiting
