@@ -27,7 +27,7 @@ from penstock.runtime.checkpoint.store.recovery import (
 from penstock.runtime.checkpoint.store.retention import is_kept_after
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
-from penstock.runtime.errors import RestoreError
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
@@ -328,13 +328,21 @@ class JobLedger:
         config = self._checkpointing
         if config is None:
             return None
-        return load_latest(
-            self._storage,
-            self._log.view,
-            allow_older=config.allow_older,
-            open_location=self._open_location,
-            known_damage=self._damaged,
-        )
+        try:
+            return load_latest(
+                self._storage,
+                self._log.view,
+                allow_older=config.allow_older,
+                open_location=self._open_location,
+                known_damage=self._damaged,
+            )
+        except CorruptSnapshotError as error:
+            lost = "; ".join(self._log.lost or self._log.view.damage)
+            if not lost:
+                raise
+            # A lost record may have completed a newer checkpoint, and the files of this one were deleted.
+            msg = f"{error}. Records of the job's decision log were damaged before: {lost}"
+            raise CorruptSnapshotError(msg) from error
 
     def _start(
         self, begun: AttemptBegun, loaded: LoadedCheckpoint | None, now: float

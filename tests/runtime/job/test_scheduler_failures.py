@@ -195,3 +195,18 @@ def test_an_older_checkpoint_is_restored_when_the_user_allowed_it():
     assert lenient.cluster.restored == [1]
     assert "Sinks may repeat" in lenient.scheduler.statistics().warning
     assert lenient.checkpoint().checkpoint_id == 3
+
+
+def test_a_job_whose_newest_checkpoint_only_a_damaged_record_knew_says_so():
+    first = Run(retain=1).start()
+    first.checkpoint()
+    first.checkpoint()
+    newest = first.storage.list("job/log/")[-1]
+    first.storage.put(newest, bytes(reversed(first.storage.get(newest))))
+    lenient = Run(storage=first.storage, retain=1, allow_older=True)
+    lenient.scheduler.start()
+    lenient.runner.run_all()
+    assert lenient.state is JobState.FAILED
+    cause = lenient.cluster.take()[-1][2]
+    assert "job/chk-1-1/metadata is part of a snapshot but is not there" in cause
+    assert f"Records of the job's decision log were damaged before: memory:/{newest}" in cause

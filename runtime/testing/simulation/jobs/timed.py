@@ -343,18 +343,18 @@ class SetTimers(KeyedProcessFunction[int, Item, Row]):
 
     def _delete(self, item: Item, ctx: RuntimeContext) -> Iterator[Row]:
         assert self._due is not None, "open comes first"
+        service = ctx.timer_service
+        delete: Callable[[int], None] = (
+            service.delete_event_time_timer if self._span else service.delete_processing_time_timer
+        )
         for at, items in list(self._due.items()):
             if item in items:
                 left = tuple(each for each in items if each != item)
                 if left:
                     self._due[at] = left
-                    continue
-                del self._due[at]
-                service = ctx.timer_service
-                delete: Callable[[int], None] = (
-                    service.delete_event_time_timer if self._span else service.delete_processing_time_timer
-                )
-                delete(at)
+                else:
+                    del self._due[at]
+                    delete(at)
                 yield _row("deleted", (item,))
 
 
