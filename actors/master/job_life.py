@@ -26,6 +26,7 @@ from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemb
 from penstock.actors.master.job_metrics import JobMetrics
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
+from penstock.actors.master.job_traces import traces_of
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
@@ -44,7 +45,7 @@ from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime.checkpoint.log.claims import Fenced
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import DeploymentError, JobIdTakenError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, DeploymentError, JobIdTakenError, StorageError
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.reports import hand_to_scheduler
 from penstock.runtime.execution.role import Role
@@ -110,6 +111,7 @@ class JobLife:
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
         self._metrics = JobMetrics(job_id, job.name)
+        self._traces = traces_of(job_id, job.name, self._reporter.warn)
         self._storage: SnapshotStorage = MemoryStorage()
         self._submission = job.submission
         self._guarded.spawn(self._begin(job.chunks))
@@ -299,7 +301,17 @@ class JobLife:
 
     def _publish_metrics(self, report: JobReport) -> None:
         scheduler = self._scheduler
-        self._metrics.publish(report, lambda: () if scheduler is None else scheduler.checkpoints())
+
+        def checkpoints() -> tuple[CheckpointDetails, ...]:
+            try:
+                return () if scheduler is None else scheduler.checkpoints()
+            except CorruptSnapshotError as error:
+                self._reporter.warn(f"what older checkpoints have measured can't be read: {error}")
+                return ()
+
+        self._metrics.publish(report, checkpoints)
+        if self._traces is not None:
+            self._traces.publish(report, checkpoints)
 
     async def _end_again(self) -> None:
         """A JobMaster without a log was restarted: the job fails, unless it is known to have ended before."""
@@ -338,6 +350,7 @@ class JobLife:
             if self._processes is not None:
                 await happened(self._processes.fleet.leave)
             await self._keep_report()
+            await self._end_traces()
             may_stay = self._reuse_processes and self._ended_well()
             if may_stay:
                 # Deletions that still run; a process with one that takes longer serves no other job.
@@ -367,6 +380,12 @@ class JobLife:
                 # A storage that hangs holds up no end; the cluster has the report.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(kept, _KEEPING)
+
+    async def _end_traces(self) -> None:
+        if self._traces is not None:
+            # A collector that hangs holds up no end.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
 
     def retire(self) -> None:
         """What still comes for the ended job can't end the process any more."""

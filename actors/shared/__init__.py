@@ -1,6 +1,7 @@
 """What several processes of a job use.
 
-- What a JobMaster tells clients: `job_report`, with `failure_text`, and `savepoint_answers`.
+- What a JobMaster tells clients: `job_report`, with `job_summaries` and `failure_text`, and
+  `savepoint_answers`. `trace_spans` makes traces of it.
 - Names of actors and of log files: `names`, `log_names`. `process_registry` and `master_registry`: which job
   a process serves. `traces`: what a job has left in its process.
 - How a job graph travels: `graph_shipping`, `main_classes`.

@@ -1,0 +1,28 @@
+"""Where the traces of a job go, and that nothing is sent where nobody has asked for it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from penstock.actors.master.job_traces import traces_of
+
+
+def test_without_a_collector_there_are_no_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert traces_of("words-1", "words", warnings.append, {}) is None
+    assert warnings == []
+
+
+def test_a_collector_without_the_extra_is_a_warning_that_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    named = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    assert traces_of("words-1", "words", warnings.append, named) is None
+    (warning,) = warnings
+    assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its traces can't be sent")
+    assert warning.endswith("pip install 'penstock[otel]'")
