@@ -114,12 +114,22 @@ def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
     Raises:
         StorageError: The storage can't be read.
     """
-    found = {known.report.job_id: known for known in _known_to_cluster()} if ray.is_initialized() else {}
-    for report in () if storage is None else archived_jobs(storage):
-        known = found.get(report.job_id)
-        if known is None or known.is_lost:
+    return with_archived(cluster_jobs(), () if storage is None else archived_jobs(storage))
+
+
+def cluster_jobs() -> list[KnownJob]:
+    """All jobs that the joined cluster has seen; none where no cluster was joined."""
+    return _known_to_cluster() if ray.is_initialized() else []
+
+
+def with_archived(known: Iterable[KnownJob], archived: Iterable[JobReport]) -> list[KnownJob]:
+    """Jobs of a cluster and of a storage, oldest first; the cluster knows more of those it has not lost."""
+    found = {each.report.job_id: each for each in known}
+    for report in archived:
+        in_cluster = found.get(report.job_id)
+        if in_cluster is None or in_cluster.is_lost:
             found[report.job_id] = KnownJob(report, has_master=False, is_archived=True)
-    return sorted(found.values(), key=lambda known: known.report.submitted_at)
+    return sorted(found.values(), key=lambda each: each.report.submitted_at)
 
 
 def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:

@@ -35,6 +35,7 @@ from penstock.actors.command_line.common import (
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
+from penstock.actors.command_line.web import ui
 from penstock.runtime.errors import ConfigurationError, PenstockError
 
 #: Group of the entry points of further commands; each names a function without arguments.
@@ -199,6 +200,7 @@ def _loaded_late(point: EntryPoint) -> Callable[[], None]:
 
 
 register(app)
+app.command()(ui)
 app.add_typer(metrics, name="metrics")
 
 

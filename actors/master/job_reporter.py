@@ -19,6 +19,7 @@ from penstock.actors.shared.job_report import (
 )
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.settings_text import settings_as_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
@@ -98,6 +99,7 @@ class JobReporter:
         self._graph = GraphInfo()
         self._described: JobGraph | None = None
         self._storage: str | None = None
+        self._settings: dict[str, str] = {}
         self._scheduler: JobScheduler | None = None
         self._fleet: Fleet | None = None
         self._watch: Watch | None = None
@@ -125,6 +127,7 @@ class JobReporter:
         """The job has been unpacked."""
         self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
+        self._settings = settings_as_text(config)
         if config.checkpointing is None:
             self.warn(NO_CHECKPOINTS)
 
@@ -217,6 +220,7 @@ class JobReporter:
             checkpoints=None if seen is None else seen.checkpoints,
             checkpoint_history=self._checkpoints(seen),
             savepoint=self._savepoint(seen),
+            settings=self._settings,
         )
 
     def _seen(self) -> SchedulerStatistics | None:

@@ -174,6 +174,7 @@ class JobReport(NearestMembers):
         checkpoints: Counters of its checkpoints; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
+        settings: Its configuration as text, by name; those of checkpoints begin with `checkpointing.`.
     """
 
     job_id: str
@@ -194,6 +195,7 @@ class JobReport(NearestMembers):
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
     savepoint: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
@@ -283,6 +285,7 @@ class JobReport(NearestMembers):
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [each.to_dict() for each in self.checkpoint_history],
             "savepoint": self.savepoint,
+            "settings": dict(self.settings),
             "vertices": [vertex.to_dict() for vertex in self.vertices],
             "edges": [asdict(edge) for edge in self.edges],
             "bottleneck": None if bottleneck is None else {**asdict(bottleneck), "text": str(bottleneck)},
@@ -318,6 +321,7 @@ class JobReport(NearestMembers):
             checkpoints=None if checkpoints is None else CoordinatorStatistics(**checkpoints),
             checkpoint_history=tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
             savepoint=data["savepoint"],
+            settings=data.get("settings", {}),
         )
 
 

@@ -1,0 +1,95 @@
+"""`penstock ui`: shows jobs in a browser."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from penstock.actors.command_line.common import AddressOption, StorageOption, join
+from penstock.actors.web.application import description
+from penstock.actors.web.serve import ServerOptions, serve
+from penstock.runtime.errors import ConfigurationError
+
+#: Environment variable with the standing token.
+TOKEN: Final = "PENSTOCK_UI_TOKEN"
+
+
+def ui(
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Address to listen on; one beyond loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=65535, help="Port. Default: the first free one from 8275 on."),
+    ] = None,
+    storage: StorageOption = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show jobs, change none.")] = False,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"File with a token of your own, for programs: `Authorization: Bearer`. Or {TOKEN}.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Answer to this name, too: that of a proxy in front of it."),
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser. Default: on a terminal.")
+    ] = sys.stdout.isatty(),
+    job: Annotated[str | None, typer.Option(metavar="ID", help="Begin with the page of this job.")] = None,
+    address: AddressOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the address as one line of JSON, for programs.")
+    ] = False,
+    openapi: Annotated[
+        bool, typer.Option("--openapi", help="Print the description of REST (OpenAPI), and end.")
+    ] = False,
+) -> None:
+    """Show jobs in a browser, and over REST. Runs until Ctrl-C.
+
+    The address that it prints begins one session, once. Nothing but this machine reaches it, unless --host
+    says so.
+    """
+    if openapi:
+        print(json.dumps(description(), indent=2))
+        return
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    alone = join(address, storage)
+    if alone is not None:
+        print(f"penstock: {alone}. Showing the ended jobs in {storage}", file=sys.stderr)
+    options = ServerOptions(host, port, storage, read_only, _token(token_file), tuple(allow_host or ()))
+
+    def show(url: str, login: str) -> None:
+        login += "" if job is None else f"&job={job}"
+        if as_json:
+            print(json.dumps({"address": url, "login": login}), flush=True)
+        else:
+            print(f"Penstock is at {login}\nThe address works once. Ctrl-C ends it; jobs go on.", flush=True)
+        if open_browser:
+            webbrowser.open(login)
+
+    serve(options, show)
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN)
+    try:
+        readers = file.stat().st_mode & 0o077
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        msg = f"--token-file {file} can't be read: {error}"
+        raise ConfigurationError(msg) from error
+    if readers:
+        msg = f"--token-file {file} can be read by others: `chmod 600 {file}`"
+        raise ConfigurationError(msg)
+    return token

@@ -1,0 +1,189 @@
+"""Who may ask the server, and from where.
+
+**From where.** A stranger's page can make a browser send requests to any address, also to this machine. It
+can't choose their `Host` and `Origin`, and it can't read the answers. A name of the stranger's may suddenly
+mean 127.0.0.1 (DNS rebinding). Then the answers can be read, but `Host` is that name. So each request must
+name a host that the server was started for. An `Origin`, where there is one, must be the server's own. A
+request that changes something must have the header `X-Penstock: 1`, too. A page can't add that to a request
+to another origin without asking it first, and this server gives no permission.
+
+**Who.** Other users of this machine reach loopback as well. So whoever asks needs a session. The address that
+`penstock ui` prints has a token behind `#`, which browsers send to nobody. The page exchanges it for a
+cookie, once: an address that stays in a history is worth nothing. Programs send the standing token, if the
+server was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
+
+Comparisons take the same time whatever is equal. Sessions end with the server.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from penstock.runtime.errors import ConfigurationError
+
+#: Header of requests that change something.
+CHANGE_HEADER: Final = "X-Penstock"
+#: Headers of every answer.
+SAFE_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+#: Characters of the shortest standing token that is taken.
+_SHORTEST: Final = 16
+
+
+class Refusal(Exception):
+    """A request is not answered.
+
+    Attributes:
+        status: Of HTTP: 401 without a session, 403 for everything else.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Access:
+    """The sessions of a server, and the hosts that it answers to.
+
+    Args:
+        port: The one that it listens on.
+        hosts: Names and addresses of this server, without the port.
+        token: Standing token for programs; `None` for none.
+
+    Raises:
+        ConfigurationError: The token is too short to be one.
+
+    Example:
+        >>> access = Access(8265, ["127.0.0.1"])
+        >>> login = access.new_login()
+        >>> session = access.begin_session(login)
+        >>> access.check_session(session, None)
+        >>> access.begin_session(login)
+        Traceback (most recent call last):
+        penstock.actors.web.access.Refusal: this token is unknown or was used before; ...
+    """
+
+    def __init__(self, port: int, hosts: Iterable[str], token: str | None = None) -> None:
+        if token is not None and len(token) < _SHORTEST:
+            msg = f"the token has {len(token)} characters: give at least {_SHORTEST} random ones"
+            raise ConfigurationError(msg)
+        self._hosts = frozenset(f"{_in_brackets(host.lower())}:{port}" for host in hosts)
+        self._token = token
+        self._logins: set[str] = set()
+        self._sessions: set[str] = set()
+        #: Cookies know no ports: those of two servers on one machine need two names.
+        self.cookie = f"penstock-{port}"
+
+    def new_login(self) -> str:
+        """A token that begins one session."""
+        login = secrets.token_urlsafe(32)
+        self._logins.add(login)
+        return login
+
+    def begin_session(self, token: str) -> str:
+        """Exchange a login token, or the standing token, for a session.
+
+        Raises:
+            Refusal: It is neither, or was used before.
+        """
+        login = _same(token, self._logins)
+        if login is not None:
+            self._logins.discard(login)
+        elif self._token is None or _same(token, [self._token]) is None:
+            raise Refusal(
+                401, "this token is unknown or was used before; start `penstock ui` again for a new address"
+            )
+        session = secrets.token_urlsafe(32)
+        self._sessions.add(session)
+        return session
+
+    def check_session(self, cookie: str | None, authorization: str | None) -> None:
+        """Whether somebody who asks has a session or the standing token.
+
+        Raises:
+            Refusal: Neither.
+        """
+        if cookie is not None and _same(cookie, self._sessions) is not None:
+            return
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() == "bearer" and self._token is not None and _same(token, [self._token]) is not None:
+            return
+        raise Refusal(401, "no session: open the address that `penstock ui` has printed, or send its token")
+
+    def check_place(self, host: str | None, origin: str | None) -> None:
+        """Whether a request was meant for this server, and comes from its own page or from a program.
+
+        Raises:
+            Refusal: Neither.
+        """
+        if (host or "").lower() not in self._hosts:
+            raise Refusal(403, f"this server is not {host!r:.200}; --allow-host makes it answer to a name")
+        if origin is not None and origin.lower() not in {f"http://{name}" for name in self._hosts} | {
+            f"https://{name}" for name in self._hosts
+        }:
+            raise Refusal(403, f"requests from {origin!r:.200} are not answered")
+
+    def check_change(self, headers: Mapping[str, str]) -> None:
+        """Whether a request that changes something was sent on purpose.
+
+        Raises:
+            Refusal: It may come from a stranger's page.
+        """
+        if headers.get(CHANGE_HEADER) != "1":
+            raise Refusal(403, f"a request that changes something needs the header `{CHANGE_HEADER}: 1`")
+        if "Authorization" not in headers and "Origin" not in headers:
+            raise Refusal(403, "a request with a cookie that changes something needs its Origin")
+
+
+def check_bind(host: str, token: str | None) -> None:
+    """Whether a server may listen there.
+
+    Raises:
+        ConfigurationError: It is beyond loopback, and there is no standing token.
+    """
+    if token is None and not is_loopback(host):
+        msg = (
+            f"--host {host} is reached from other machines: give the server a token of your own first, with "
+            "--token-file FILE or PENSTOCK_UI_TOKEN, and put TLS in front of it"
+        )
+        raise ConfigurationError(msg)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host.
+
+    Example:
+        >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "node-7")]
+        [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _same(given: str, known: Iterable[str]) -> str | None:
+    """The one of the known secrets that was given; looks at all of them in any case."""
+    found = None
+    for each in known:
+        if hmac.compare_digest(given.encode(), each.encode()):
+            found = each
+    return found
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

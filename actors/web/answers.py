@@ -1,0 +1,171 @@
+"""What REST answers about a job, made of its report; names are those of Flink's REST where they fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.actors.client.jobs import KnownJob
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo
+from penstock.runtime.graph.graph_info import VertexInfo
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+
+#: Shares of time with a full output from which a vertex counts as back-pressured a little, and much.
+_LOW: Final = 0.1
+_HIGH: Final = 0.5
+_LEVELS: Final = ("ok", "low", "high")
+_RUNNING: Final = (CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING)
+#: Shares of all checkpoints that are faster, for the percentiles of a summary.
+_PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def overview_of(known: KnownJob) -> dict[str, Any]:
+    """A job in the list of jobs."""
+    report = known.report
+    rates = [
+        subtask.rates.operators[operator.id].records_out
+        for subtask in report.subtasks
+        if subtask.rates is not None
+        for operator in report.operators
+        if operator.is_source and operator.id in subtask.rates.operators
+    ]
+    checkpoints = report.checkpoints
+    return {
+        "job_id": report.job_id,
+        "name": report.name,
+        "status": known.state,
+        "submitted_at": report.submitted_at,
+        "ended_at": report.submitted_at + report.duration if report.status.is_terminal else None,
+        "duration": report.duration,
+        "restarts": report.statistics.restarts,
+        "records_in": sum(rates) if rates else None,
+        "last_checkpoint": None if checkpoints is None else checkpoints.latest_completed_at,
+        "live": known.is_running,
+    }
+
+
+def checkpoints_of(report: JobReport) -> dict[str, Any]:
+    """Counters, a summary with percentiles, the newest ones, and the history with the newest first."""
+    history = report.checkpoint_history[::-1]
+    completed = [each for each in history if each.status is CheckpointStatus.COMPLETED]
+    failed = [each for each in history if each.status is CheckpointStatus.FAILED]
+    savepoints = [each for each in completed if each.kind.value != "checkpoint"]
+    counted = report.checkpoints
+    return {
+        "counts": {
+            "total": 0 if counted is None else counted.triggered,
+            "completed": 0 if counted is None else counted.completed,
+            "failed": 0 if counted is None else counted.failed,
+            "in_progress": sum(each.status in _RUNNING for each in history),
+        },
+        "summary": {
+            "end_to_end_duration": summary_of(each.duration for each in completed),
+            "state_size": summary_of(each.size for each in completed),
+            "persisted_data": summary_of(each.in_flight_bytes for each in completed),
+            "written_bytes": summary_of(each.written_bytes for each in completed),
+        },
+        "latest": {
+            "completed": _record(completed),
+            "failed": _record(failed),
+            "savepoint": _record(savepoints),
+        },
+        "history": [each.to_dict() for each in history],
+    }
+
+
+def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
+    """Least, greatest, average and percentiles (nearest rank); `None` for each without values.
+
+    Example:
+        >>> summary_of([3, 1, None, 2])["p50"], summary_of([])["max"]
+        (2, None)
+    """
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return dict.fromkeys(("min", "max", "avg", *_PERCENTILES))
+    ranks = {name: known[math.ceil(share * len(known)) - 1] for name, share in _PERCENTILES.items()}
+    return {"min": known[0], "max": known[-1], "avg": sum(known) / len(known), **ranks}
+
+
+def exceptions_of(report: JobReport) -> dict[str, Any]:
+    """Why it is failing now, if it is, and the last failures, the newest first."""
+    return {
+        "root-exception": None if report.failure is None else report.failure.to_dict(),
+        "history": [failure.to_dict() for failure in reversed(report.failures)],
+    }
+
+
+def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
+    """Shares of the time of each subtask; `deprecated` before any are known, as in Flink."""
+    of_vertex = [each for each in report.subtasks if each.subtask.vertex == vertex.id]
+    rated = [(each, each.rates) for each in of_vertex if each.rates is not None]
+    worst = max((rates.backpressured for _, rates in rated), default=0.0)
+    return {
+        "status": "ok" if rated else "deprecated",
+        "backpressure-level": _level(worst),
+        "subtasks": [
+            {
+                "subtask": each.subtask.index,
+                "attempt-number": each.attempt,
+                "backpressure-level": _level(rates.backpressured),
+                "ratio": rates.backpressured,
+                "busyRatio": rates.busy,
+                "idleRatio": rates.idle,
+            }
+            for each, rates in rated
+        ],
+    }
+
+
+def watermarks_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
+    """How far event time is in each subtask, in microseconds since the epoch."""
+    return {
+        "watermarks": [
+            {
+                "subtask": each.subtask.index,
+                "watermark": None if each.statistics is None else each.statistics.current_watermark,
+                "idle": each.statistics is not None and each.statistics.is_idle,
+            }
+            for each in report.subtasks
+            if each.subtask.vertex == vertex.id
+        ]
+    }
+
+
+def metrics_of(report: JobReport, vertex: VertexInfo, wanted: Sequence[str]) -> dict[str, Any]:
+    """Metrics of the subtasks by name, `0.records_in`; of all of them only the names, as in Flink."""
+    known: dict[str, float] = {}
+    for each in report.subtasks:
+        if each.subtask.vertex == vertex.id:
+            known.update({f"{each.subtask.index}.{name}": value for name, value in _numbers(each)})
+    names = wanted or sorted(known)
+    return {
+        "metrics": [
+            {"id": name, "value": known[name]} if wanted else {"id": name} for name in names if name in known
+        ]
+    }
+
+
+def _numbers(subtask: SubtaskInfo) -> Iterable[tuple[str, float]]:
+    parts: list[tuple[str, Mapping[str, Any]]] = []
+    if subtask.statistics is not None:
+        statistics = subtask.statistics.to_dict()
+        parts.append(("", statistics))
+        for operator, counters in statistics["operators"].items():
+            parts.append((f"{operator}.", counters))
+            parts.append((f"{operator}.", counters.get("counters", {})))
+    if subtask.rates is not None:
+        parts.append(("rate.", subtask.rates.to_dict()))
+    for prefix, values in parts:
+        for name, value in values.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield f"{prefix}{name}", value
+
+
+def _level(share: float) -> str:
+    return _LEVELS[(share > _LOW) + (share > _HIGH)]
+
+
+def _record(records: Sequence[CheckpointRecord]) -> dict[str, Any] | None:
+    return records[0].to_dict() if records else None

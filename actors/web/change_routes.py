@@ -1,0 +1,140 @@
+"""Paths that ask a job to do something. The answer comes at once; `triggers` says how it ends."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.web import answer_types as forms
+from penstock.actors.web.route import Problem, Route
+from penstock.actors.web.server import WebServer
+from penstock.runtime.errors import SavepointStillNeededWarning
+
+
+async def session(server: WebServer, request: web.Request) -> Any:
+    """Begin a session: the token of the address that was printed becomes a cookie."""
+    body = await server.body(request, forms.Session)
+    cookie = server.access.begin_session(body["token"])
+    answer = web.Response(status=204)
+    answer.set_cookie(server.access.cookie, cookie, httponly=True, samesite="Strict", path="/")
+    return answer
+
+
+async def checkpoint(server: WebServer, request: web.Request) -> Any:
+    """Take a checkpoint."""
+    body = await server.body(request, forms.CheckpointRequest)
+
+    def take(handle: RayJobHandle) -> dict[str, Any]:
+        return handle.checkpoint(full=body.get("full", False)).to_dict()
+
+    return await server.begin(request, take)
+
+
+async def savepoint(server: WebServer, request: web.Request) -> Any:
+    """Take a savepoint, and stop the job with it if that is asked for."""
+    body = await server.body(request, forms.SavepointRequest)
+    target, stops = body.get("target-directory"), body.get("cancel-job", False)
+
+    def take(handle: RayJobHandle) -> dict[str, Any]:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", SavepointStillNeededWarning)
+            path = handle.stop(target) if stops else handle.savepoint(target)
+        return {"location": path, "warnings": [str(each.message) for each in said]}
+
+    return await server.begin(request, take)
+
+
+async def stop(server: WebServer, request: web.Request) -> Any:
+    """Take a savepoint and end the job."""
+    body = await server.body(request, forms.StopRequest)
+
+    def end(handle: RayJobHandle) -> dict[str, Any]:
+        return {"location": handle.stop(body.get("target-directory"), drain=body.get("drain", False))}
+
+    return await server.begin(request, end)
+
+
+async def rescale(server: WebServer, request: web.Request) -> Any:
+    """Change the parallelism of operators."""
+    body = await server.body(request, forms.ResourceRequirements)
+
+    def change(handle: RayJobHandle) -> dict[str, Any]:
+        handle.rescale(body["parallelism"])
+        return {"parallelism": body["parallelism"]}
+
+    return await server.begin(request, change)
+
+
+async def cancel(server: WebServer, request: web.Request) -> Any:
+    """End the job without a savepoint."""
+    if request.query.get("mode") != "cancel":
+        raise Problem(400, "the only mode is ?mode=cancel; POST .../stop ends a job with a savepoint")
+
+    def end(handle: RayJobHandle) -> dict[str, Any]:
+        handle.cancel()
+        return {}
+
+    return await server.begin(request, end)
+
+
+_JOB: Final = "/v1/jobs/{job}"
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/session",
+        session,
+        "Begin a session with the token of the printed address",
+        body=forms.Session,
+        is_open=True,
+        status=204,
+    ),
+    Route(
+        "POST",
+        f"{_JOB}/checkpoints",
+        checkpoint,
+        "Take a checkpoint",
+        forms.Accepted,
+        forms.CheckpointRequest,
+        status=202,
+    ),
+    Route(
+        "POST",
+        f"{_JOB}/savepoints",
+        savepoint,
+        "Take a savepoint",
+        forms.Accepted,
+        forms.SavepointRequest,
+        status=202,
+    ),
+    Route(
+        "POST",
+        f"{_JOB}/stop",
+        stop,
+        "Take a savepoint and end the job",
+        forms.Accepted,
+        forms.StopRequest,
+        status=202,
+    ),
+    Route(
+        "PUT",
+        f"{_JOB}/resource-requirements",
+        rescale,
+        "Change the parallelism of operators",
+        forms.Accepted,
+        forms.ResourceRequirements,
+        status=202,
+    ),
+    Route(
+        "PATCH",
+        _JOB,
+        cancel,
+        "End the job without a savepoint",
+        forms.Accepted,
+        query={"mode": "cancel"},
+        status=202,
+    ),
+)

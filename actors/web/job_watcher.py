@@ -1,0 +1,195 @@
+"""Asks the JobMaster of one job, on behalf of all browsers that show it.
+
+A report costs the JobMaster some milliseconds. However many pages are open, it is asked once a second while
+somebody looks, and every ten seconds otherwise, for the curves. A call to a JobMaster that hangs or is being
+replaced lasts until one answers; it blocks a thread, never the server. Meanwhile the page is told how old its
+data is.
+
+A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import ray
+
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.web.samples import Sample, Samples, sample_of
+from penstock.runtime.errors import DeploymentError, PenstockError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+#: Runs a call in a thread.
+InThread = Callable[..., Coroutine[Any, Any, Any]]
+
+#: Seconds between two questions while somebody looks, and while nobody does.
+_LOOKED_AT: Final = 1.0
+_UNSEEN: Final = 10.0
+#: Seconds without an answer from which a JobMaster counts as silent.
+SILENT: Final = 3.0
+#: Seconds that a request waits for a report that is newer than the one at hand.
+_FRESH: Final = 2.0
+#: Seconds for which a report is new enough for any request.
+_NEW: Final = 0.2
+
+
+class JobWatcher:
+    """The newest report of a job and its curves.
+
+    Args:
+        handle: The job's.
+        in_thread: Runs blocking calls.
+
+    Attributes:
+        report: The newest one; `None` before the first answer.
+        samples: The job's curves.
+        version: Counts reports.
+        error: Why the last question was not answered; `None` when it was.
+    """
+
+    def __init__(self, handle: RayJobHandle, in_thread: InThread) -> None:
+        self.handle = handle
+        self.report: JobReport | None = None
+        self.samples = Samples()
+        self.version = 0
+        self.error: Exception | None = None
+        self.newest_sample: Sample | None = None
+        self._in_thread = in_thread
+        self._asked_at = 0.0
+        self._answered_at: float | None = None
+        self._viewers = 0
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._encoded: tuple[int, bytes] = (-1, b"")
+
+    def begin(self) -> None:
+        """Ask from now on, until the job has ended."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def end(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last report is known: it will not change."""
+        return self.report is not None and self.report.status.is_terminal
+
+    @property
+    def has_viewers(self) -> bool:
+        """Whether somebody looks at it."""
+        return self._viewers > 0
+
+    @property
+    def age(self) -> float:
+        """Seconds since the JobMaster answered; 0 while no answer is late, and for a job that has ended."""
+        if self.has_ended or self._answered_at is None or self._asked_at <= self._answered_at:
+            return 0.0
+        return time.monotonic() - self._answered_at
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the JobMaster answers, as far as is known."""
+        return self.age < SILENT
+
+    def status(self) -> dict[str, Any]:
+        """How old the report is, for the page."""
+        return {"age": round(self.age, 1), "answering": self.is_answering, "live": not self.has_ended}
+
+    def encoded(self) -> bytes:
+        """The newest report as JSON; made once for all browsers."""
+        if self._encoded[0] != self.version and self.report is not None:
+            self._encoded = self.version, json.dumps(self.report.to_dict()).encode()
+        return self._encoded[1]
+
+    async def fresh(self) -> JobReport:
+        """A report of this moment; after two seconds without one the newest that is known.
+
+        Raises:
+            PenstockError: There is none at all, and the question failed.
+        """
+        is_new = self._answered_at is not None and time.monotonic() - self._answered_at < _NEW
+        if not self.has_ended and not is_new:
+            self.begin()
+            asked, version = time.monotonic(), self.version
+            self._wanted.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._newer_than(version, asked), _FRESH)
+        if self.report is None:
+            if self.error is not None:
+                raise self.error
+            msg = f"the JobMaster of job {self.handle.job_id} has not answered yet; ask again"
+            raise DeploymentError(msg)
+        return self.report
+
+    @asynccontextmanager
+    async def viewed(self) -> AsyncIterator[None]:
+        """Somebody looks at the job inside."""
+        self._viewers += 1
+        self._wanted.set()
+        self.begin()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+
+    async def wait_for_change(self, version: int, at_most: float) -> bool:
+        """Wait for a report behind this one; whether it has come in time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._newer_than(version, 0.0), at_most)
+        return self.version > version
+
+    async def _newer_than(self, version: int, asked: float) -> None:
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: (
+                    (self.version > version and self._asked_at >= asked)
+                    or self.has_ended
+                    or self.error is not None
+                )
+            )
+
+    async def _watch(self) -> None:
+        while not self.has_ended:
+            self._wanted.clear()
+            await self._ask()
+            if self.has_ended:
+                return
+            pause = _LOOKED_AT if self._viewers else _UNSEEN
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), pause)
+
+    async def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        try:
+            report = await self._in_thread(self.handle.report)
+        except (PenstockError, ray.exceptions.RayError) as error:
+            if self.error is None:
+                logger.warning("job %s does not answer: %s", self.handle.job_id, error)
+            self.error = error
+        else:
+            self.error = None
+            self._answered_at = time.monotonic()
+            self.report = report
+            self.version += 1
+            self.newest_sample = None
+            if not report.status.is_terminal:
+                sample = sample_of(report, time.time())
+                if self.samples.add(sample):
+                    self.newest_sample = sample
+        async with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,306 @@
+"""Paths that show jobs; nothing here changes one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from aiohttp import web
+
+from penstock.actors.shared.job_report import JobReport, SubtaskProcess
+from penstock.actors.web import answer_types as forms
+from penstock.actors.web.answers import (
+    backpressure_of,
+    checkpoints_of,
+    exceptions_of,
+    metrics_of,
+    watermarks_of,
+)
+from penstock.actors.web.flame_graph import flame_graph
+from penstock.actors.web.job_log import filter_lines
+from penstock.actors.web.rescale_preview import preview_of
+from penstock.actors.web.route import Problem, Route
+from penstock.actors.web.saved_state import newest_snapshot, value_of_key
+from penstock.actors.web.server import WebServer
+from penstock.runtime.graph.graph_info import VertexInfo
+
+
+async def info(server: WebServer, _: web.Request) -> Any:
+    """The server itself."""
+    return server.info()
+
+
+async def overview(server: WebServer, _: web.Request) -> Any:
+    """All jobs, the newest first."""
+    return await server.overview()
+
+
+async def job(server: WebServer, request: web.Request) -> Any:
+    """The job's report and its age."""
+    watcher = await server.watcher(request)
+    report = await watcher.fresh()
+    return {"report": report.to_dict(), **watcher.status()}
+
+
+async def plan(server: WebServer, request: web.Request) -> Any:
+    """The job graph."""
+    return (await server.report(request)).graph.to_dict()
+
+
+async def exceptions(server: WebServer, request: web.Request) -> Any:
+    """Its failures."""
+    return exceptions_of(await server.report(request))
+
+
+async def checkpoints(server: WebServer, request: web.Request) -> Any:
+    """Its checkpoints."""
+    return checkpoints_of(await server.report(request))
+
+
+async def checkpoint_config(server: WebServer, request: web.Request) -> Any:
+    """The settings of its checkpoints."""
+    settings = (await server.report(request)).settings
+    prefix = "checkpointing."
+    return {
+        "config": {
+            name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)
+        }
+    }
+
+
+async def checkpoint_details(server: WebServer, request: web.Request) -> Any:
+    """One checkpoint with what each subtask measured."""
+    return await _details(server, request)
+
+
+async def checkpoint_subtasks(server: WebServer, request: web.Request) -> Any:
+    """The same of the subtasks of one vertex."""
+    found = await _details(server, request)
+    vertex = request.match_info["vertex"]
+    return {**found, "by_subtask": [row for row in found["by_subtask"] if row["vertex"] == vertex]}
+
+
+async def config(server: WebServer, request: web.Request) -> Any:
+    """The settings of the job."""
+    return {"config": dict((await server.report(request)).settings)}
+
+
+async def samples(server: WebServer, request: web.Request) -> Any:
+    """Its curves."""
+    watcher = await server.watcher(request)
+    return {"samples": [sample.to_dict() for sample in watcher.samples.all()]}
+
+
+async def log(server: WebServer, request: web.Request) -> Any:
+    """Lines of its log."""
+    operator = request.query.get("operator")
+    vertex = None if not operator else (await server.report(request)).vertex_of(operator)
+    subtask, offset = _number(request, "subtask"), _number(request, "offset")
+    wanted = filter_lines(vertex, subtask, request.query.get("text", ""))
+    opened = await server.log_of(request)
+    return await server.in_thread(opened.page, offset, wanted)
+
+
+async def state(server: WebServer, request: web.Request) -> Any:
+    """What its newest snapshot contains."""
+    return await server.in_thread(newest_snapshot, await server.report(request))
+
+
+async def key(server: WebServer, request: web.Request) -> Any:
+    """The value of a key in it."""
+    wanted = request.query.get("key")
+    if wanted is None:
+        raise Problem(400, "give the key, as JSON: ?key=7 or ?key=%22seven%22")
+    operator, name = request.match_info["operator"], request.match_info["state"]
+    return await server.in_thread(value_of_key, await server.report(request), operator, name, wanted)
+
+
+async def backpressure(server: WebServer, request: web.Request) -> Any:
+    """Shares of the time of a vertex's subtasks."""
+    report = await server.report(request)
+    return backpressure_of(report, _vertex(report, request))
+
+
+async def watermarks(server: WebServer, request: web.Request) -> Any:
+    """Event time of a vertex's subtasks."""
+    report = await server.report(request)
+    return watermarks_of(report, _vertex(report, request))
+
+
+async def metrics(server: WebServer, request: web.Request) -> Any:
+    """Metrics of a vertex's subtasks."""
+    report = await server.report(request)
+    wanted = [name for name in request.query.get("get", "").split(",") if name]
+    return metrics_of(report, _vertex(report, request), wanted)
+
+
+async def flames(server: WebServer, request: web.Request) -> Any:
+    """Where a subtask spends its time."""
+    report = await server.report(request)
+    vertex, index = _vertex(report, request), _number(request, "subtask") or 0
+    try:
+        seconds = float(request.query.get("seconds", "3"))
+    except ValueError:
+        raise Problem(400, "?seconds= is a number of seconds, at most 30") from None
+    return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
+
+
+async def rescale_preview(server: WebServer, request: web.Request) -> Any:
+    """What a rescale would move."""
+    try:
+        wanted = json.loads(request.query.get("parallelism", ""))
+    except ValueError:
+        wanted = None
+    if not isinstance(wanted, dict) or not all(type(number) is int for number in wanted.values()):
+        raise Problem(400, 'give the new parallelism by operator id, as JSON: ?parallelism={"count":4}')
+    return preview_of(await server.report(request), wanted)
+
+
+async def trigger(server: WebServer, request: web.Request) -> Any:
+    """How far a request to a job is."""
+    job_id = (await server.watcher(request)).handle.job_id
+    found = server.triggers.get(job_id, request.match_info["trigger"])
+    if found is None:
+        raise Problem(404, f"job {job_id} knows no request {request.match_info['trigger']!r:.80}")
+    return found.to_dict()
+
+
+async def openapi(server: WebServer, _: web.Request) -> Any:
+    """The description of all paths."""
+    return server.description
+
+
+def _vertex(report: JobReport, request: web.Request) -> VertexInfo:
+    wanted = request.match_info["vertex"]
+    for vertex in report.graph.vertices:
+        if vertex.id == wanted:
+            return vertex
+    known = ", ".join(vertex.id for vertex in report.graph.vertices) or "none"
+    raise Problem(404, f"job {report.job_id} has no vertex {wanted!r:.80}; it has: {known}")
+
+
+def _process(report: JobReport, vertex: VertexInfo, index: int) -> SubtaskProcess:
+    for each in report.subtasks:
+        if each.subtask.vertex == vertex.id and each.subtask.index == index and each.process is not None:
+            return each.process
+    raise Problem(409, f"{vertex.id}[{index}] runs in no process now")
+
+
+async def _details(server: WebServer, request: web.Request) -> dict[str, Any]:
+    wanted = request.match_info["checkpoint"]
+    watcher = await server.watcher(request)
+    for each in await server.in_thread(watcher.handle.checkpoints):
+        if str(each.record.checkpoint_id) == wanted:
+            found: dict[str, Any] = each.to_dict()
+            return found
+    raise Problem(
+        404, f"job {watcher.handle.job_id} has no checkpoint {wanted!r:.80} among the last that it knows"
+    )
+
+
+def _number(request: web.Request, name: str) -> int | None:
+    text = request.query.get(name, "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal():
+        raise Problem(400, f"?{name}= is a number from 0 on, not {text!r:.80}")
+    return int(text)
+
+
+_JOB: Final = "/v1/jobs/{job}"
+_VERTEX: Final = "/v1/jobs/{job}/vertices/{vertex}"
+
+ROUTES: Final = (
+    Route("GET", "/v1/info", info, "The server itself", forms.Info),
+    Route("GET", "/v1/openapi.json", openapi, "This description"),
+    Route("GET", "/v1/jobs/overview", overview, "All jobs, the newest first", forms.JobsOverview),
+    Route("GET", _JOB, job, "A job: its report, and how old that is", forms.Job),
+    Route("GET", f"{_JOB}/plan", plan, "Its graph", forms.Plan),
+    Route("GET", f"{_JOB}/config", config, "Its settings", forms.Configuration),
+    Route("GET", f"{_JOB}/exceptions", exceptions, "Its failures", forms.Exceptions),
+    Route("GET", f"{_JOB}/samples", samples, "Its curves over the last hour", forms.Samples),
+    Route("GET", f"{_JOB}/checkpoints", checkpoints, "Its checkpoints", forms.Checkpoints),
+    Route(
+        "GET",
+        f"{_JOB}/checkpoints/config",
+        checkpoint_config,
+        "Settings of its checkpoints",
+        forms.Configuration,
+    ),
+    Route(
+        "GET",
+        f"{_JOB}/checkpoints/details/{{checkpoint}}",
+        checkpoint_details,
+        "One checkpoint, by subtask",
+        forms.CheckpointDetails,
+    ),
+    Route(
+        "GET",
+        f"{_JOB}/checkpoints/details/{{checkpoint}}/subtasks/{{vertex}}",
+        checkpoint_subtasks,
+        "One checkpoint, the subtasks of a vertex",
+        forms.CheckpointDetails,
+    ),
+    Route(
+        "GET",
+        f"{_JOB}/log",
+        log,
+        "Lines of its log",
+        forms.Log,
+        query={
+            "offset": "number of the first line; without it the last 500 lines",
+            "operator": "only of this operator's chain, or job-master, or ray",
+            "subtask": "only of this subtask, from 0",
+            "text": "only lines with this text",
+        },
+    ),
+    Route("GET", f"{_JOB}/state", state, "What its newest snapshot contains", forms.SavedState),
+    Route(
+        "GET",
+        f"{_JOB}/state/{{operator}}/{{state}}",
+        key,
+        "The value of a key in its newest snapshot",
+        forms.KeyValue,
+        query={"key": "the key as JSON"},
+    ),
+    Route(
+        "GET",
+        f"{_JOB}/rescale-preview",
+        rescale_preview,
+        "What a rescale would move",
+        forms.RescalePreview,
+        query={"parallelism": "new parallelism by operator id, as JSON"},
+    ),
+    Route("GET", f"{_JOB}/triggers/{{trigger}}", trigger, "How far a request is", forms.TriggerStatus),
+    Route(
+        "GET",
+        f"{_JOB}/savepoints/{{trigger}}",
+        trigger,
+        "How far a savepoint is; as triggers",
+        forms.TriggerStatus,
+    ),
+    Route(
+        "GET",
+        f"{_VERTEX}/backpressure",
+        backpressure,
+        "Busy, back-pressured and idle shares of its subtasks",
+        forms.Backpressure,
+    ),
+    Route("GET", f"{_VERTEX}/watermarks", watermarks, "Event time of its subtasks", forms.Watermarks),
+    Route(
+        "GET",
+        f"{_VERTEX}/metrics",
+        metrics,
+        "Metrics of its subtasks",
+        forms.Metrics,
+        query={"get": "names, with commas between them; without it only the names are answered"},
+    ),
+    Route(
+        "GET",
+        f"{_VERTEX}/flamegraph",
+        flames,
+        "Where a subtask spends its time",
+        forms.FlameGraph,
+        query={"subtask": "its index, from 0", "seconds": "how long to look: 3, at most 30"},
+    ),
+)

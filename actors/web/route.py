@@ -1,0 +1,57 @@
+"""`Route`: a path of the server with all that `openapi` says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from penstock.actors.web.server import WebServer
+
+#: Answers a request with plain values that JSON carries, or with a response of its own.
+Handler = Callable[["WebServer", web.Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path and method.
+
+    Attributes:
+        path: With `{names}` as aiohttp has them.
+        summary: What it does, in one line.
+        answer: Form of its answer; `None` for one without a body or with a form of its own.
+        body: Form of the request's body; `None` without one.
+        query: What each parameter behind `?` means.
+        is_open: Whether it answers without a session.
+        status: Of HTTP, of an answer.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answer: Any = None
+    body: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = False
+    status: int = 200
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something; `--read-only` refuses those of jobs."""
+        return self.method != "GET"
+
+
+class Problem(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        status: Of HTTP.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status

@@ -1,0 +1,203 @@
+"""`WebServer`: what the handlers of all paths share. It belongs to one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final, ParamSpec, TypeVar
+
+from aiohttp import web
+from pydantic import TypeAdapter, ValidationError
+
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.client.jobs import KnownJob
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.web.access import Access
+from penstock.actors.web.answers import overview_of
+from penstock.actors.web.job_directory import JobDirectory
+from penstock.actors.web.job_log import JobLog
+from penstock.actors.web.job_watcher import JobWatcher
+from penstock.actors.web.route import Problem
+from penstock.actors.web.triggers import Triggers
+from penstock.runtime.errors import ConfigurationError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Calls to jobs that may wait at the same time: one that waits for a savepoint must not hold up the others.
+_THREADS: Final = 64
+#: Seconds for which a list of jobs is new enough.
+_OVERVIEW_KEPT: Final = 1.0
+#: Jobs that have ended and nobody looks at, whose reports are kept at hand.
+_ENDED_KEPT: Final = 200
+
+
+class WebServer:
+    """Jobs, sessions and requests of one server.
+
+    Args:
+        directory: Finds jobs.
+        access: Who may ask.
+        address: URL at which it is reached, for people.
+        read_only: Refuse whatever changes a job.
+        description: Of its paths, for programs.
+    """
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        access: Access,
+        address: str,
+        *,
+        read_only: bool = False,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.access = access
+        self.address = address
+        self.read_only = read_only
+        self.description = description or {}
+        self.triggers = Triggers()
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="web")
+        self._watchers: dict[str, JobWatcher] = {}
+        self._logs: dict[str, JobLog] = {}
+        self._closing = asyncio.Event()
+        self._listing: asyncio.Task[list[KnownJob]] | None = None
+        self._listed_at = float("-inf")
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether streams must end."""
+        return self._closing.is_set()
+
+    async def close(self) -> None:
+        """End all streams and all questions to jobs. Requests to jobs go on there."""
+        self._closing.set()
+        for watcher in self._watchers.values():
+            await watcher.end()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def end_streams(self) -> None:
+        """Let streams end before their connections are closed."""
+        self._closing.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server closes."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+
+    def in_thread(
+        self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, T]:
+        """Run a blocking call in a thread."""
+        return self._in_thread(partial(call, *arguments, **named))
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def info(self) -> dict[str, Any]:
+        """The server itself."""
+        return {
+            "version": version("penstock"),
+            "read_only": self.read_only,
+            "address": self.address,
+            "storage": self.directory.storage,
+        }
+
+    async def overview(self) -> dict[str, Any]:
+        """All jobs, the newest first; listed once a second at most, however many ask."""
+        loop = asyncio.get_running_loop()
+        if self._listing is None or (
+            self._listing.done() and loop.time() - self._listed_at >= _OVERVIEW_KEPT
+        ):
+            self._listed_at = loop.time()
+            self._listing = loop.create_task(self.in_thread(self.directory.all))
+        known = await asyncio.shield(self._listing)
+        for each in known:
+            if each.is_running:
+                self._watch(each.report.job_id, each.handle)
+        return {"jobs": [overview_of(each) for each in reversed(known)]}
+
+    async def watcher(self, request: web.Request) -> JobWatcher:
+        """The watcher of the job that a path names.
+
+        Raises:
+            Problem: There is no such job.
+        """
+        text = request.match_info["job"]
+        if text in self._watchers:
+            return self._watchers[text]
+        try:
+            handle = await self.in_thread(self.directory.find, text)
+        except ConfigurationError as error:
+            raise Problem(404, str(error)) from error
+        return self._watch(handle.job_id, lambda: handle)
+
+    def _watch(self, job_id: str, handle: Callable[[], RayJobHandle]) -> JobWatcher:
+        watcher = self._watchers.get(job_id)
+        if watcher is None:
+            watcher = self._watchers[job_id] = JobWatcher(handle(), self.in_thread)
+            watcher.begin()
+            self._forget_old()
+        return watcher
+
+    def _forget_old(self) -> None:
+        ended = [id for id, each in self._watchers.items() if each.has_ended and not each.has_viewers]
+        for job_id in ended[: max(0, len(ended) - _ENDED_KEPT)]:
+            del self._watchers[job_id]
+            self._logs.pop(job_id, None)
+
+    async def report(self, request: web.Request) -> JobReport:
+        """A new report of the job that a path names.
+
+        Raises:
+            Problem: There is no such job.
+        """
+        return await (await self.watcher(request)).fresh()
+
+    async def log_of(self, request: web.Request) -> JobLog:
+        """The log of the job that a path names.
+
+        Raises:
+            Problem: There is no such job.
+        """
+        watcher = await self.watcher(request)
+        job_id = watcher.handle.job_id
+        if job_id not in self._logs:
+            reader = await self.in_thread(watcher.handle.log_reader)
+            self._logs.setdefault(job_id, JobLog(reader))
+        return self._logs[job_id]
+
+    async def body(self, request: web.Request, form: Any) -> Any:
+        """The body of a request; an empty one is `{}`.
+
+        Raises:
+            Problem: It has another form.
+        """
+        text = await request.text()
+        try:
+            return TypeAdapter(form).validate_json(text or "{}", strict=True)
+        except ValidationError as error:
+            problems = (
+                f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()
+            )
+            raise Problem(400, f"this is no {form.__name__}: {'; '.join(problems)}") from error
+
+    async def begin(
+        self, request: web.Request, call: Callable[[RayJobHandle], dict[str, Any]]
+    ) -> dict[str, str]:
+        """Begin a request to the job that a path names; the answer has its trigger id.
+
+        Raises:
+            Problem: There is no such job, or it has ended.
+        """
+        watcher = await self.watcher(request)
+        if watcher.has_ended:
+            status = "" if watcher.report is None else watcher.report.status.value
+            raise Problem(409, f"job {watcher.handle.job_id} has ended: {status}")
+        trigger_id = self.triggers.begin(watcher.handle.job_id, self.in_thread(call, watcher.handle))
+        return {"request-id": trigger_id}

@@ -1,0 +1,72 @@
+"""What users ask a job to do: the request begins at once, and is asked after by its id, as in Flink."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+
+#: Ended triggers that are remembered.
+_KEPT: Final = 1_000
+
+
+@dataclass(slots=True)
+class Trigger:
+    """One request to a job.
+
+    Attributes:
+        result: What came of it; `None` while it goes on, and when it has failed.
+        failure: Why it has failed.
+    """
+
+    job_id: str
+    is_done: bool = False
+    result: dict[str, Any] | None = None
+    failure: Exception | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Flink's REST answers: a status, and when it has ended what came of it."""
+        if not self.is_done:
+            return {"status": {"id": "IN_PROGRESS"}}
+        if self.failure is not None:
+            cause = {"class": type(self.failure).__name__, "message": str(self.failure)}
+            return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
+        return {"status": {"id": "COMPLETED"}, "operation": {"result": self.result or {}}}
+
+
+class Triggers:
+    """All requests of this server, by their ids. Only its event loop touches it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Trigger] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def begin(self, job_id: str, call: Awaitable[dict[str, Any]]) -> str:
+        """Begin to wait for a call; the id to ask for."""
+        trigger_id = secrets.token_hex(16)
+        trigger = self._known[trigger_id] = Trigger(job_id)
+        task = asyncio.ensure_future(_await(trigger, call))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        ended = [each for each, trigger in self._known.items() if trigger.is_done]
+        for old in ended[: max(0, len(ended) - _KEPT)]:
+            del self._known[old]
+        return trigger_id
+
+    def get(self, job_id: str, trigger_id: str) -> Trigger | None:
+        """A request of this job; `None` when there is none with this id."""
+        trigger = self._known.get(trigger_id)
+        return trigger if trigger is not None and trigger.job_id == job_id else None
+
+
+async def _await(trigger: Trigger, call: Awaitable[dict[str, Any]]) -> None:
+    try:
+        trigger.result = await call
+    except (PenstockError, ValueError) as error:
+        trigger.failure = error
+    finally:
+        trigger.is_done = True
