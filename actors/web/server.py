@@ -196,8 +196,8 @@ class WebServer:
             Problem: There is no such job, or it has ended.
         """
         watcher = await self.watcher(request)
-        if watcher.has_ended:
-            status = "" if watcher.report is None else watcher.report.status.value
-            raise Problem(409, f"job {watcher.handle.job_id} has ended: {status}")
+        known = watcher.report or await watcher.fresh()
+        if known.status.is_terminal:
+            raise Problem(409, f"job {known.job_id} has ended: {known.status.value}")
         trigger_id = self.triggers.begin(watcher.handle.job_id, self.in_thread(call, watcher.handle))
         return {"request-id": trigger_id}

@@ -1,0 +1,167 @@
+"""`penstock ui` as a program of its own beside a running job: it shows what the command line shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from jobs.commands import run_here
+from jobs.driving import after_checkpoints, eventually, kill_master, kill_subtask, submit, when_records_flow
+from jobs.talking import remainder, talking_job
+from serving.client import PATIENCE, Client
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import JobStatus
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+TOKEN = "a token that is long enough"
+FOR_EVER = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def client(ray_cluster: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Asks a server that has joined the cluster as any user's would."""
+    token_file = tmp_path_factory.mktemp("ui") / "token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(TOKEN)
+    command = [
+        sys.executable,
+        "-m",
+        "penstock.actors.command_line",
+        "ui",
+        "--json",
+        "--no-open",
+        "--port",
+        "0",
+    ]
+    command += ["--token-file", str(token_file), "--address", ray.get_runtime_context().gcs_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield Client(json.loads(server.stdout.readline())["address"], TOKEN)
+        finally:
+            server.terminate()
+            assert server.wait(PATIENCE) == 0
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[RayJobHandle]:
+    running = submit(talking_job(tmp_path, FOR_EVER, 2_000.0))
+    when_records_flow(running, "out", 1_000)
+    after_checkpoints(running, 1)
+    yield running
+    running.cancel()
+
+
+def printed(*words: str) -> Any:
+    """The JSON of a command."""
+    done = run_here(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_it_shows_what_the_command_line_shows(client: Client, job: RayJobHandle) -> None:
+    path = f"/v1/jobs/{job.job_id}"
+    seen, said = client.look(path), printed("status", job.job_id)
+    assert (seen["live"], seen["answering"]) == (True, True)
+    assert seen["report"].keys() == said.keys()
+    for name in ("job_id", "name", "status", "graph", "storage", "settings", "master", "failures"):
+        assert seen["report"][name] == said[name], name
+    assert job.job_id in [each["job_id"] for each in client.look("/v1/jobs/overview")["jobs"] if each["live"]]
+    known = {each["checkpoint_id"] for each in client.look(f"{path}/checkpoints")["history"]}
+    assert known & {each["checkpoint_id"] for each in printed("checkpoints", job.job_id)}
+
+    (newest,) = {client.look(f"{path}/checkpoints")["latest"]["completed"]["checkpoint_id"]}
+    details = client.look(f"{path}/checkpoints/details/{newest}")
+    assert {row["vertex"] for row in details["by_subtask"]} == {"numbers", "largest"}
+    state = client.look(f"{path}/state")
+    assert {each["operator_id"] for each in state["operators"]} >= {"numbers", "largest"}
+    value = client.look(f"{path}/state/largest/reduce?key=3")
+    assert value["found"]
+    assert remainder(int(value["entries"][0]["value"])) == 3
+    lines = client.look(f"{path}/log?operator=talk&text=")["lines"]
+    assert {line["vertex"] for line in lines} == {"numbers"}
+
+
+def test_events_carry_reports_and_samples_while_the_job_runs(client: Client, job: RayJobHandle) -> None:
+    sampled = reported = 0
+    for name, data in client.events(f"/v1/jobs/{job.job_id}/events"):
+        if name == "report":
+            assert data["report"]["job_id"] == job.job_id
+            reported += 1
+        elif name == "sample" and data["records_in"] is not None:
+            assert data["records_in"] > 0
+            sampled += 1
+        if sampled and reported > 1:
+            break
+    assert client.look(f"/v1/jobs/{job.job_id}/samples")["samples"]
+
+
+def test_a_checkpoint_a_savepoint_a_rescale_and_a_stop_by_rest(
+    client: Client, job: RayJobHandle, tmp_path: Path
+) -> None:
+    taken = client.carry_out(job.job_id, "POST", "/checkpoints")["result"]
+    assert taken["checkpoint_id"] >= 1
+    assert Path(taken["path"].removeprefix("file://")).exists()
+
+    saved = client.carry_out(
+        job.job_id, "POST", "/savepoints", {"target-directory": str(tmp_path / "saved")}
+    )["result"]
+    assert printed("inspect", saved["location"])["kind"] == "savepoint"
+
+    preview = client.look(f"/v1/jobs/{job.job_id}/rescale-preview?parallelism=%7B%22largest%22%3A3%7D")
+    assert preview["vertices"][0]["bytes_moved"] > 0
+    wanted = {"parallelism": {"largest": 3}}
+    assert (
+        client.carry_out(job.job_id, "PUT", "/resource-requirements", wanted)["result"]["parallelism"]
+        == wanted["parallelism"]
+    )
+    vertices = {
+        each["id"]: each["parallelism"] for each in printed("status", job.job_id)["graph"]["vertices"]
+    }
+    assert vertices["largest"] == 3
+    refused = client.carry_out(job.job_id, "PUT", "/resource-requirements", {"parallelism": {"largest": 999}})
+    assert refused["failure-cause"]["class"] == "RescaleError"
+
+    stopped = client.carry_out(job.job_id, "POST", "/stop", {"drain": False})["result"]
+    assert printed("inspect", stopped["location"])["kind"] == "sync_savepoint"
+    assert job.status() is JobStatus.FINISHED
+    assert client.look(f"/v1/jobs/{job.job_id}")["report"]["savepoint"] == stopped["location"]
+
+
+def test_a_killed_subtask_and_a_killed_job_master_are_seen(client: Client, job: RayJobHandle) -> None:
+    path = f"/v1/jobs/{job.job_id}"
+    kill_subtask(job, "largest", 1)
+    eventually("its failure is shown", lambda: bool(client.look(f"{path}/exceptions")["history"]))
+    assert client.look(f"{path}/exceptions")["history"][0]["root"]["kind"] == "process"
+    kill_master(job)
+    eventually(
+        "the next JobMaster answers",
+        lambda: any(each["kind"] == "takeover" for each in client.look(path)["report"]["history"]),
+    )
+
+
+def test_a_flame_graph_names_the_functions_of_a_subtask_or_what_forbids_it(
+    client: Client, job: RayJobHandle
+) -> None:
+    answer = client.get(f"/v1/jobs/{job.job_id}/vertices/largest/flamegraph?subtask=0&seconds=1")
+    if answer.status == 200:
+        assert answer.json["root"]["value"] > 0
+        assert b".py" in answer.body
+    else:
+        assert answer.status == 409
+        assert "ptrace" in answer.errors
+
+
+def test_a_job_is_cancelled_by_rest(client: Client, job: RayJobHandle) -> None:
+    assert client.carry_out(job.job_id, "PATCH", "?mode=cancel") == {"result": {}}
+    eventually("it has ended", lambda: job.status() is JobStatus.CANCELLED)
+    overview = {each["job_id"]: each for each in client.look("/v1/jobs/overview")["jobs"]}
+    assert overview[job.job_id]["status"] == "cancelled"
