@@ -72,7 +72,7 @@ class Access:
         >>> access.check_session(session, None)
         >>> access.begin_session(login)
         Traceback (most recent call last):
-        penstock.actors.web.access.Refusal: this token is unknown or was used before; ...
+        penstock.actors.web.access.Refusal: this token is unknown or was used before; the address works once
     """
 
     def __init__(self, port: int, hosts: Iterable[str], token: str | None = None) -> None:
@@ -102,9 +102,7 @@ class Access:
         if login is not None:
             self._logins.discard(login)
         elif self._token is None or _same(token, [self._token]) is None:
-            raise Refusal(
-                401, "this token is unknown or was used before; start `penstock ui` again for a new address"
-            )
+            raise Refusal(401, "this token is unknown or was used before; the address works once")
         session = secrets.token_urlsafe(32)
         self._sessions.add(session)
         return session
