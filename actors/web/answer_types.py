@@ -7,7 +7,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 
-class Info(TypedDict):
+class InfoAnswer(TypedDict):
     """The server itself."""
 
     version: str
@@ -16,7 +16,7 @@ class Info(TypedDict):
     storage: str | None
 
 
-class JobOverview(TypedDict):
+class JobOverviewRow(TypedDict):
     """A job in the list. Times are wall-clock seconds, `records_in` is per second."""
 
     job_id: str
@@ -31,13 +31,13 @@ class JobOverview(TypedDict):
     live: bool
 
 
-class JobsOverview(TypedDict):
+class JobsOverviewAnswer(TypedDict):
     """All jobs, the newest first."""
 
-    jobs: list[JobOverview]
+    jobs: list[JobOverviewRow]
 
 
-class Job(TypedDict):
+class JobAnswer(TypedDict):
     """A job: `report` is that of `penstock status --json`, `age` the seconds since the JobMaster answered."""
 
     report: dict[str, Any]
@@ -46,7 +46,7 @@ class Job(TypedDict):
     live: bool
 
 
-class Plan(TypedDict):
+class PlanAnswer(TypedDict):
     """The job graph."""
 
     name: str
@@ -54,13 +54,13 @@ class Plan(TypedDict):
     edges: list[dict[str, Any]]
 
 
-class Exceptions(TypedDict("Exceptions", {"root-exception": dict[str, Any] | None})):
+class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": dict[str, Any] | None})):
     """Why it is failing now, and the last failures, the newest first."""
 
     history: list[dict[str, Any]]
 
 
-class Checkpoints(TypedDict):
+class CheckpointsAnswer(TypedDict):
     """Counters, percentiles, the newest ones, and the last ones with the newest first."""
 
     counts: dict[str, int]
@@ -69,7 +69,7 @@ class Checkpoints(TypedDict):
     history: list[dict[str, Any]]
 
 
-class CheckpointDetails(TypedDict):
+class CheckpointDetailsAnswer(TypedDict):
     """One checkpoint and what each subtask measured; `penstock checkpoints --json` prints a list of these."""
 
     checkpoint_id: int
@@ -81,19 +81,19 @@ class CheckpointDetails(TypedDict):
     by_subtask: list[dict[str, Any]]
 
 
-class Configuration(TypedDict):
+class ConfigurationAnswer(TypedDict):
     """The settings of a job as text."""
 
     config: dict[str, str]
 
 
-class Samples(TypedDict):
+class SamplesAnswer(TypedDict):
     """Curves, oldest first: by seconds for five minutes, by tens of seconds for an hour."""
 
     samples: list[dict[str, Any]]
 
 
-class Log(TypedDict):
+class LogAnswer(TypedDict):
     """Lines, and the `offset` with which to ask for those behind them."""
 
     lines: list[dict[str, Any]]
@@ -101,7 +101,7 @@ class Log(TypedDict):
     silent_nodes: list[str]
 
 
-class SavedState(TypedDict):
+class SavedStateAnswer(TypedDict):
     """The newest snapshot; `penstock inspect --json` prints the same."""
 
     location: str
@@ -110,7 +110,7 @@ class SavedState(TypedDict):
     operators: list[dict[str, Any]]
 
 
-class KeyValue(TypedDict):
+class KeyValueAnswer(TypedDict):
     """What the newest snapshot holds for a key."""
 
     key: str
@@ -120,26 +120,26 @@ class KeyValue(TypedDict):
     more: int
 
 
-class Backpressure(TypedDict("Backpressure", {"backpressure-level": str})):
+class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": str})):
     """Shares of the time of the subtasks of a vertex."""
 
     status: str
     subtasks: list[dict[str, Any]]
 
 
-class Watermarks(TypedDict):
+class WatermarksAnswer(TypedDict):
     """Event time of the subtasks of a vertex, in microseconds since the epoch."""
 
     watermarks: list[dict[str, Any]]
 
 
-class Metrics(TypedDict):
+class MetricsAnswer(TypedDict):
     """Metrics of the subtasks of a vertex: names, or with `get` values."""
 
     metrics: list[dict[str, Any]]
 
 
-class FlameGraph(TypedDict):
+class FlameGraphAnswer(TypedDict):
     """Stacks as a tree of `{name, value, children}`."""
 
     root: dict[str, Any]
@@ -147,48 +147,46 @@ class FlameGraph(TypedDict):
     rate: int
 
 
-class RescalePreview(TypedDict):
+class RescalePreviewAnswer(TypedDict):
     """What a rescale would move."""
 
     vertices: list[dict[str, Any]]
     restarts: list[str]
 
 
-class TriggerStatus(TypedDict):
+class TriggerStatusAnswer(TypedDict):
     """How far a request is: `status.id` is `IN_PROGRESS` or `COMPLETED`; then `operation` has the result."""
 
     status: dict[str, str]
     operation: NotRequired[dict[str, Any]]
 
 
-Accepted = TypedDict("Accepted", {"request-id": str})
-Accepted.__doc__ = "The request goes on; ask `/v1/jobs/{job}/triggers/{request-id}` how far it is."
+AcceptedAnswer = TypedDict("AcceptedAnswer", {"request-id": str})
+AcceptedAnswer.__doc__ = "The request goes on; ask `/v1/jobs/{job}/triggers/{request-id}` how far it is."
 
 
-class Session(TypedDict):
+class SessionBody(TypedDict):
     """A token that begins a session."""
 
     token: str
 
 
-class CheckpointRequest(TypedDict):
+class CheckpointBody(TypedDict):
     """A checkpoint; `full` writes all state anew."""
 
     full: NotRequired[bool]
 
 
-SavepointRequest = TypedDict(
-    "SavepointRequest", {"target-directory": NotRequired[str | None], "cancel-job": NotRequired[bool]}
+SavepointBody = TypedDict(
+    "SavepointBody", {"target-directory": NotRequired[str | None], "cancel-job": NotRequired[bool]}
 )
-SavepointRequest.__doc__ = "A savepoint; with `cancel-job` the job is stopped with it."
+SavepointBody.__doc__ = "A savepoint; with `cancel-job` the job is stopped with it."
 
-StopRequest = TypedDict(
-    "StopRequest", {"target-directory": NotRequired[str | None], "drain": NotRequired[bool]}
-)
-StopRequest.__doc__ = "A savepoint and the end of the job; `drain` lets event time go to its end first."
+StopBody = TypedDict("StopBody", {"target-directory": NotRequired[str | None], "drain": NotRequired[bool]})
+StopBody.__doc__ = "A savepoint and the end of the job; `drain` lets event time go to its end first."
 
 
-class ResourceRequirements(TypedDict):
+class ResourceRequirementsBody(TypedDict):
     """New parallelism by operator id."""
 
     parallelism: dict[str, int]

@@ -16,7 +16,7 @@ from penstock.runtime.errors import SavepointStillNeededWarning
 
 async def session(server: WebServer, request: web.Request) -> Any:
     """Begin a session: the token of the address that was printed becomes a cookie."""
-    body = await server.body(request, forms.Session)
+    body = await server.body(request, forms.SessionBody)
     cookie = server.access.begin_session(body["token"])
     answer = web.Response(status=204)
     answer.set_cookie(server.access.cookie, cookie, httponly=True, samesite="Strict", path="/")
@@ -25,7 +25,7 @@ async def session(server: WebServer, request: web.Request) -> Any:
 
 async def checkpoint(server: WebServer, request: web.Request) -> Any:
     """Take a checkpoint."""
-    body = await server.body(request, forms.CheckpointRequest)
+    body = await server.body(request, forms.CheckpointBody)
 
     def take(handle: RayJobHandle) -> dict[str, Any]:
         return handle.checkpoint(full=body.get("full", False)).to_dict()
@@ -35,7 +35,7 @@ async def checkpoint(server: WebServer, request: web.Request) -> Any:
 
 async def savepoint(server: WebServer, request: web.Request) -> Any:
     """Take a savepoint, and stop the job with it if that is asked for."""
-    body = await server.body(request, forms.SavepointRequest)
+    body = await server.body(request, forms.SavepointBody)
     target, stops = body.get("target-directory"), body.get("cancel-job", False)
 
     def take(handle: RayJobHandle) -> dict[str, Any]:
@@ -49,7 +49,7 @@ async def savepoint(server: WebServer, request: web.Request) -> Any:
 
 async def stop(server: WebServer, request: web.Request) -> Any:
     """Take a savepoint and end the job."""
-    body = await server.body(request, forms.StopRequest)
+    body = await server.body(request, forms.StopBody)
 
     def end(handle: RayJobHandle) -> dict[str, Any]:
         return {"location": handle.stop(body.get("target-directory"), drain=body.get("drain", False))}
@@ -59,7 +59,7 @@ async def stop(server: WebServer, request: web.Request) -> Any:
 
 async def rescale(server: WebServer, request: web.Request) -> Any:
     """Change the parallelism of operators."""
-    body = await server.body(request, forms.ResourceRequirements)
+    body = await server.body(request, forms.ResourceRequirementsBody)
 
     def change(handle: RayJobHandle) -> dict[str, Any]:
         handle.rescale(body["parallelism"])
@@ -88,7 +88,7 @@ ROUTES: Final = (
         "/v1/session",
         session,
         "Begin a session with the token of the printed address",
-        body=forms.Session,
+        body=forms.SessionBody,
         is_open=True,
         status=204,
     ),
@@ -97,8 +97,8 @@ ROUTES: Final = (
         f"{_JOB}/checkpoints",
         checkpoint,
         "Take a checkpoint",
-        forms.Accepted,
-        forms.CheckpointRequest,
+        forms.AcceptedAnswer,
+        forms.CheckpointBody,
         status=202,
     ),
     Route(
@@ -106,8 +106,8 @@ ROUTES: Final = (
         f"{_JOB}/savepoints",
         savepoint,
         "Take a savepoint",
-        forms.Accepted,
-        forms.SavepointRequest,
+        forms.AcceptedAnswer,
+        forms.SavepointBody,
         status=202,
     ),
     Route(
@@ -115,8 +115,8 @@ ROUTES: Final = (
         f"{_JOB}/stop",
         stop,
         "Take a savepoint and end the job",
-        forms.Accepted,
-        forms.StopRequest,
+        forms.AcceptedAnswer,
+        forms.StopBody,
         status=202,
     ),
     Route(
@@ -124,8 +124,8 @@ ROUTES: Final = (
         f"{_JOB}/resource-requirements",
         rescale,
         "Change the parallelism of operators",
-        forms.Accepted,
-        forms.ResourceRequirements,
+        forms.AcceptedAnswer,
+        forms.ResourceRequirementsBody,
         status=202,
     ),
     Route(
@@ -133,7 +133,7 @@ ROUTES: Final = (
         _JOB,
         cancel,
         "End the job without a savepoint",
-        forms.Accepted,
+        forms.AcceptedAnswer,
         query={"mode": "cancel"},
         status=202,
     ),

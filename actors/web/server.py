@@ -22,7 +22,7 @@ from penstock.actors.web.job_directory import JobDirectory
 from penstock.actors.web.job_log import JobLog
 from penstock.actors.web.job_watcher import JobWatcher
 from penstock.actors.web.route import Problem
-from penstock.actors.web.triggers import Triggers
+from penstock.actors.web.triggers import RequestTriggers
 from penstock.runtime.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -61,7 +61,7 @@ class WebServer:
         self.address = address
         self.read_only = read_only
         self.description = description or {}
-        self.triggers = Triggers()
+        self.triggers = RequestTriggers()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="web")
         self._watchers: dict[str, JobWatcher] = {}
         self._logs: dict[str, JobLog] = {}

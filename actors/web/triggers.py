@@ -15,7 +15,7 @@ _KEPT: Final = 1_000
 
 
 @dataclass(slots=True)
-class Trigger:
+class RequestTrigger:
     """One request to a job.
 
     Attributes:
@@ -38,17 +38,17 @@ class Trigger:
         return {"status": {"id": "COMPLETED"}, "operation": {"result": self.result or {}}}
 
 
-class Triggers:
+class RequestTriggers:
     """All requests of this server, by their ids. Only its event loop touches it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Trigger] = {}
+        self._known: dict[str, RequestTrigger] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, job_id: str, call: Awaitable[dict[str, Any]]) -> str:
         """Begin to wait for a call; the id to ask for."""
         trigger_id = secrets.token_hex(16)
-        trigger = self._known[trigger_id] = Trigger(job_id)
+        trigger = self._known[trigger_id] = RequestTrigger(job_id)
         task = asyncio.ensure_future(_await(trigger, call))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -57,13 +57,13 @@ class Triggers:
             del self._known[old]
         return trigger_id
 
-    def get(self, job_id: str, trigger_id: str) -> Trigger | None:
+    def get(self, job_id: str, trigger_id: str) -> RequestTrigger | None:
         """A request of this job; `None` when there is none with this id."""
         trigger = self._known.get(trigger_id)
         return trigger if trigger is not None and trigger.job_id == job_id else None
 
 
-async def _await(trigger: Trigger, call: Awaitable[dict[str, Any]]) -> None:
+async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> None:
     try:
         trigger.result = await call
     except (PenstockError, ValueError) as error:
