@@ -7,21 +7,25 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
+from penstock.actors.client.quick_look import bring_rows
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.client.script_modules import ship_script_modules
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.operators.protocols import Sink
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +47,33 @@ class RayExecutor:
             GraphError: Something of the user's can't be sent to the cluster.
             DeploymentError: The JobMaster does not start.
         """
+        handle = self._submit(job, config)
+        if config.checkpointing is None:
+            logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
+        return handle
+
+    def rows(
+        self,
+        job: Callable[[Sink[Any]], JobGraph],
+        config: JobConfig,
+        limit: int | None,
+        timeout: Duration | None,
+    ) -> list[Any]:
+        """Run the job of a quick look, and bring its rows back; the job has ended then.
+
+        Args:
+            job: Makes the job with the sink that is given to it.
+            limit: Cancel the job when so many rows are there; `None` waits for its end.
+            timeout: Seconds after which the job is cancelled; `None` waits for ever.
+
+        Raises:
+            GraphError: Something of the user's can't be sent to the cluster.
+            JobFailedError: The job failed.
+            JobTimeoutError: The time was over first.
+        """
+        return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
+
+    def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
         config = with_restore(with_storage(config))
         ship_script_modules()
         chunks = tuple(pack_job(job, config))
@@ -55,8 +86,6 @@ class RayExecutor:
 
         job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
         NOTICES.follow(job_id)
-        if config.checkpointing is None:
-            logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return RayJobHandle(job_id, job.name, graph=job)
 
 

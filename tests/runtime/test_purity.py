@@ -24,6 +24,8 @@ ALLOWED = frozenset(
 #: Files that need more, each with its reason.
 ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
+    # shows rows in the program that builds the graph: prints them, or makes a DataFrame
+    "runtime/graph/streams/quick_look.py": {"importlib.util", "pandas", "print"},
     "runtime/graph/state_backend_check.py": {"importlib.metadata"},  # sees whether a package is installed
     "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
@@ -25,6 +26,7 @@ from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.quick_look import DataFrame, check_pandas, frame_of, look, print_rows
 from penstock.runtime.graph.streams.split import REST, split_step
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
@@ -558,6 +560,67 @@ class DataStream(Generic[T_co]):
             refuse(f"sink: {sink!r:.80} has no method `writer(context)`, so it is no Sink")
         what, factory = type(sink).__name__, partial(SinkOperator, sink)
         self._builder.add("sink", what, factory, self._inputs, id, options, stateful=True, is_sink=True)
+
+    @_plain
+    def take(self, limit: int = 20, *, timeout: Duration | None = None) -> list[T_co]:
+        """Run what leads to this stream until so many records are here; brings them back.
+
+        No sink of the program gets anything, and the job ends with this call. So streams without end may be
+        looked at, too. With several subtasks the records are those that came first.
+
+        Args:
+            limit: How many at most.
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            JobFailedError: A function failed; the message begins with the root cause.
+            JobTimeoutError: The time was over first.
+        """
+        return self._look(limit, timeout)
+
+    @_plain
+    def collect(self, *, timeout: Duration | None = None) -> list[T_co]:
+        """Run what leads to this stream to its end; brings all records back. Use `take` if there is no end.
+
+        All of them must fit into the memory of this program.
+
+        Args:
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            JobFailedError: A function failed; the message begins with the root cause.
+            JobTimeoutError: The time was over first.
+        """
+        return self._look(None, timeout)
+
+    @_plain
+    def show(self, limit: int = 20, *, timeout: Duration | None = None) -> None:
+        """Print the records of `take`, one a line.
+
+        Args:
+            limit: How many at most.
+            timeout: Seconds after which to give up; `None` waits for ever.
+        """
+        print_rows(self._look(limit, timeout))
+
+    @_plain
+    def to_pandas(self, limit: int | None = None, *, timeout: Duration | None = None) -> DataFrame:
+        """The records of `collect`, or of `take(limit)`, as a `pandas.DataFrame`.
+
+        Dicts and Arrow batches give columns by name; anything else is in the column `item`.
+
+        Args:
+            limit: How many at most; `None` for all.
+            timeout: Seconds after which to give up; `None` waits for ever.
+
+        Raises:
+            ConfigurationError: pandas is not installed.
+        """
+        check_pandas()
+        return frame_of(self._look(limit, timeout))
+
+    def _look(self, limit: int | None, timeout: Duration | None) -> list[T_co]:
+        return look(self.environment, self._builder.graph, self._inputs, limit, timeout)
 
     if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
 

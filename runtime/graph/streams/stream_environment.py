@@ -107,6 +107,20 @@ class StreamEnvironment(NearestMembers):
         """The job's settings."""
         return self._config
 
+    @property
+    def executor(self) -> Executor:
+        """What runs its jobs: the one that it was given, or else the installed one.
+
+        Raises:
+            ConfigurationError: Nothing is installed that runs jobs.
+        """
+        return self._executor if self._executor is not None else find_executor()
+
+    @property
+    def chaining(self) -> bool:
+        """Whether operators run in chains."""
+        return self._chaining
+
     @checked_call(OPTION_NAMES)
     def from_source(
         self,
@@ -237,8 +251,7 @@ class StreamEnvironment(NearestMembers):
         elif allow_non_restored_state and config.restore_from is None:
             refuse("allow_non_restored_state=True says nothing without restore_from=...")
         check_state_backends(job, config)
-        executor = self._executor if self._executor is not None else find_executor()
-        return executor.submit(job, config)
+        return self.executor.submit(job, config)
 
     @checked_call()
     def run(
