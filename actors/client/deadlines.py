@@ -54,13 +54,15 @@ class Deadline:
             return at_most if left is None else left
         return min(left, at_most)
 
-    def error(self, late: str | None = None) -> JobTimeoutError:
+    def error(self, late: str | None = None, advice: str | None = None) -> JobTimeoutError:
         """The error of a deadline that has passed.
 
         Args:
             late: What has not happened, where more is known than at first.
+            advice: Likewise what goes on, and what to do.
         """
-        return JobTimeoutError(f"{late or self._late} after {self._seconds or 0:g} s; {self._advice}")
+        what = f"{late or self._late} after {self._seconds or 0:g} s"
+        return JobTimeoutError(f"{what}; {advice or self._advice}")
 
 
 def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadline:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.actors.client.cluster import connect
+from penstock.actors.client.collect import RayCollector
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.client.quick_look import bring_rows
@@ -72,6 +73,10 @@ class RayExecutor:
             JobTimeoutError: The time was over first.
         """
         return bring_rows(lambda sink: self._submit(job(sink), config), limit, timeout)
+
+    def collector(self) -> RayCollector:
+        """A new collector, for a `CollectSink()` that was given none; joins the cluster."""
+        return RayCollector()
 
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
         config = with_restore(with_storage(config))

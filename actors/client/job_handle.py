@@ -305,6 +305,10 @@ class RayJobHandle(NearestMembers):
                 raise
         return _result(report)
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the job to end, but not longer; `wait` says then how it has ended."""
+        return self._wait_once(end_deadline(self._job_id, seconds)).status.is_terminal
+
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = end_deadline(self._job_id, timeout)
         while True:

@@ -2,14 +2,20 @@
 
 The rows themselves are the committable, so they travel in the checkpoint and a restored job hands them in
 again under the same key. The collector keeps one entry per key, which makes that harmless.
+
+A `CollectSink()` without a collector has one of its own, a `ProgramCollector`. It is pickled when a job is
+sent to other processes. Only then it needs a collector that can be reached from there, and asks the installed
+executor for one. What is pickled is the collector of the executor, so subtasks never meet this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.executor import find_executor
 from penstock.runtime.io.connectors.arrow_rows import rows_of
 from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
@@ -25,6 +31,24 @@ class Collector(Protocol):
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
         """Take the rows of one transaction; a key that came before is ignored."""
+        ...
+
+
+@runtime_checkable
+class ReadableCollector(Collector, Protocol):
+    """A collector that gives its rows back to the program."""
+
+    def rows(self) -> list[Any]:
+        """All rows committed so far, by transaction, in the order of their commits."""
+        ...
+
+
+@runtime_checkable
+class MakesCollectors(Protocol):
+    """An executor whose jobs can bring committed rows back to the program."""
+
+    def collector(self) -> ReadableCollector:
+        """A new collector that the processes of its jobs reach."""
         ...
 
 
@@ -68,9 +92,41 @@ class InMemoryCollector:
     def __reduce__(self) -> NoReturn:
         msg = (
             "an InMemoryCollector stays in its process; collect the rows of a job on a cluster with "
-            "CollectSink(penstock.actors.RayCollector())"
+            "CollectSink(), or CollectSink(penstock.actors.RayCollector())"
         )
         raise TypeError(msg)
+
+
+class ProgramCollector:
+    """Collects rows in the program that made it, wherever its jobs run."""
+
+    def __init__(self) -> None:
+        self._here = InMemoryCollector()
+        self._reached: ReadableCollector | None = None
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; a key that came before is ignored."""
+        self._here.add(key, rows)
+
+    def rows(self) -> list[Any]:
+        """All rows: first those of jobs in this process, then those of other processes."""
+        return self._here.rows() + ([] if self._reached is None else self._reached.rows())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._reached is None:
+            executor = find_executor()
+            if not isinstance(executor, MakesCollectors):
+                msg = (
+                    f"{type(executor).__name__} makes no collectors (it has no method `collector()`), so "
+                    "CollectSink() needs one: CollectSink(collector)"
+                )
+                raise ConfigurationError(msg)
+            self._reached = executor.collector()
+        return _itself, (self._reached,)
+
+
+def _itself(collector: ReadableCollector) -> ReadableCollector:
+    return collector
 
 
 @dataclass(frozen=True)
@@ -78,11 +134,27 @@ class CollectSink(metaclass=NearestNames):
     """A sink that hands committed rows to a collector; Arrow batches become dicts.
 
     Attributes:
-        target: Where the rows go. Everything collected is held in memory and in checkpoints: for small
-        results.
+        target: Where the rows go; by default to this program, which reads them with `rows()`. Everything
+            collected is held in memory and in checkpoints: for small results.
+
+    Example:
+        >>> results = CollectSink()
+        >>> results.rows()  # of all jobs with this sink, as their checkpoints complete
+        []
     """
 
-    target: Collector
+    target: Collector = field(default_factory=ProgramCollector)
+
+    def rows(self) -> list[Any]:
+        """All rows committed so far, by transaction, in the order of their commits.
+
+        Raises:
+            ConfigurationError: Its collector gives no rows back.
+        """
+        if not isinstance(self.target, ReadableCollector):
+            msg = f"{type(self.target).__name__} has no method `rows()`; read the rows where it put them"
+            raise ConfigurationError(msg)
+        return self.target.rows()
 
     def writer(self, context: ConnectorContext) -> CollectWriter:
         """Make the writer of one subtask."""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
@@ -71,3 +72,23 @@ def test_the_discarding_sink_keeps_nothing_for_a_commit(context, permit):
     pending = writer.prepare_commit()
     assert pending == ()
     writer.commit(pending, permit)
+
+
+def test_a_sink_without_a_collector_keeps_rows_of_jobs_in_this_process(context, permit):
+    results = CollectSink()
+    writer = results.writer(context())
+    writer.write(RowBatch([1, 2]))
+    assert results.rows() == []
+    writer.commit(writer.prepare_commit(), permit)
+    assert results.rows() == [1, 2]
+    assert CollectSink().rows() == [], "each sink has a collector of its own"
+
+
+class WriteOnly:
+    def add(self, key, rows):
+        pass
+
+
+def test_rows_of_a_collector_that_gives_none_back_are_refused():
+    with pytest.raises(ConfigurationError, match=r"WriteOnly has no method `rows\(\)`"):
+        CollectSink(WriteOnly()).rows()

@@ -1,0 +1,93 @@
+"""Quick looks at streams from the program that builds them, on a real cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from jobs.driving import PATIENCE, eventually
+
+from penstock.actors import jobs
+from penstock.runtime import (
+    CollectSink,
+    FileSink,
+    GeneratorSource,
+    JobFailedError,
+    JobTimeoutError,
+    StreamEnvironment,
+)
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+FOR_EVER = 10**12
+
+
+def number(i: int) -> int:
+    return i
+
+
+def still_running() -> list[str]:
+    return [job.job_id for job in jobs() if not job.status.is_terminal]
+
+
+def test_some_rows_of_a_stream_without_end_and_nothing_in_its_sinks(tmp_path: Path) -> None:
+    env = StreamEnvironment("endless", parallelism=2)
+    squares = env.from_source("in", GeneratorSource(number, count=FOR_EVER)).map(lambda n: n * n)
+    squares.sink("out", FileSink.json(str(tmp_path / "out")))
+    rows = squares.take(5, timeout=PATIENCE)
+    assert len(rows) == 5
+    assert all(round(row**0.5) ** 2 == row for row in rows)
+    assert not (tmp_path / "out").exists()
+    assert still_running() == []
+
+
+def test_all_rows_as_a_list_and_as_a_frame() -> None:
+    env = StreamEnvironment("bounded", parallelism=2)
+    rows = env.from_collection("in", range(6)).map(lambda n: {"n": n, "odd": n % 2 == 1})
+    frame = rows.to_pandas(timeout=PATIENCE).sort_values("n")
+    assert frame["n"].tolist() == list(range(6))
+    assert frame["odd"].tolist() == [False, True] * 3
+    sums = rows.key_by("odd").map(lambda row: row["n"])
+    assert sorted(sums.collect(timeout=PATIENCE)) == list(range(6))
+
+
+def test_a_function_that_fails_is_named_and_the_job_is_not_tried_again() -> None:
+    stream = StreamEnvironment("broken").from_collection("in", ["1", "two"]).map(int, id="parse")
+    with pytest.raises(JobFailedError, match="'parse'"):
+        stream.collect(timeout=PATIENCE)
+    assert still_running() == []
+
+
+def test_a_look_that_takes_too_long_is_cancelled() -> None:
+    stream = StreamEnvironment("nothing").from_source("in", GeneratorSource(number, count=FOR_EVER, rate=1.0))
+    nothing = stream.filter(lambda n: False)
+    with pytest.raises(JobTimeoutError, match=r"quick look .*after 1 s; it was cancelled"):
+        nothing.take(1, timeout=1)
+    assert still_running() == []
+
+
+def test_a_look_that_is_interrupted_leaves_no_job_behind() -> None:
+    stream = StreamEnvironment("nothing").from_source("in", GeneratorSource(number, count=FOR_EVER, rate=1.0))
+
+    def interrupt() -> None:
+        eventually("the look's job", lambda: any(job.status.value == "running" for job in jobs()))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        stream.filter(lambda n: False).take(1, timeout=PATIENCE)
+    other.join()
+    assert not getattr(interrupted.value, "__notes__", []), "no advice to cancel what has been cancelled"
+    assert still_running() == []
+
+
+def test_a_collecting_sink_needs_no_collector() -> None:
+    results = CollectSink()
+    env = StreamEnvironment("collected", parallelism=2)
+    env.from_collection("in", range(10)).sink("results", results)
+    env.run(progress=False, timeout=PATIENCE)
+    assert sorted(results.rows()) == list(range(10))
