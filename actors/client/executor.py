@@ -63,7 +63,6 @@ class RayExecutor:
         """Run the job of a quick look, and bring its rows back; the job has ended then.
 
         Args:
-            job: Makes the job with the sink that is given to it.
             limit: Cancel the job when so many rows are there; `None` waits for its end.
             timeout: Seconds after which the job is cancelled; `None` waits for ever.
 

@@ -51,7 +51,6 @@ class BringsRows(Protocol):
         """Run a job, and give the records that reach its sink.
 
         Args:
-            job: Makes the job with the sink that is given to it.
             limit: Cancel the job when so many are there; `None` waits for its end.
             timeout: Seconds after which the job is cancelled; `None` waits for ever.
 
