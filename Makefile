@@ -5,6 +5,7 @@
 PYTHON ?= $(firstword $(foreach it,/usr/bin/python3.11 python3.11,\
 	$(shell $(it) -c 'import ensurepip, venv' 2>/dev/null && echo $(it))) python3.11)
 VENV := .venv
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
@@ -28,7 +29,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -37,6 +38,7 @@ help:
 	@echo "make test-long  the long versions of the tests"
 	@echo "make soak       MINUTES=30 a job on three nodes in hostile weather; its figures go to benchmarks/RESULTS.md"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
+	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
 	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
@@ -73,6 +75,11 @@ test-on-ray: $(READY) compiled
 
 test-with-spark: $(READY) compiled $(CLASSES)
 	$(WITH_SPARK) $(BIN)/python -m pytest -q $(LONG) -n 2 $(BESIDE) -m spark $(WITH_PROCESSES) tests/on_spark
+
+# Debian's Chromium, for the tests of the page. As root, or with sudo.
+browser:
+	@{ command -v chromium || command -v google-chrome; } >/dev/null && echo "a browser is there" || \
+		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends chromium; }
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ settings.load_profile("busy machine")
 gc.set_threshold(50_000, 10, 10)
 
 
+#: The browser of the tests of the page, and what is said without one.
+CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
+NO_BROWSER: Final = "there is no Chromium here; `make browser` installs it"
 #: How deep tests go is beside this file (`deep`), where all import it.
 _HERE: Final = str(Path(__file__).parent)
 if _HERE not in sys.path:
@@ -57,6 +61,9 @@ _PATIENCE: Final = 30.0
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-long", action="store_true", help="also run the tests marked 'long'")
+    parser.addoption(
+        "--screenshots", action="store_true", help="draw the pictures of the page in docs/ again"
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -65,6 +72,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, text in getattr(report, "user_properties", ()):
             if name == "shown":
                 terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}:\n{text}")
+    left_out = [
+        report for report in terminalreporter.stats.get("skipped", ()) if "browser" in report.keywords
+    ]
+    if left_out:
+        terminalreporter.write_line(
+            f"{len(left_out)} tests of the page were left out: {NO_BROWSER}", red=True
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -82,6 +96,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "or `make test` won't run it"
             )
     _files_without_shared_cluster_first(items)
+    if CHROMIUM is None:
+        for item in items:
+            if "browser" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="takes long: give --run-long")

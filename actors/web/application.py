@@ -112,8 +112,6 @@ def _guard(server: WebServer) -> Any:
         except (PenstockError, ray.exceptions.RayError) as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             response = _errors(status, str(error))
-        except ConnectionResetError:
-            raise  # the browser has left a stream
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
             response = _errors(500, f"{type(error).__name__}: {error}; the server's log says more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,6 +23,12 @@ async def job_events(server: WebServer, request: web.Request) -> Any:
     """Reports and samples of a job as they come, until it has ended or the browser leaves."""
     watcher = await server.watcher(request)
     stream = await _open(request)
+    with suppress(ConnectionResetError):  # the browser has left
+        await _tell(server, watcher, stream)
+    return stream
+
+
+async def _tell(server: WebServer, watcher: JobWatcher, stream: web.StreamResponse) -> None:
     async with watcher.viewed():
         if watcher.report is not None:
             await _send_report(stream, watcher)
@@ -40,12 +47,17 @@ async def job_events(server: WebServer, request: web.Request) -> Any:
                     quiet = 0.0
                     await stream.write(b": nothing new\n\n")
     await _send(stream, "end", b"{}")
-    return stream
 
 
 async def overview_events(server: WebServer, request: web.Request) -> Any:
     """The list of jobs whenever it changes."""
     stream = await _open(request)
+    with suppress(ConnectionResetError):  # the browser has left
+        await _tell_overview(server, stream)
+    return stream
+
+
+async def _tell_overview(server: WebServer, stream: web.StreamResponse) -> None:
     sent, quiet = b"", 0.0
     while not server.is_closing:
         now = json.dumps(await server.overview()).encode()
@@ -57,7 +69,6 @@ async def overview_events(server: WebServer, request: web.Request) -> Any:
             await stream.write(b": nothing new\n\n")
         quiet += _OVERVIEW
         await server.pause(_OVERVIEW)
-    return stream
 
 
 async def _open(request: web.Request) -> web.StreamResponse:

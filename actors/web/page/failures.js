@@ -1,0 +1,29 @@
+// Failures: the root cause first, with the line of the user's program.
+
+import { html } from "./vendor/htm-preact.js";
+import { moment } from "./format.js";
+import { Empty } from "./parts.js";
+
+const place = (line) => line && html`<code>${line.file}:${line.line}</code> in <code>${line.function}</code>`;
+
+function Cause({ cause }) {
+  return html`<p class="cause">${cause.message}</p>
+    <dl class="pairs">
+      ${cause.subtask && html`<div><dt>Subtask</dt><dd><code>${cause.subtask[0]}[${cause.subtask[1]}]</code></dd></div>`}
+      ${cause.operator && html`<div><dt>Operator</dt><dd><code>${cause.operator}</code></dd></div>`}
+      ${cause.kind && html`<div><dt>What failed</dt><dd>${cause.kind}</dd></div>`}
+      ${cause.raised_at && html`<div><dt>Raised at</dt><dd>${place(cause.raised_at)}</dd></div>`}
+      ${cause.defined_at && html`<div><dt>Operator defined at</dt><dd>${place(cause.defined_at)}</dd></div>`}
+    </dl>
+    ${cause.traceback && html`<details><summary>Traceback</summary><pre>${cause.traceback}</pre></details>`}`;
+}
+
+export function Failures({ report }) {
+  if (report.failures.length === 0) return html`<${Empty} title="No failure"><p>No attempt of this job has failed.</p><//>`;
+  return html`<section><ol class="failures">${[...report.failures].reverse().map((failure) => html`
+    <li key="${failure.attempt} ${failure.at}">
+      <h2>Attempt ${failure.attempt} failed <span class="faint">${moment(failure.at)}</span></h2>
+      <${Cause} cause=${failure.root} />
+      ${failure.secondary.length > 0 && html`<details><summary>${failure.secondary.length} more that followed</summary>${failure.secondary.map((cause, number) => html`<${Cause} key=${number} cause=${cause} />`)}</details>`}
+    </li>`)}</ol></section>`;
+}

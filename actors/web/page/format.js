@@ -1,0 +1,61 @@
+// Numbers, durations and moments as people read them.
+
+export const DASH = "–";
+
+export function count(value) {
+  if (value === null || value === undefined) return DASH;
+  if (Math.abs(value) < 10_000) return Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(value < 10 ? 1 : 0);
+  for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (Math.abs(value) >= size) return `${(value / size).toPrecision(3)} ${unit}`;
+  }
+  return String(value);
+}
+
+export const rate = (value) => (value === null || value === undefined ? DASH : `${count(value)}/s`);
+
+export function bytes(value) {
+  if (value === null || value === undefined) return DASH;
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (value >= size) return `${(value / size).toPrecision(3)} ${unit}`;
+  }
+  return `${value} B`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return DASH;
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  const whole = Math.floor(seconds);
+  const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  return `${minutes} min ${whole % 60} s`;
+}
+
+export const share = (value) => (value === null || value === undefined ? DASH : `${Math.round(value * 100)} %`);
+
+export function moment(seconds) {
+  if (seconds === null || seconds === undefined) return DASH;
+  const at = new Date(seconds * 1000);
+  const today = new Date().toDateString() === at.toDateString();
+  return today ? at.toLocaleTimeString() : at.toLocaleString();
+}
+
+// Event time in microseconds; its end is a number that no clock reaches.
+export function watermark(value) {
+  if (value === null || value === undefined) return DASH;
+  if (value > 8.64e18 / 1e3) return "end of data";
+  const at = new Date(value / 1000);
+  return Number.isNaN(at.getTime()) ? String(value) : at.toISOString().replace("T", " ").replace(/(\.\d+)?Z$/, "");
+}
+
+export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
+
+// What is back-pressured, what is busy, and neither, as a word for colours.
+export function load(vertex) {
+  if ((vertex?.backpressured_max ?? 0) > 0.5) return "blocked";
+  if ((vertex?.busy_max ?? 0) > 0.8) return "busy";
+  return "calm";
+}

@@ -1,0 +1,41 @@
+// All jobs, with a filter.
+
+import { html, useState } from "./vendor/htm-preact.js";
+import { count, duration, moment, rate } from "./format.js";
+import { Empty, Notice, Status, Table } from "./parts.js";
+
+const COLUMNS = [
+  { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>` },
+  { name: "State", of: (job) => html`<${Status} value=${job.status} />` },
+  { name: "Since", of: (job) => moment(job.submitted_at) },
+  { name: "Duration", kind: "number", of: (job) => duration(job.duration) },
+  { name: "Records in", kind: "number", of: (job) => rate(job.records_in) },
+  { name: "Last checkpoint", of: (job) => moment(job.last_checkpoint) },
+  { name: "Restarts", kind: "number", of: (job) => count(job.restarts) },
+];
+
+export function JobList({ jobs, storage }) {
+  const [text, setText] = useState("");
+  const [status, setStatus] = useState("");
+  if (jobs === null) return html`<h1>Jobs</h1><${Notice}>Looking for jobs…<//>`;
+  if (jobs.length === 0) {
+    return html`<h1>Jobs</h1><${Empty} title="Nothing runs yet">
+      <p>Start a job beside this page, and it appears here:</p>
+      <pre>python job.py            # a program that calls env.submit() or env.run()
+ray job submit -- python job.py</pre>
+      <p>${storage ? html`No job has left a report in <code>${storage}</code> either.` : html`Jobs that ended in another cluster are shown with <code>penstock ui --storage URL</code>.`}</p>
+    <//>`;
+  }
+  const states = [...new Set(jobs.map((job) => job.status))].sort();
+  const wanted = text.toLowerCase();
+  const shown = jobs.filter((job) => (!status || job.status === status) && (job.name.toLowerCase().includes(wanted) || job.job_id.includes(wanted)));
+  return html`<h1>Jobs</h1>
+    <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label>Name or id <input type="search" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
+      <label>State <select value=${status} onChange=${(event) => setStatus(event.target.value)}>
+        <option value="">all</option>${states.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+      </select></label>
+      <span class="faint" role="status">${shown.length} of ${jobs.length}</span>
+    </form>
+    <${Table} caption="Jobs" columns=${COLUMNS} rows=${shown.slice(0, 500)} keyOf=${(job) => job.job_id} />`;
+}

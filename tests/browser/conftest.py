@@ -1,0 +1,51 @@
+"""One browser and one server with jobs that have ended, for all tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving.browser import browser as started
+from serving.browser import opened
+from serving.in_thread import served
+from serving.reports import leave, report_of
+
+from penstock.actors.web.job_directory import JobDirectory
+from penstock.actors.web.server import WebServer
+from penstock.runtime import JobStatus
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    folder = tmp_path_factory.mktemp("storage")
+    leave(
+        folder,
+        report_of("words-1f2e", "words", folder),
+        report_of("hurt-9a8b", "<img src=x onerror=alert(1)>", folder, JobStatus.FINISHED),
+    )
+    with served(JobDirectory(str(folder))) as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser: Any, server: WebServer) -> Iterator[Any]:
+    """The list of jobs, after a login as the printed address begins one."""
+    with opened(browser, f"{server.address}#token={server.access.new_login()}") as page:
+        page.get_by_role("heading", name="Jobs").wait_for()
+        yield page

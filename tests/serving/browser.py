@@ -1,0 +1,49 @@
+"""A real Chromium that opens the page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Milliseconds for anything to appear on a busy machine.
+PATIENCE = 60_000
+#: Without these it asks its maker's servers for many things at its start.
+_ALONE = ("disable-background-networking", "disable-component-update", "disable-sync", "disable-quic")
+_ARGUMENTS = [f"--{name}" for name in ("no-sandbox", "disable-gpu", "no-first-run", *_ALONE)]
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@contextmanager
+def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
+    """A page at an address. It may ask nobody but the server, and may not fail."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    problems: list[str] = []
+    foreign: list[str] = []
+    origin = "/".join(address.split("/")[:3])
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda said: problems.append(said.text) if "Content Security" in said.text else None)
+    page.on("request", lambda asked: foreign.append(asked.url) if not asked.url.startswith(origin) else None)
+    try:
+        page.goto(address)
+        yield page
+        assert problems == []
+        assert [url for url in foreign if not url.startswith(("data:", "blob:"))] == []
+    finally:
+        context.close()

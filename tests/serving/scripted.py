@@ -1,0 +1,88 @@
+"""A job whose reports a test writes one by one: shapes that no machine of a test can run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo
+from penstock.actors.web.job_directory import JobDirectory
+from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
+from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.rates import SubtaskRates
+from serving.reports import record
+
+
+class ScriptedJob:
+    """Stands for the handle of a running job; `report` gives what the test has put there."""
+
+    def __init__(self, report: JobReport) -> None:
+        self.current = report
+
+    @property
+    def job_id(self) -> str:
+        return self.current.job_id
+
+    def report(self) -> JobReport:
+        return self.current
+
+
+class ScriptedDirectory(JobDirectory):
+    """Knows one job."""
+
+    def __init__(self, job: ScriptedJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def all(self) -> list[Any]:
+        return []
+
+    def find(self, job: str) -> Any:
+        return self._job
+
+
+def wide_report(vertices: int, checkpoints: int, busy: float = 0.5) -> JobReport:
+    """A running job of so many vertices, in layers of ten; `busy` is the share of the first."""
+    names = [f"vertex-{number}" for number in range(vertices)]
+    graph = GraphInfo(
+        "wide",
+        tuple(VertexInfo(name, 1, 128, (OperatorInfo(name, f"map({name})", name, 1),)) for name in names),
+        tuple(EdgeInfo(names[i], names[i + 10], "rebalance") for i in range(vertices - 10)),
+    )
+    statistics = JobStatistics(JobStatus.RUNNING, attempt=1)
+    report = JobReport(
+        "wide-1f2e",
+        "wide",
+        JobStatus.RUNNING,
+        0.0,
+        100.0,
+        statistics,
+        graph,
+        storage=str(Path("/storage")),
+        checkpoints=CoordinatorStatistics(triggered=checkpoints, completed=checkpoints),
+        checkpoint_history=tuple(
+            record(number, CheckpointStatus.COMPLETED, 0.1) for number in range(1, checkpoints + 1)
+        ),
+    )
+    return with_busy(report, busy)
+
+
+def with_busy(report: JobReport, busy: float) -> JobReport:
+    """The same job when its first vertex is busy for such a share of the time."""
+    rates = SubtaskRates(1.0, 0.1, 0.0, 0.9, 5.0, 5.0, 50.0, 50.0)
+    first = replace(rates, busy=busy, idle=1.0 - busy)
+    subtasks = tuple(
+        SubtaskInfo(
+            SubtaskId(vertex.id, 0),
+            1,
+            SubtaskStatus.RUNNING,
+            rates=first if number == 0 else rates,
+        )
+        for number, vertex in enumerate(report.graph.vertices)
+    )
+    return replace(report, subtasks=subtasks)
