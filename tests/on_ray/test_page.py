@@ -23,6 +23,7 @@ from penstock.runtime import (
     DiscardSink,
     FixedDelay,
     GeneratorSource,
+    JobConfig,
     JobStatus,
     StreamEnvironment,
 )
@@ -98,12 +99,13 @@ def page(login: str) -> Iterator[Any]:
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[RayJobHandle]:
     """numbers -> parse, which fails once -> enrich, which is slow -> the largest of each remainder."""
-    env = StreamEnvironment(
-        "readings",
-        parallelism=2,
+    config = JobConfig(
         checkpointing=Checkpointing(every=0.5, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=5, delay=0.1),
+        buffer_rows=64,  # barriers do not wait long behind the slow operator
+        credits=2,
     )
+    env = StreamEnvironment("readings", parallelism=2, config=config)
     numbers = env.from_source("numbers", Lasting(GeneratorSource(number, count=FOR_EVER, rate=3_000.0), 1))
     parsed = numbers.rebalance().map(Stumbling(tmp_path / "stumbled"), id="parse")
     enriched = parsed.rebalance().map(enrich, id="enrich")
@@ -160,6 +162,7 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     # The slow operator is named, with what waits for it.
     expect(page.locator(".bottleneck")).to_contain_text("enrich")
     expect(page.locator(".bottleneck")).to_contain_text("wait")
+    after_checkpoints(job, 2)
     picture("job")
 
     # The failure has the user's words and line.
@@ -173,7 +176,6 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     view("Time line")
     expect(page.locator(".timeline")).to_contain_text("Another process became the JobMaster")
 
-    after_checkpoints(job, 2)
     view("Checkpoints")
     expect(
         page.get_by_role("region", name="Checkpoints, the newest first").locator("tbody tr").first

@@ -99,11 +99,12 @@ function Confirm({ report, action, onClose }) {
   <//>`;
 }
 
-export function Actions({ report }) {
+// A dialog stays when the job ends under it: it has the answer.
+export function Actions({ report, live }) {
   const [asked, setAsked] = useState(null);
   const takesCheckpoints = report.storage !== null;
-  return html`<div class="actions" role="group" aria-label="Actions">
+  return html`${live && html`<div class="actions" role="group" aria-label="Actions">
     ${Object.entries(ACTIONS).map(([name, action]) => html`<button key=${name} class=${action.danger ? "danger" : ""} disabled=${!takesCheckpoints && name !== "cancel"} onClick=${() => setAsked(name)}>${action.title}</button>`)}
-    ${asked && html`<${Confirm} report=${report} action=${ACTIONS[asked]} onClose=${() => setAsked(null)} />`}
-  </div>`;
+  </div>`}
+  ${asked && html`<${Confirm} report=${report} action=${ACTIONS[asked]} onClose=${() => setAsked(null)} />`}`;
 }

@@ -51,6 +51,9 @@ export function watermark(value) {
 
 export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
+// The end says more: a line number.
+export const cutFront = (text, most) => (text.length > most ? `…${text.slice(1 - most)}` : text);
+
 export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
 
 // What is back-pressured, what is busy, and neither, as a word for colours.

@@ -2,7 +2,7 @@
 
 import { Graph as Layout, layout as place } from "./vendor/dagre.js";
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
-import { cut, fileLine, load, rate, share, watermark } from "./format.js";
+import { cut, cutFront, fileLine, load, rate, share, watermark } from "./format.js";
 
 const WIDTH = 250;
 const LINE = 17;
@@ -50,7 +50,7 @@ function Card({ vertex, summary, at, job }) {
       <text class="name" x="14" y="22">${cut(vertex.id, 24)}</text>
       <text class="parallelism" x=${WIDTH - 12} y="22" text-anchor="end">× ${vertex.parallelism}</text>
       ${operators.map((operator, number) => html`<text key=${operator.id} class="operator" x="14" y=${42 + LINE * number}>${cut(operator.name, 22)}<title>${operator.name}${operator.defined_at ? `\n${operator.defined_at.file}:${operator.defined_at.line}` : ""}</title></text>
-        <text key="${operator.id} line" class="line" x=${WIDTH - 12} y=${42 + LINE * number} text-anchor="end">${cut(fileLine(operator.defined_at), 14)}</text>`)}
+        <text key="${operator.id} line" class="line" x=${WIDTH - 12} y=${42 + LINE * number} text-anchor="end">${cutFront(fileLine(operator.defined_at), 15)}</text>`)}
       ${more > 0 && html`<text class="line" x="14" y=${42 + LINE * operators.length}>and ${more} more</text>`}
       <line class="rule" x1="14" x2=${WIDTH - 12} y1=${below - 10} y2=${below - 10} />
       <text class="number" x="14" y=${below + 6}>busy ${share(summary?.busy_max)}</text>
