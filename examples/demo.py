@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import ray
@@ -70,6 +72,7 @@ def main() -> int:
     """Run the demo; 0 when the result is exact."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--megabytes", type=float, default=6.0, help="size of the text (default: 6)")
+    parser.add_argument("--keep", action="store_true", help="keep the page of the job until Ctrl-C")
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     text, output = FOLDER / "text.txt", FOLDER / "counts"
@@ -86,6 +89,8 @@ def main() -> int:
     began = time.monotonic()
     job = env.submit()
     console.print(f"job {job.job_id}, a checkpoint every {CHECKPOINT_INTERVAL:g} s")
+    page = job.ui(open_browser=False)
+    console.print(f"look at it in a browser (the address works once): {page.login}", soft_wrap=True)
     killed = kill_one_subtask(job, KILL_AFTER)
     killed_at = time.monotonic()
     console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}; Ray reports the death, too")
@@ -105,6 +110,11 @@ def main() -> int:
     exact = missing == surplus == 0 and killed is not None and statistics.restarts >= 1
     console.print("exactly once" if exact else "NOT exactly once")
     console.print(f"\nLook at {output}, examples/word_count.py, README.md and docs/architecture.md")
+    if options.keep:
+        console.print(f"the page stays at {page.address} until Ctrl-C")
+        with suppress(KeyboardInterrupt):
+            signal.pause()
+    page.close()
     ray.shutdown()
     return 0 if exact else 1
 

@@ -20,6 +20,7 @@ from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.client.progress import Progress
 from penstock.actors.client.ray_notices import NOTICES
+from penstock.actors.client.user_interface import UserInterface, open_interface
 from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report, result_of
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
@@ -64,6 +65,7 @@ class RayJobHandle(NearestMembers):
         self._graph = graph
         self._ended = ended
         self._master = MasterCalls(job_id, ended)
+        self._interface: UserInterface | None = None
 
     def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str, None, JobReport | None]]:
         return RayJobHandle, (self._job_id, self._name, None, self._ended)
@@ -93,6 +95,22 @@ class RayJobHandle(NearestMembers):
     def describe(self) -> str:
         """The job graph as a picture in plain text."""
         return describe(self.report().graph)
+
+    def ui(self, *, open_browser: bool = True) -> UserInterface:
+        """Show the job in a browser: starts `penstock ui` beside this program, and ends it with the program.
+
+        For a server that stays, run `penstock ui`.
+
+        Args:
+            open_browser: Open a browser; without one `login` of the answer is the address to open.
+
+        Raises:
+            DeploymentError: It does not start.
+        """
+        if self._interface is None:
+            storage = None if self._ended is None else self._ended.storage
+            self._interface = open_interface(self._job_id, storage=storage, open_browser=open_browser)
+        return self._interface
 
     def processes(self) -> tuple[SubtaskProcess, ...]:
         """Where the subtasks run now; empty when the job has ended."""

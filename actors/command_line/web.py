@@ -50,6 +50,9 @@ def ui(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the address as one line of JSON, for programs.")
     ] = False,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="End when standard input is closed.")
+    ] = False,
     openapi: Annotated[
         bool, typer.Option("--openapi", help="Print the description of REST (OpenAPI), and end.")
     ] = False,
@@ -66,7 +69,8 @@ def ui(
     alone = join(address, storage)
     if alone is not None:
         print(f"penstock: {alone}. Showing the ended jobs in {storage}", file=sys.stderr)
-    options = ServerOptions(host, port, storage, read_only, _token(token_file), tuple(allow_host or ()))
+    hosts, token = tuple(allow_host or ()), _token(token_file)
+    options = ServerOptions(host, port, storage, read_only, token, hosts, ends_with_input=with_parent)
 
     def show(url: str, login: str) -> None:
         login += "" if job is None else f"&job={job}"

@@ -53,6 +53,7 @@ def make_application(server: WebServer) -> web.Application:
     application = web.Application(middlewares=[_guard(server)], client_max_size=_LARGEST)
     for route in ROUTES:
         application.router.add_route(route.method, route.path, _handler(server, route))
+    application.router.add_route("*", "/v1/{rest:.*}", _nowhere)
     application.router.add_get("/", _index)
     if PAGE.is_dir():
         application.router.add_static("/", PAGE, follow_symlinks=False)
@@ -66,6 +67,10 @@ def make_application(server: WebServer) -> web.Application:
     application.on_shutdown.append(end_streams)
     application.on_cleanup.append(close)
     return application
+
+
+async def _nowhere(request: web.Request) -> web.StreamResponse:
+    raise Problem(404, f"there is no {request.method} {request.path}; /v1/openapi.json has all paths")
 
 
 async def _index(_: web.Request) -> web.StreamResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -39,6 +40,7 @@ class ServerOptions:
         read_only: Refuse whatever changes a job.
         token: Standing token for programs, needed beyond loopback.
         allowed_hosts: Further names that requests may come to.
+        ends_with_input: End when standard input is closed: the program that holds its other end has ended.
     """
 
     host: str = "127.0.0.1"
@@ -47,6 +49,7 @@ class ServerOptions:
     read_only: bool = False
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    ends_with_input: bool = False
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -> None:
@@ -83,6 +86,8 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
+    if options.ends_with_input:
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # nobody writes: what can be read is the end
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")

@@ -108,6 +108,24 @@ class CheckpointResult(NearestMembers):
         return asdict(self)
 
 
+class JobInterface(Protocol):
+    """A page that shows a job in a browser."""
+
+    @property
+    def address(self) -> str:
+        """Where its server is."""
+        ...
+
+    @property
+    def login(self) -> str:
+        """The address that begins a session, once."""
+        ...
+
+    def close(self) -> None:
+        """End the server; jobs go on."""
+        ...
+
+
 class JobHandle(Protocol):
     """A submitted job. The job goes on when its handle is thrown away."""
 
@@ -141,6 +159,14 @@ class JobHandle(Protocol):
 
     def cancel(self) -> None:
         """End the job without a savepoint; does nothing when it has ended."""
+        ...
+
+    def ui(self, *, open_browser: bool = True) -> JobInterface:
+        """Show the job in a browser, as long as this program runs.
+
+        Args:
+            open_browser: Open one; without it the answer says where to look.
+        """
         ...
 
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:

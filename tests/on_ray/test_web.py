@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -165,3 +167,38 @@ def test_a_job_is_cancelled_by_rest(client: Client, job: RayJobHandle) -> None:
     eventually("it has ended", lambda: job.status() is JobStatus.CANCELLED)
     overview = {each["job_id"]: each for each in client.look("/v1/jobs/overview")["jobs"]}
     assert overview[job.job_id]["status"] == "cancelled"
+
+
+def snippets() -> list[str]:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
+    return re.findall(r"<!-- runs in a test -->\n```bash\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: RayJobHandle) -> None:
+    assert len(snippets()) == 2
+    places = {"UI": client.address.rstrip("/"), "TOKEN": TOKEN, "JOB": job.job_id}
+    for snippet in snippets():
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", snippet],
+            env={**os.environ, **places},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "failure-cause" not in done.stdout
+    assert done.stdout.count("COMPLETED") == 4
+    assert job.status() is JobStatus.FINISHED
+
+
+def test_a_handle_opens_a_server_that_ends_with_its_program(job: RayJobHandle) -> None:
+    opened = job.ui(open_browser=False)
+    try:
+        assert opened.login.startswith(f"{opened.address}#token=")
+        assert opened.login.endswith(f"&job={job.job_id}")
+        assert Client(opened.address).get("/").status == 200
+        assert job.ui() is opened
+    finally:
+        opened.close()
+    assert opened.process.returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,11 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def tool() -> ModuleType:
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("vendor_page", ROOT / "tools" / "vendor_page.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "vendor_page", module)  # its dataclasses look there
     spec.loader.exec_module(module)
     return module
 

@@ -260,6 +260,7 @@ class StreamEnvironment(NearestMembers):
         *,
         timeout: Duration | None = None,
         progress: bool = True,
+        ui: bool = False,
         restore_from: str | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobResult:
@@ -270,6 +271,7 @@ class StreamEnvironment(NearestMembers):
             timeout: Seconds to wait at most; `None` waits for ever.
             progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. Where the
                 output is no terminal it is a plain line every two seconds.
+            ui: Open a browser that shows the job while it runs.
             restore_from: The snapshot to start from; see `submit`.
             allow_non_restored_state: Leave out state that this job has no operator for.
 
@@ -282,6 +284,8 @@ class StreamEnvironment(NearestMembers):
         handle = self.submit(
             name, restore_from=restore_from, allow_non_restored_state=allow_non_restored_state
         )
+        if ui:
+            handle.ui()
         return handle.wait(timeout, progress=progress)
 
 

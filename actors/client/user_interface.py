@@ -1,0 +1,77 @@
+"""Opens `penstock ui` for a program: a process of its own that ends with the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from html import escape
+from typing import Final
+
+import ray
+
+from penstock.runtime.errors import DeploymentError
+
+#: Seconds for the process to end when it is told to.
+_PATIENCE: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class UserInterface:
+    """A server of `penstock ui` that this program has started.
+
+    Attributes:
+        address: Where it is.
+        login: The address that begins a session, once, with the page of the job.
+        process: Its process. It ends when its standard input is closed, also when this program is killed.
+    """
+
+    address: str
+    login: str
+    process: subprocess.Popen[str] = field(repr=False)
+
+    def close(self) -> None:
+        """End it; jobs go on."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _repr_html_(self) -> str:
+        """A link for notebooks."""
+        return f'<a href="{escape(self.login)}" target="_blank">Penstock</a> at {escape(self.address)}'
+
+
+def open_interface(job_id: str, *, storage: str | None = None, open_browser: bool = True) -> UserInterface:
+    """Start a server beside this program, and show a job.
+
+    Args:
+        job_id: The job of the first page.
+        storage: Where to look for ended jobs besides the cluster.
+        open_browser: Open a browser; without one the address is in the answer.
+
+    Raises:
+        DeploymentError: It does not start; says why.
+    """
+    command = [sys.executable, "-m", "penstock.actors.command_line", "ui", "--json", "--with-parent"]
+    command += ["--job", job_id, "--open" if open_browser else "--no-open"]
+    if ray.is_initialized():
+        command += ["--address", ray.get_runtime_context().gcs_address]
+    if storage is not None:
+        command += ["--storage", storage]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        msg = f"`penstock ui` has ended with code {process.wait()}; it has said why on stderr"
+        raise DeploymentError(msg)
+    said = json.loads(line)
+    return UserInterface(said["address"], said["login"], process)
