@@ -47,6 +47,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],
+    "ui": ["--seconds", "1", "--rounds", "1", "--warm-up", "0.2"],
     "start": ["--rounds", "1"],
     "weather": ["--rounds", "1"],
 }

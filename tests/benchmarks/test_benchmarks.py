@@ -125,6 +125,16 @@ def test_latency_and_idle_checkpoints_are_measured(
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
+def test_the_cost_of_an_open_page_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_tiny("ui", tmp_path, capsys)
+
+    assert figures["ratios"]["rate_with_page_open"] > 0
+    assert figures["seconds"].keys() <= {"page_of_100_vertices", "longest_task_of_an_update"}
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_tiny("step_on", tmp_path, capsys)
 

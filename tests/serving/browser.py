@@ -14,14 +14,18 @@ _ALONE = ("disable-background-networking", "disable-component-update", "disable-
 _ARGUMENTS = [f"--{name}" for name in ("no-sandbox", "disable-gpu", "no-first-run", *_ALONE)]
 
 
+def program() -> str | None:
+    """The Chromium of this machine."""
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
 @contextmanager
 def browser() -> Iterator[Any]:
     """A browser without a window."""
     from playwright.sync_api import sync_playwright
 
-    program = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=_ARGUMENTS)
+        started = playwright.chromium.launch(executable_path=program(), args=_ARGUMENTS)
         try:
             yield started
         finally:

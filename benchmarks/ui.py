@@ -1,0 +1,163 @@
+"""What the web interface costs the job that it shows, and how long the page needs for a large one.
+
+    python benchmarks/ui.py --json ui.json
+
+One job runs all the time. A page is open (a stream of server-sent events, as a browser reads it) and closed in
+turn, and the rates of both halves of a round are compared. The server is a process of its own on the same
+machine. Then a Chromium, if there is one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are
+made up.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+from measure import (
+    Figures,
+    cluster,
+    machine,
+    middle,
+    options,
+    rows_a_second,
+    running,
+    sample,
+    scratch,
+    spread,
+    table,
+    versions,
+)
+from measured_jobs import keyed_sum
+
+from penstock.actors import RayJobHandle
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # a client, a browser and made-up jobs
+
+from serving.browser import browser, opened, program
+from serving.client import Client
+from serving.in_thread import served
+from serving.scripted import ScriptedDirectory, ScriptedJob, wide_report, with_busy
+
+_TOKEN = "a token that is long enough"
+_VERTICES, _CHECKPOINTS = 100, 1_000
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[Client]:
+    """`penstock ui` as a user starts it."""
+    file = folder / "token"
+    file.touch(mode=0o600)
+    file.write_text(_TOKEN)
+    command = [sys.executable, "-m", "penstock.actors.command_line", "ui", "--json", "--no-open"]
+    command += ["--port", "0", "--token-file", str(file)]
+    command += ["--address", ray.get_runtime_context().gcs_address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield Client(json.loads(process.stdout.readline())["address"], _TOKEN)
+        process.terminate()
+
+
+@contextmanager
+def page_open(client: Client, job: RayJobHandle) -> Iterator[None]:
+    """Somebody reads the events of the job inside."""
+    ended, began = threading.Event(), threading.Event()
+
+    def read() -> None:
+        for _ in client.events(f"/v1/jobs/{job.job_id}/events"):
+            began.set()
+            if ended.is_set():
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    began.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join()
+
+
+def rate(job: RayJobHandle, seconds: float) -> float:
+    """Records a second; asks the job at the beginning and at the end only."""
+    first = sample(job, "sum")
+    time.sleep(seconds)
+    last = sample(job, "sum")
+    return (last.records - first.records) / (last.at - first.at)
+
+
+def page_times(figures: Figures) -> list[list[str]]:
+    """How long the page needs for a large job."""
+    job = ScriptedJob(wide_report(_VERTICES, _CHECKPOINTS))
+    with served(ScriptedDirectory(job)) as made, browser() as started:
+        login = f"{made.address}#token={made.access.new_login()}&job=wide-1f2e"
+        began = time.monotonic()
+        with opened(started, login) as page:
+            page.locator("[data-vertex]").nth(_VERTICES - 1).wait_for()
+            figures.seconds["page_of_100_vertices"] = time.monotonic() - began
+            # The time of a view is that of its scripts: from a new report to the new text in the graph.
+            page.evaluate("""() => {
+                window.longest = 0;
+                new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
+                    window.longest = Math.max(window.longest, entry.duration);
+                })).observe({type: "longtask", buffered: false});
+            }""")
+            for busy in (0.6, 0.7, 0.8):
+                job.current = with_busy(job.current, busy)
+                page.get_by_text(f"busy {busy * 100:.0f} %").wait_for()
+            figures.seconds["longest_task_of_an_update"] = page.evaluate("window.longest") / 1000
+    return [
+        ["open the page of a job with 100 vertices", f"{figures.seconds['page_of_100_vertices']:.2f} s"],
+        [
+            "longest task of the browser in an update (0: none above 50 ms)",
+            f"{figures.seconds['longest_task_of_an_update'] * 1000:.0f} ms",
+        ],
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = options(__doc__, seconds=8.0, rounds=5, warm_up=3.0).parse_args(arguments)
+    figures = Figures()
+    rates: dict[str, list[float]] = {"page open": [], "page closed": []}
+    with (
+        scratch() as folder,
+        cluster(),
+        running(keyed_sum(folder, 1), "sum") as job,
+        server(folder) as client,
+    ):
+        time.sleep(given.warm_up)
+        for number in range(given.rounds):
+            order = ("page open", "page closed") if number % 2 else ("page closed", "page open")
+            for which in order:
+                if which == "page open":
+                    with page_open(client, job):
+                        rates[which].append(rate(job, given.seconds))
+                else:
+                    rates[which].append(rate(job, given.seconds))
+    ratios = [a / b for a, b in zip(rates["page open"], rates["page closed"], strict=True)]
+    figures.ratios["rate_with_page_open"] = middle(ratios)
+    figures.rates |= {which: middle(measured) for which, measured in rates.items()}
+    with_page, without = (rows_a_second(middle(measured)) for measured in rates.values())
+    lines = [
+        ["rate_with_page_open", f"{middle(ratios):.3f}", "at least 0.99", spread(ratios), with_page, without]
+    ]
+    print(
+        table(["what", "ratio", "target", "all rounds", "open, rows/s", "closed, rows/s"], lines), end="\n\n"
+    )
+    if program() is not None:
+        print(table(["the page", "time"], page_times(figures)), end="\n\n")
+    print(machine().in_words())
+    figures.write(given.json, versions())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
