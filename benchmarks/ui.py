@@ -2,7 +2,7 @@
 
     python benchmarks/ui.py --json ui.json
 
-One job runs all the time. A page is open (a stream of server-sent events, as a browser reads it) and closed in
+One job runs all the time. A page is open (a stream of server-sent events, as browsers read it) and closed in
 turn, and the rates of both halves of a round are compared. The server is a process of its own on the same
 machine. Then a Chromium, if there is one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are
 made up.
@@ -124,7 +124,7 @@ def page_times(figures: Figures) -> list[list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    given = options(__doc__, seconds=8.0, rounds=5, warm_up=3.0).parse_args(arguments)
+    given = options(__doc__, seconds=3.0, rounds=30, warm_up=3.0).parse_args(arguments)
     figures = Figures()
     rates: dict[str, list[float]] = {"page open": [], "page closed": []}
     with (

@@ -80,9 +80,15 @@ class RayJobHandle(NearestMembers):
         """The name that the user gave."""
         return self._name
 
-    def report(self) -> JobReport:
-        """Everything that is known of the job right now, or at its end."""
-        return self._master.quick("status", self._status, _itself)
+    @checked_keywords
+    def report(self, *, fresh: bool = True) -> JobReport:
+        """Everything that is known of the job right now, or at its end.
+
+        Args:
+            fresh: Ask all subtasks for their counters. Without it they may be two seconds old, and no subtask
+                notices that somebody looks.
+        """
+        return self._master.quick("status", lambda master: master.status.remote(self._job_id, fresh), _itself)
 
     def status(self) -> JobStatus:
         """The job's state right now."""

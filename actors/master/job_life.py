@@ -127,9 +127,10 @@ class JobLife:
         """Return when the scheduler of the job has started, or could not be made."""
         await self._prepared.wait()
 
-    async def status(self) -> JobReport:
-        """The job's report, with fresh counters."""
-        await self._look()
+    async def status(self, fresh: bool) -> JobReport:
+        """The job's report; without `fresh` its counters are those of the last round, at most 2 s old."""
+        if fresh:
+            await self._look()
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:

@@ -50,9 +50,9 @@ class JobMaster:
         """Return when the job has been taken up."""
         await self._process.life(job_id).ready()
 
-    async def status(self, job_id: str) -> JobReport:
-        """Everything that is known of the job right now, counters fresh."""
-        return await self._process.life(job_id).status()
+    async def status(self, job_id: str, fresh: bool = True) -> JobReport:
+        """Everything that is known of the job right now; without `fresh` no subtask is asked for it."""
+        return await self._process.life(job_id).status(fresh)
 
     async def wait_end(self, job_id: str, seconds: float) -> JobReport:
         """Wait for the job to end, at most so long; its report then."""

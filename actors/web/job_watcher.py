@@ -1,7 +1,8 @@
 """Asks the JobMaster of one job, on behalf of all browsers that show it.
 
-A report costs the JobMaster some milliseconds. However many pages are open, it is asked once a second while
-somebody looks, and every ten seconds otherwise, for the curves. A call to a JobMaster that hangs or is being
+A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters are those of their
+last heartbeats. However many pages are open, it is asked once a second while somebody looks. It is asked
+every ten seconds otherwise, for the curves. A call to a JobMaster that hangs or is being
 replaced lasts until one answers; it blocks a thread, never the server. Meanwhile the page is told how old its
 data is.
 
@@ -176,7 +177,7 @@ class JobWatcher:
     async def _ask(self) -> None:
         self._asked_at = time.monotonic()
         try:
-            report = await self._in_thread(self.handle.report)
+            report = await self._in_thread(self.handle.report, fresh=False)
         except (PenstockError, ray.exceptions.RayError) as error:
             if self.error is None:
                 logger.warning("job %s does not answer: %s", self.handle.job_id, error)

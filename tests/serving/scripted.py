@@ -28,7 +28,7 @@ class ScriptedJob:
     def job_id(self) -> str:
         return self.current.job_id
 
-    def report(self) -> JobReport:
+    def report(self, *, fresh: bool = True) -> JobReport:
         return self.current
 
 
