@@ -2,7 +2,7 @@
 
     python benchmarks/ui.py --json ui.json
 
-One job runs all the time. A page (a stream of server-sent events) is open and closed in turn, and the rates of
+One job runs all the time. A page (a stream of server-sent events) is open and closed in turn, and rates of
 both halves of a round are compared. The server is a process of its own on the same
 machine. Then a Chromium, if there is one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are
 made up.
