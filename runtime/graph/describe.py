@@ -34,17 +34,31 @@ def describe(graph: GraphInfo) -> str:
           | count  reduce(add) |
           +--------------------+
     """
-    subtasks = sum(vertex.parallelism for vertex in graph.vertices)
-    lines = [f"{graph.name}: {_count(len(graph.vertices), 'vertex', 'vertices')}, {_subtasks(subtasks)}", ""]
+    lines = [f"{graph.name}: {graph_head(graph)}", ""]
     for vertex, following in zip(graph.vertices, [*graph.vertices[1:], None], strict=True):
         lines += _box(vertex)
         leaving = [edge for edge in graph.edges if edge.source == vertex.id]
         if _is_a_line(graph, leaving, following):
             lines += ["    |", f"    | {_partitioning(leaving[0])}", "    v"]
         else:
-            lines += [f"    +--> {edge.target}  ({_label(edge)})" for edge in leaving]
+            lines += [f"    +--> {edge.target}  ({edge_label(edge)})" for edge in leaving]
             lines += [""] if following is not None else []
     return "\n".join(f"  {line}" if line and i else line for i, line in enumerate(lines))
+
+
+def graph_head(graph: GraphInfo) -> str:
+    """How large a graph is."""
+    subtasks = sum(vertex.parallelism for vertex in graph.vertices)
+    return f"{_count(len(graph.vertices), 'vertex', 'vertices')}, {_subtasks(subtasks)}"
+
+
+def vertex_head(vertex: VertexInfo) -> str:
+    """How many subtasks a vertex has, and what each of them needs."""
+    head = _subtasks(vertex.parallelism)
+    for amount, what in _amounts(vertex):
+        if amount:
+            head += f", {amount:g} {what} each"
+    return head
 
 
 def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo | None) -> bool:
@@ -57,10 +71,7 @@ def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo 
 
 def _box(vertex: VertexInfo) -> Iterator[str]:
     """The vertex with one line an operator."""
-    head = _subtasks(vertex.parallelism)
-    for amount, what in _amounts(vertex):
-        if amount:
-            head += f", {amount:g} {what} each"
+    head = vertex_head(vertex)
     column = max(len(operator.id) for operator in vertex.operators)
     rows = [head, *(f"{operator.id:<{column}}  {operator.name}" for operator in vertex.operators)]
     width = max(map(len, rows))
@@ -76,8 +87,8 @@ def _amounts(vertex: VertexInfo) -> Iterator[tuple[float, str]]:
     yield from ((amount, name) for name, amount in vertex.resources.items())
 
 
-def _label(edge: EdgeInfo) -> str:
-    """An edge where its ends are not next to each other."""
+def edge_label(edge: EdgeInfo) -> str:
+    """How the records of an edge find their subtask, and which output they come from."""
     if edge.side_output is not None:
         return f"{_partitioning(edge)}, side output {edge.side_output!r} of {edge.source_operator}"
     return _partitioning(edge)

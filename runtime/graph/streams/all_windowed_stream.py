@@ -15,6 +15,7 @@ from penstock.runtime.graph.streams.checked_call import (
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
@@ -153,6 +154,10 @@ class AllWindowedStream(Generic[T]):
         """
         need_function("apply", function)
         return self._windowed.apply(id, WithoutKey(function), **_one_subtask("apply", options))
+
+    def _repr_html_(self) -> str:
+        """What leads to the stream as a picture, in a notebook."""
+        return picture_of(self._windowed._builder, self._windowed._inputs, repr(self))
 
     def __repr__(self) -> str:
         return f"AllWindowedStream({self._windowed._settings})"

@@ -26,7 +26,14 @@ from penstock.runtime.graph.streams.column_step import column_step
 from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
-from penstock.runtime.graph.streams.quick_look import DataFrame, check_pandas, frame_of, look, print_rows
+from penstock.runtime.graph.streams.quick_look import (
+    DataFrame,
+    check_pandas,
+    frame_of,
+    look,
+    picture_of,
+    print_rows,
+)
 from penstock.runtime.graph.streams.split import REST, split_step
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
@@ -630,6 +637,10 @@ class DataStream(Generic[T_co]):
                 raise unknown_attribute(self, name)
             msg = f"a DataStream has no {name}: group it with key_by(function) first"
             raise WrongStreamError(msg)
+
+    def _repr_html_(self) -> str:
+        """What leads to the stream as a picture, in a notebook."""
+        return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:
         nodes = (self._builder.graph.node(upstream.node) for upstream in self._inputs)

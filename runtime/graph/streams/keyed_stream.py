@@ -19,6 +19,7 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
@@ -197,6 +198,10 @@ class KeyedStream(Generic[T, K]):
         """
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
+
+    def _repr_html_(self) -> str:
+        """What leads to the stream as a picture, in a notebook."""
+        return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:
         return f"KeyedStream({function_name(self._key_selector)})"

@@ -19,6 +19,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.chaining import build_job_graph
+from penstock.runtime.graph.drawing.page import graph_page
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
@@ -29,6 +30,7 @@ from penstock.runtime.user_location import user_location
 if TYPE_CHECKING:
     import pandas as pd
 
+    from penstock.runtime.graph.streams.graph_builder import GraphBuilder
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 #: pandas is not imported before somebody wants one.
@@ -106,6 +108,21 @@ def job_of_part(
     )
     part.add(node)
     return build_job_graph(part, f"{environment.name} (quick look)", chaining=environment.chaining)
+
+
+def picture_of(builder: GraphBuilder, inputs: Sequence[Upstream], what: str) -> str:
+    """What leads to a stream as a picture, in a notebook.
+
+    Args:
+        what: The stream, as text.
+    """
+
+    def build() -> JobGraph:
+        environment = builder.environment
+        part, _ = part_before(builder.graph, [upstream.node for upstream in inputs])
+        return build_job_graph(part, environment.name, chaining=environment.chaining)
+
+    return graph_page(what, build)
 
 
 def part_before(graph: StreamGraph, ends: Sequence[int]) -> tuple[StreamGraph, dict[int, int]]:

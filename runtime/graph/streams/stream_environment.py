@@ -16,6 +16,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.drawing.page import graph_page
 from penstock.runtime.graph.executor import Executor, find_executor
 from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
@@ -216,6 +217,18 @@ class StreamEnvironment(NearestMembers):
     def describe(self) -> str:
         """The job graph as a picture in plain text."""
         return describe(graph_info(self.build()))
+
+    def __repr__(self) -> str:
+        return f"StreamEnvironment({self._name!r})"
+
+    def _repr_html_(self) -> str:
+        """The job graph as a picture, in a notebook."""
+        nodes = self._builder.graph.nodes
+        if not nodes:
+            return graph_page(repr(self), self.build)
+        note = "" if any(node.is_sink for node in nodes) else "no sink yet"
+        graph, name, chaining = self._builder.graph, self._name, self._chaining
+        return graph_page(repr(self), lambda: build_job_graph(graph, name, chaining=chaining), note)
 
     @checked_call()
     def submit(

@@ -20,6 +20,7 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
@@ -273,6 +274,10 @@ class WindowedStream(Generic[T, K]):
             side_outputs=(self._settings.late_tag,),
         )
         return DataStream(self._builder, (added,))
+
+    def _repr_html_(self) -> str:
+        """What leads to the stream as a picture, in a notebook."""
+        return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:
         return f"WindowedStream({function_name(self._key_selector)}, {self._settings})"
