@@ -7,6 +7,7 @@ neighbouring layers, and the next steps need to know of nothing else.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Layered:
         """For each node the nodes that it is linked with, in the layer above or in the one below."""
         found: dict[int, list[int]] = {}
         for route in self.routes:
-            for upper, lower in zip(route, route[1:], strict=False):
+            for upper, lower in itertools.pairwise(route):
                 node, other = (lower, upper) if above else (upper, lower)
                 found.setdefault(node, []).append(other)
         return found

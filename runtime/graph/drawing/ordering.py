@@ -1,12 +1,13 @@
 """The order of nodes in each layer, so that few links cross.
 
-The order with the fewest crossings is NP-hard to find. The median heuristic comes near: layer by layer, a node
-moves to the median place of its neighbours, down and up again some times. The best order on the way is kept.
-Ties keep their order, so the same graph always gives the same picture.
+The order with the fewest crossings is NP-hard to find. The median heuristic comes near: layer by layer, a
+node moves to the median place of its neighbours, down and up again some times. The best order on the way is
+kept. Ties keep their order, so the same graph always gives the same picture.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -32,10 +33,10 @@ def order_layers(graph: Layered) -> list[list[int]]:
         if not fewest:
             break
         if sweep % 2 == 0:
-            for upper, layer in zip(order, order[1:], strict=False):
+            for upper, layer in itertools.pairwise(order):
                 _sort(layer, upper, above)
         else:
-            for layer, lower in reversed(list(zip(order, order[1:], strict=False))):
+            for layer, lower in reversed(list(itertools.pairwise(order))):
                 _sort(layer, lower, below)
         crossed = crossings(order, below)
         if crossed < fewest:
@@ -46,7 +47,7 @@ def order_layers(graph: Layered) -> list[list[int]]:
 def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]) -> int:
     """How many pairs of links cross."""
     count = 0
-    for upper, lower in zip(order, order[1:], strict=False):
+    for upper, lower in itertools.pairwise(order):
         place = {node: index for index, node in enumerate(lower)}
         seen: list[int] = []
         for node in upper:

@@ -1,15 +1,15 @@
 """The place of every node from left to right, in a given order.
 
-A node wants to be at the mean of its neighbours. The nodes of a layer must keep their order and their distance.
-The places that are nearest to the wanted ones, by the sum of squares, are those of an isotonic regression:
-take each node's distance from the first one away, pool neighbours that are in the wrong order, and add the
-distance again. Some sweeps down and up bring the layers into agreement.
+A node wants to be at the mean of its neighbours. The nodes of a layer must keep their order and distance.
+The places that are nearest to the wanted ones, by the sum of squares, are those of an isotonic regression.
+It takes each node's distance from the first one away, pools neighbours that are in the wrong order, and adds
+the distance again. Some sweeps down and up bring the layers into agreement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from penstock.runtime.graph.drawing.layers import Layered
@@ -69,7 +69,7 @@ def nearest_in_order(wanted: Sequence[float], offsets: Sequence[float]) -> list[
 
 def _offsets(layer: Sequence[int], widths: Mapping[int, float], gap: float) -> list[float]:
     """Least distance of each node of a layer from the first one."""
-    steps = ((widths[a] + widths[b]) / 2 + gap for a, b in zip(layer, layer[1:], strict=False))
+    steps = ((widths[a] + widths[b]) / 2 + gap for a, b in pairwise(layer))
     return list(accumulate(steps, initial=0.0))
 
 

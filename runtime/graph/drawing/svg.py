@@ -1,8 +1,8 @@
 """Draws a `GraphInfo` as SVG.
 
-Lines and letters have the colour of the text around them (`currentColor`), so the picture is light or dark as
-the page is. Letters are of one width, so their room is known without a font. All that a user named is escaped,
-and there is no script, no link and no file outside.
+Lines and letters have the colour of the text around them (`currentColor`), so the picture is light or dark
+as the page is. Letters are of one width, so their room is known without a font. All that a user named is
+escaped, and there is no script, no link and no file outside.
 """
 
 from __future__ import annotations
