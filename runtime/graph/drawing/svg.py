@@ -50,7 +50,7 @@ def draw_graph(graph: GraphInfo) -> str:
     right = layout.width
     for position, (edge, curve) in enumerate(zip(graph.edges, layout.curves, strict=True)):
         shapes += _edge(edge, curve, position)
-        right = max(right, max(x for x, _ in curve) + 10 + len(_cut(edge_label(edge))) * _LETTER)
+        right = max(right, max(x for x, _ in curve) + 10 + len(_label(edge)) * _LETTER)
     width, height = right + 2 * _MARGIN, layout.height + 2 * _MARGIN
     title = escape(f"{graph.name}: the graph of the job", quote=True)
     return (
@@ -91,9 +91,16 @@ def _edge(edge: EdgeInfo, curve: tuple[tuple[float, float], ...], position: int)
     yield f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.5"/>'
     yield f'<path d="M{x - 4:.1f},{y - 8:.1f}h8l-4,8z" fill-opacity="0.5"/>'
     # Labels of edges side by side take turns in their height.
-    label = edge_label(edge)
+    label = _label(edge)
     height = y - 18 if position % 2 == 0 else y - 34
-    yield _text(x + 8, height, _cut(label), 'font-size="11" opacity="0.75"', title=label)
+    yield _text(x + 8, height, label, 'font-size="11" opacity="0.75"', title=edge_label(edge))
+
+
+def _label(edge: EdgeInfo) -> str:
+    """An edge in short; `edge_label` says all of it."""
+    key = "" if edge.key is None else f" by {edge.key}"
+    tag = "" if edge.side_output is None else f", {edge.side_output!r}"
+    return _cut(f"{edge.partitioning}{key}{tag}")
 
 
 def _whole(operator: OperatorInfo) -> str:
