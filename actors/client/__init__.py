@@ -5,8 +5,8 @@
   job to a JobMaster that waits, or starts one.
 - Jobs that were submitted: `job_handle`, found again by `jobs`, or in their storage by `archived_jobs`.
   `master_calls` asks a JobMaster and waits for one that is restarted; `deadlines` says for how long.
-- What a job shows: `progress`, `logs`, `user_interface`, and `collect` for results. `ray_notices` keeps what
-  Ray says.
+- What a job shows: `progress`, `job_card`, `logs`, `user_interface`, and `collect` for results.
+  `ray_notices` keeps what Ray says.
 
 May import `master` and everything below.
 """

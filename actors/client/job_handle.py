@@ -16,6 +16,7 @@ from penstock.actors.client.deadlines import (
     savepoint_deadline,
     stop_deadline,
 )
+from penstock.actors.client.job_card import show_card
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.client.progress import Progress
@@ -66,6 +67,16 @@ class RayJobHandle(NearestMembers):
         self._ended = ended
         self._master = MasterCalls(job_id, ended)
         self._interface: UserInterface | None = None
+
+    def __repr__(self) -> str:
+        return f"RayJobHandle({self._job_id!r})"
+
+    def _ipython_display_(self) -> None:
+        """A card in a notebook that follows the job."""
+        show_card(lambda: self.report(fresh=False), self._link)
+
+    def _link(self) -> str | None:
+        return None if self._interface is None else f"{self._interface.address}#/jobs/{self._job_id}"
 
     def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str, None, JobReport | None]]:
         return RayJobHandle, (self._job_id, self._name, None, self._ended)

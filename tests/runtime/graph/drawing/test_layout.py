@@ -33,9 +33,9 @@ def test_no_box_lies_on_another_and_all_are_inside_of_the_picture(
         beside = one.x + one.width <= other.x + 1 or other.x + other.width <= one.x + 1
         assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
     for box in layout.boxes:
-        assert 0 <= box.x + 1
+        assert box.x + 1 >= 0
         assert box.x + box.width <= layout.width + 1
-        assert 0 <= box.y
+        assert box.y >= 0
         assert box.y + box.height <= layout.height
 
 

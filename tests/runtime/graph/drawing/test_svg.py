@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.runtime import DiscardSink, StreamEnvironment, TumblingWindows
+from penstock.runtime import DiscardSink, StreamEnvironment, TumblingProcessingTimeWindows
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -75,8 +75,8 @@ def test_streams_of_keys_and_of_windows_show_what_leads_to_them() -> None:
     numbers = StreamEnvironment("kinds").from_collection("numbers", [1])
     keyed = numbers.key_by(abs)
     windows = (
-        keyed.window(TumblingWindows.of(10)),
-        numbers.window_all(TumblingWindows.of(10)),
+        keyed.window(TumblingProcessingTimeWindows(10)),
+        numbers.window_all(TumblingProcessingTimeWindows(10)),
     )
     for stream in (keyed, *windows):
         assert texts(stream) == ["1 subtask", "numbers  source(CollectionSource)"]
