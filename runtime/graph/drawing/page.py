@@ -17,7 +17,7 @@ def graph_page(what: str, build: Callable[[], JobGraph], note: str = "") -> str:
 
     Args:
         what: The object that is shown, as text.
-        build: Makes the graph.
+        build: Called once; what it raises of Penstock's own is shown instead of the picture.
         note: A sentence more for the caption.
     """
     try:
