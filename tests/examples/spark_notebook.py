@@ -1,9 +1,9 @@
-"""Executes the notebook with Spark and keeps its outputs for readers on the web.
+"""Executes the notebooks and keeps their outputs for readers on the web.
 
     make notebook
 
-executes it and writes its outputs into it. Standard error and the times of cells differ in each run and help
-no reader, so they are left out.
+executes them and writes their outputs into them. Standard error and the times of cells differ in each run and
+help no reader, so they are left out.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final
 import nbformat
 from nbclient import NotebookClient
 
-NOTEBOOK: Final = (
-    Path(__file__).resolve().parents[2] / "examples" / "notebooks" / "spark_to_ray_and_back.ipynb"
-)
+_FOLDER: Final = Path(__file__).resolve().parents[2] / "examples" / "notebooks"
+NOTEBOOK: Final = _FOLDER / "spark_to_ray_and_back.ipynb"
+TEN_MINUTES: Final = _FOLDER / "ten_minutes.ipynb"
 #: Seconds for one cell.
 _PATIENCE: Final = 280
 
 
-def executed(folder: Path) -> Any:
-    """A copy of the notebook, executed by a kernel of its own that works in this folder."""
-    notebook = cleared(nbformat.read(NOTEBOOK, as_version=4))
+def executed(folder: Path, path: Path = NOTEBOOK) -> Any:
+    """A copy of a notebook, executed by a kernel of its own that works in this folder."""
+    notebook = cleared(nbformat.read(path, as_version=4))
     NotebookClient(notebook, timeout=_PATIENCE, kernel_name="python3").execute(cwd=str(folder))
     return notebook
 
@@ -75,4 +75,5 @@ def pictures(notebook: Any) -> list[str]:
 
 
 if __name__ == "__main__":
-    nbformat.write(for_readers(executed(Path.cwd())), NOTEBOOK)
+    for path in (NOTEBOOK, TEN_MINUTES):
+        nbformat.write(for_readers(executed(Path.cwd(), path)), path)

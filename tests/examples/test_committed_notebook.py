@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import nbformat
 import pytest
-from spark_notebook import NOTEBOOK, code_cells, for_readers, outputs, pictures
+from spark_notebook import NOTEBOOK, TEN_MINUTES, code_cells, for_readers, outputs, pictures
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,7 +35,8 @@ def shown(notebook: Any) -> str:
     return "\n".join(
         text
         for output in outputs(notebook)
-        for text in ([output.text] if output.output_type == "stream" else output.data.values())
+        for kind, text in ({"": output.text} if output.output_type == "stream" else output.data).items()
+        if kind != "image/png"  # letters at random
     )
 
 
@@ -68,11 +70,23 @@ def test_it_shows_tables_and_says_that_each_reading_was_there_once(notebook: Any
     assert re.search(r"[\d,]+ readings, each of them once", said)
 
 
+@pytest.mark.parametrize("path", [NOTEBOOK, TEN_MINUTES], ids=lambda path: path.stem)
 @pytest.mark.parametrize("what", _OF_A_MACHINE)
-def test_it_shows_nothing_of_the_machine_or_of_the_run(notebook: Any, what: str) -> None:
+def test_it_shows_nothing_of_the_machine_or_of_the_run(path: Path, what: str) -> None:
     pattern, example = _OF_A_MACHINE[what]
     assert re.search(pattern, example)
-    assert not re.findall(f".{{0,40}}(?:{pattern}).{{0,40}}", shown(notebook))
+    said = shown(nbformat.read(path, as_version=4))
+    assert not re.findall(f".{{0,40}}(?:{pattern}).{{0,40}}", said)
+
+
+def test_the_ten_minutes_show_the_graph_a_curve_and_that_nothing_is_missing() -> None:
+    notebook = nbformat.read(TEN_MINUTES, as_version=4)
+    nbformat.validate(notebook)
+    found = [output.get("data", {}) for output in outputs(notebook)]
+    (graph,) = (data["text/html"] for data in found if "<svg" in data.get("text/html", ""))
+    assert "by-sensor" in graph
+    assert len([data for data in found if "image/png" in data]) == 1
+    assert re.search(r"20,000 readings, each of them once", shown(notebook))
 
 
 def test_it_shows_no_errors_and_no_logs(notebook: Any) -> None:

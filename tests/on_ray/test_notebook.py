@@ -42,3 +42,26 @@ def test_a_job_runs_from_the_cells_of_a_notebook(
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
     printed = "".join(output.get("text", "") for output in notebook.cells[-2].outputs)
     assert printed.strip() == "[('a', 1), ('a', 2), ('a', 3), ('b', 1), ('b', 2)]"
+
+
+def test_a_handle_is_a_card_that_follows_its_job(
+    tmp_path: Path, ray_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_environment["RAY_ADDRESS"])
+    cells = (
+        "from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment",
+        "env = StreamEnvironment('<b>card</b>')\n"
+        "numbers = env.from_source('numbers', GeneratorSource(lambda i: i, count=3_000, rate=1_000))\n"
+        "numbers.sink('out', DiscardSink())\n"
+        "job = env.submit()",
+        "job",
+        "import threading\n"
+        "job.wait()\n"
+        "[thread.join() for thread in threading.enumerate() if thread.name == 'job card'];",
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    (card,) = notebook.cells[2].outputs
+    assert "&lt;b&gt;card&lt;/b&gt;" in card.data["text/html"]
+    assert "finished" in card.data["text/html"]
+    assert "finished" in card.data["text/plain"]
