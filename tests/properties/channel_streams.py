@@ -49,6 +49,13 @@ def labels(stream: Stream, checkpoint_id: int | None = None) -> list[str]:
     return [entry for entry in stream if isinstance(entry, str)]
 
 
+def next_barrier(stream: Stream, checkpoint_id: int) -> int | None:
+    """The barrier of a checkpoint, or of the next one where a sender has left it out; `None` without."""
+    if checkpoint_id in stream:
+        return checkpoint_id
+    return next((entry for entry in stream if isinstance(entry, int) and entry > checkpoint_id), None)
+
+
 def element_of(entry: str | int | None) -> StreamElement:
     """The element that an entry of a stream stands for; barriers are aligned."""
     if entry is None:

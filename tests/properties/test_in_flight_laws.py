@@ -9,7 +9,8 @@ takes N times as many examples.
   barrier.
 * U2 a complete checkpoint is the cut. On every channel, the elements delivered before the trigger and then
   the persisted ones are exactly those in front of the barrier. On a channel without the barrier, they are all
-  elements.
+  elements. A sender may leave the checkpoint out and send the barrier of a newer one. Then they are at least
+  those in front of that. Such a sender never acknowledges the older one.
 * U3 a clean run triggers every checkpoint; each is complete or subsumed, the last one complete.
 
 Elements that were in flight at a restore come first, and all laws hold with them.
@@ -17,9 +18,10 @@ Elements that were in flight at a restore come first, and all laws hold with the
 
 from __future__ import annotations
 
+from channel_streams import Stream
 from deep import DEEP
 from hypothesis import given, settings
-from in_flight_runs import SUBSUMED, Plan, Run, plans
+from in_flight_runs import COUNTS, SUBSUMED, Plan, Run, plans
 
 
 @settings(max_examples=120 * DEEP)
@@ -32,6 +34,12 @@ def test_laws_hold_for_barriers_cancellations_gaps_and_ends(plan: Plan) -> None:
 @given(plans(kinds=True, cancels=False))
 def test_laws_hold_for_checkpoints_and_savepoints_in_any_order(plan: Plan) -> None:
     Run(plan).play()
+
+
+def test_a_checkpoint_that_a_sender_left_out_holds_what_is_in_front_of_the_next_barrier_there() -> None:
+    streams: list[Stream] = [[None], [0, 1, 3, "1.3", None], [0, 1, 2, 3], [0, 1, 2, 3]]
+    run = Run(Plan(streams, [(0, 0, 1)], COUNTS, savepoints=frozenset([3]))).play()
+    assert 2 in run.complete
 
 
 @settings(max_examples=70 * DEEP)

@@ -156,7 +156,7 @@ def test_streams_and_environments_can_be_copied() -> None:
 
 def test_protocols_that_look_for_underscored_names_find_nothing() -> None:
     for owner in (stream(), environment(), FileSource, Checkpointing):
-        for name in ("_repr_html_", "_ipython_canary_method_should_not_exist_", "__array__", "__fspath__"):
+        for name in ("_repr_svg_", "_ipython_canary_method_should_not_exist_", "__array__", "__fspath__"):
             assert not hasattr(owner, name)
             assert "did you mean" not in str(unknown_attribute(owner, name))
 

@@ -23,10 +23,15 @@ from penstock.runtime.testing.simulation.oracle.restart_rule import ENDED_BEFORE
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Most moves of a job after the faults have stopped and their delays are over, ...
+#: Most moves of a job after the faults have stopped and their delays are over.
 MOST_CALM_MOVES: Final = 60_000
 
-#: ... and most seconds.
+#: How many times as many a job may need in its first calm seconds. It may wait for a moment of the clock, and
+#: take checkpoints every few milliseconds meanwhile.
+_WHILE_WAITING: Final = 20
+_WAITING: Final = 200.0
+
+#: Most seconds after the faults.
 MOST_CALM_SECONDS: Final = 900.0
 
 #: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
@@ -44,7 +49,8 @@ class SimulatedRun:
         job: The first job.
         plan: What strikes it.
         ledger: Knows what master hooks do.
-        most_moves: Most moves after the faults have stopped.
+        most_moves: Most moves after the faults have stopped. `None` allows 60,000, and twenty times as many
+            within the first 200 s.
         most_seconds: Most virtual seconds after that.
     """
 
@@ -55,14 +61,15 @@ class SimulatedRun:
         plan: Plan,
         ledger: HookLedger,
         *,
-        most_moves: int = MOST_CALM_MOVES,
+        most_moves: int | None = None,
         most_seconds: float = MOST_CALM_SECONDS,
     ) -> None:
         self.world = world
         self._ledger = ledger
         self._controls = [ControlPlane(world, job, ledger)]
         self._injector = FaultInjector(world, self.control, ledger, plan)
-        self._most_moves = most_moves
+        self._most_moves = MOST_CALM_MOVES if most_moves is None else most_moves
+        self._while_waiting = _WHILE_WAITING if most_moves is None else 1
         self._most_seconds = most_seconds
         self._calm_since = (0, 0.0)
 
@@ -204,6 +211,7 @@ class SimulatedRun:
         if now <= world.last_arrival:  # what was held up may be all that the job waits for
             self._calm_since = moves, now
         since_moves, since = self._calm_since
-        if moves - since_moves > self._most_moves or now - since > self._most_seconds:
+        times = 1 if now - since > _WAITING else self._while_waiting
+        if moves - since_moves > self._most_moves * times or now - since > self._most_seconds:
             msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
             raise StandstillError(msg + self.describe())

@@ -161,7 +161,8 @@ class Oracle:
             self._system,
             exactly_once=scenario.is_exactly_once,
             is_whole=self._are_windows_whole,
-            is_clock_set=any(fault.kind is FaultKind.CLOCK_SET for fault in scenario.faults),
+            clocks_disagree=scenario.weather.clock_drift > 0.0
+            or any(fault.kind is FaultKind.CLOCK_SET for fault in scenario.faults),
         )
         may_lack = TIMED in self._left_behind
         return rule.problems(complete=complete, state=state, may_lack=may_lack)[:MOST_EXAMPLES]

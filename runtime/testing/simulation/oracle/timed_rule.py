@@ -33,7 +33,8 @@ class TimedRule:
     Args:
         exactly_once: Whether nothing may count twice.
         is_whole: Whether no window and no timer may fire before its time, as a drain does.
-        is_clock_set: Whether somebody sets wall clocks.
+        clocks_disagree: Whether somebody sets wall clocks, or processes have different ones. Then a value may
+            have lived longer by the clock of the process that wrote it than by that of the next one.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class TimedRule:
         *,
         exactly_once: bool,
         is_whole: bool,
-        is_clock_set: bool,
+        clocks_disagree: bool,
     ) -> None:
         self._shape = shape
         written: list[Any] = system.rows(SINK)  # rows of other parts than the records of the others
         self._rows: list[Row] = [row for row, _ in written]
         self._exactly_once = exactly_once
         self._is_whole = is_whole
-        self._is_clock_set = is_clock_set
+        self._clocks_disagree = clocks_disagree
 
     def problems(self, *, complete: bool, state: FinalState | None, may_lack: bool) -> list[str]:
         """What is wrong.
@@ -94,7 +95,7 @@ class TimedRule:
         return []
 
     def _expired_too_early_or_late(self) -> list[str]:
-        if self._is_clock_set and self._shape.ttl:
+        if self._clocks_disagree and self._shape.ttl:
             return []
         ttl = round(self._shape.ttl * 1_000_000) or self._shape.span * UNIT
         problems = []
