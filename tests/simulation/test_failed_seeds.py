@@ -76,7 +76,7 @@ DELETED_ONE_OF_TWO_TIMERS = (231249, 236269)
 
 #: Jobs waited for a moment, and their checkpoints used up the moves of a job that stands still (a bug of the
 #: simulation).
-WAITED_FOR_A_MOMENT = (255759, 243701)
+WAITED_FOR_A_MOMENT = (255759,)
 
 #: Processes whose clocks differ did not agree on when a value expires (a bug of the simulation).
 CLOCKS_DISAGREED = (251050,)
