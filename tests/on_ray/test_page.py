@@ -153,7 +153,7 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     def view(name: str) -> None:
         page.get_by_role("navigation").get_by_role("link", name=name).click()
 
-    page.get_by_role("link", name="readings").click()
+    page.locator(f'a[href="#/jobs/{job.job_id}"]').click()
     expect(page.locator("[data-vertex]")).to_have_count(4)
     assert {card.get_attribute("data-vertex") for card in page.locator("[data-vertex]").all()} == {
         vertex["id"] for vertex in printed("status", job.job_id)["graph"]["vertices"]
