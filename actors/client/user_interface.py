@@ -15,6 +15,8 @@ from penstock.runtime.errors import DeploymentError
 
 #: Seconds for the process to end when it is told to.
 _PATIENCE: Final = 10.0
+#: What this program has opened: it stays when nobody holds it, as that of `env.run(ui=True)`.
+_OPEN: Final[list[UserInterface]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class UserInterface:
             self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+        if self in _OPEN:
+            _OPEN.remove(self)
 
     def _repr_html_(self) -> str:
         """A link for notebooks."""
@@ -74,4 +78,11 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
         msg = f"`penstock ui` has ended with code {process.wait()}; it has said why on stderr"
         raise DeploymentError(msg)
     said = json.loads(line)
-    return UserInterface(said["address"], said["login"], process)
+    opened = UserInterface(said["address"], said["login"], process)
+    _OPEN.append(opened)
+    return opened
+
+
+def open_interfaces() -> tuple[UserInterface, ...]:
+    """What this program has opened and not closed."""
+    return tuple(_OPEN)

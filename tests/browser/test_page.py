@@ -15,6 +15,7 @@ from serving.browser import PATIENCE, opened
 from serving.in_thread import served
 from serving.scripted import ScriptedDirectory, ScriptedJob, wide_report, with_busy
 
+from penstock.actors.client.logs import LogLine
 from penstock.actors.web.job_directory import JobDirectory
 from penstock.actors.web.server import WebServer
 
@@ -175,3 +176,22 @@ def test_a_thousand_checkpoints_are_shown_page_by_page(browser: Any) -> None:
         expect(rows.first).to_contain_text("1000")
         page.get_by_role("button", name="Older").click()
         expect(rows.first).to_contain_text("975")
+
+
+def test_a_job_master_that_does_not_answer_is_told_with_its_age(browser: Any) -> None:
+    with watched(browser, 10, 20) as (page, job):
+        job.answers.clear()
+        try:
+            expect(page.get_by_text(re.compile("has not answered for [0-9]+ s"))).to_be_visible()
+        finally:
+            job.answers.set()
+        expect(page.get_by_text("has not answered")).to_have_count(0)
+
+
+def test_a_line_of_the_log_is_text_and_never_markup(browser: Any) -> None:
+    with watched(browser, 10, 20) as (page, job):
+        hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+        job.lines.append(LogLine("2026-01-02T03:04:05.678901Z", "vertex-0", 0, "out", hostile))
+        page.get_by_role("link", name="Log").click()
+        expect(page.get_by_role("log")).to_contain_text(hostile)
+        assert page.locator("main img, main script").count() == 0

@@ -19,7 +19,8 @@ from jobs.talking import remainder, talking_job
 from serving.client import PATIENCE, Client
 
 from penstock.actors import RayJobHandle
-from penstock.runtime import JobStatus
+from penstock.actors.client.user_interface import open_interfaces
+from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -202,3 +203,17 @@ def test_a_handle_opens_a_server_that_ends_with_its_program(job: RayJobHandle) -
     finally:
         opened.close()
     assert opened.process.returncode == 0
+
+
+def test_a_run_shows_its_page_and_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true")  # the program of that name opens nothing
+    env = StreamEnvironment("shown")
+    env.from_collection("numbers", [1, 2, 3]).sink("out", DiscardSink())
+    result = env.run(ui=True, progress=False)
+    (opened,) = open_interfaces()
+    try:
+        assert f"job={result.job_id}" in opened.login
+        assert Client(opened.address).get("/").status == 200
+    finally:
+        opened.close()
+    assert open_interfaces() == ()

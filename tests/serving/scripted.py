@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
 from penstock.actors.web.job_directory import JobDirectory
 from penstock.runtime import JobStatus
@@ -23,13 +25,34 @@ class ScriptedJob:
 
     def __init__(self, report: JobReport) -> None:
         self.current = report
+        self.lines: list[LogLine] = []
+        #: Clear while its JobMaster does not answer.
+        self.answers = threading.Event()
+        self.answers.set()
 
     @property
     def job_id(self) -> str:
         return self.current.job_id
 
+    def log_reader(self) -> ScriptedLog:
+        return ScriptedLog(self.lines)
+
     def report(self, *, fresh: bool = True) -> JobReport:
+        self.answers.wait()
         return self.current
+
+
+class ScriptedLog:
+    """Gives each line once."""
+
+    silent_nodes = ()
+
+    def __init__(self, lines: list[LogLine]) -> None:
+        self._lines = lines
+
+    def read(self) -> list[LogLine]:
+        new, self._lines[:] = list(self._lines), []
+        return new
 
 
 class ScriptedDirectory(JobDirectory):
