@@ -73,11 +73,14 @@ def test_a_checkpoint_that_is_given_up_is_never_built_on() -> None:
 
 def test_files_that_compaction_has_replaced_are_not_named_any_more() -> None:
     backend, files = opened(), Files()
-    for checkpoint_id in range(1, 12):
+    for checkpoint_id in range(1, 6):
         put(backend, dict.fromkeys(range(200), checkpoint_id))
-        last = take(backend, files, checkpoint_id, checkpoint_id - 1 or -1)
-    assert len(sorted_files(last)) < 8
-    assert held(restored([last], files)) == dict.fromkeys(range(200), 11)
+        before = take(backend, files, checkpoint_id, checkpoint_id - 1 or -1)
+    backend._database._db.compact_range(None, None)
+    after = take(backend, files, 6, 5)
+    assert len(sorted_files(after)) == 1
+    assert not sorted_files(after) & sorted_files(before)
+    assert held(restored([after], files)) == dict.fromkeys(range(200), 5)
 
 
 def test_at_unchanged_parallelism_the_files_are_opened_and_no_row_is_written() -> None:
