@@ -49,7 +49,7 @@ from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime import RocksDB
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.operators.state_sweep import StateSweep
+from penstock.runtime.operators.state.state_sweep import StateSweep
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec

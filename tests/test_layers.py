@@ -21,6 +21,7 @@ UPWARDS = [
     ("runtime/record/elements.py", "penstock.runtime.graph.stream_graph"),
     ("runtime/barrier/handler.py", "penstock.runtime.checkpoint.log.view"),
     ("runtime/checkpoint/log/view.py", "penstock.runtime.checkpoint.coordinator.coordinator"),
+    ("runtime/operators/timers/timer_queue.py", "penstock.runtime.operators.windows.trigger"),
     ("runtime/job/scheduler.py", "penstock.actors.client.executor"),
     ("actors/shared/names.py", "penstock.actors.subtask.metrics"),
     ("actors/subtask/attempt.py", "penstock.actors.master.job_life"),

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias
 
 from penstock.runtime.execution.processes import LongCall
-from penstock.runtime.operators.running_call import running_call
+from penstock.runtime.operators.chain.running_call import running_call
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 

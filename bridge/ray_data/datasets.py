@@ -28,7 +28,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.misspelt_names import checked_keywords
-from penstock.runtime.operators.on_request import OnRequest
+from penstock.runtime.operators.sources.on_request import OnRequest
 
 if TYPE_CHECKING:
     import ray.data

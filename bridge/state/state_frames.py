@@ -39,7 +39,7 @@ from penstock.runtime.io.state_frames import parts_of_table
 from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords
-from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.functions.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_inference import unified_type
 from penstock.runtime.snapshot.handles import OperatorSubtaskState
 

@@ -8,10 +8,10 @@ knows that the micro-batch has ended. A reader without rows learns that at its n
 partitions delay nothing. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
 readers know its end can't start a job. So it must not be the newest one when Spark goes on.
 
-The program sends a request, and puts no mark into the rows (`runtime/operators/externally_induced.py`). With
-marks, *every* checkpoint and savepoint would wait for the end of a micro-batch, however long that takes. A
-barrier may stand anywhere in a micro-batch, because receive buffers remember frames. Only Spark's commit
-needs a barrier after its end.
+The program sends a request, and puts no mark into the rows
+(`runtime/operators/sources/externally_induced.py`). With marks, *every* checkpoint and savepoint would wait
+for the end of a micro-batch, however long that takes. A barrier may stand anywhere in a micro-batch,
+because receive buffers remember frames. Only Spark's commit needs a barrier after its end.
 
 This is right because the request is repeated, not because it comes at the best moment. The wait ends only
 when all receive buffers are covered, which readers tell them when a checkpoint is complete. So:

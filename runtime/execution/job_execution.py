@@ -33,7 +33,7 @@ from penstock.runtime.execution.run_end import cause_of_end
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
 from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
+from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

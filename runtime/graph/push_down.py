@@ -31,10 +31,10 @@ from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOp
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
-from penstock.runtime.operators.filter_expression import FilterExpressionOperator
-from penstock.runtime.operators.needed_columns import NeededColumns, ReadsInPart
-from penstock.runtime.operators.select_columns import SelectOperator
-from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns, ReadsInPart
+from penstock.runtime.operators.expressions.select_columns import SelectOperator
 from penstock.runtime.record.column_key import ColumnKey
 
 

@@ -14,8 +14,8 @@ from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import GraphError, UserLocation
 from penstock.runtime.graph.job_graph import Partitioner
 from penstock.runtime.graph.operator_ids import fill_in_ids
+from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.declared_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

@@ -33,7 +33,7 @@ from penstock.runtime.io.state_parts import (
 )
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords
-from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.functions.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.snapshot.handles import OperatorSubtaskState, SavedState
 from penstock.runtime.state.stable_hash import stable_hash

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.operators.source_alignment import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.sources.source_alignment import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.time.watermark_alignment import WatermarkAlignment

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
-from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:

@@ -34,15 +34,18 @@ from penstock.runtime.job.closing_operators import ClosingOperators
 from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinator_events import EventOfCoordinator
-from penstock.runtime.operators.externally_induced import HasMasterHook
-from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.operators.operator_coordinator import OperatorCoordinator, OperatorCoordinatorContext
-from penstock.runtime.operators.source_alignment import WatermarkReported
-from penstock.runtime.operators.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.source_events import NoMoreSplits
-from penstock.runtime.operators.split_enumerator import EnumeratesSplits
-from penstock.runtime.operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.coordinators.operator_coordinator import (
+    OperatorCoordinator,
+    OperatorCoordinatorContext,
+)
+from penstock.runtime.operators.sources.externally_induced import HasMasterHook
+from penstock.runtime.operators.sources.source_alignment import WatermarkReported
+from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.sources.source_events import NoMoreSplits
+from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator
+from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId

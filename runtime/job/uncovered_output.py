@@ -17,7 +17,7 @@ from typing import Any
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.operators.protocols import RemovesUncovered
-from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sinks.sink import COMMITTABLES, SinkOperator
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

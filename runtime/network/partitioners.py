@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.arrow_split import ArrowSplitter
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_of

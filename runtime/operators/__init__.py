@@ -1,6 +1,6 @@
 """What users write and what runs it: operators, sources, sinks, windows and the chain that drives them.
 
-Protocols of users' connectors are in `protocols`, functions in `process_function`. An operator reaches
-state and time only through its context. Imports `state`, `time`, `snapshot` and what lies below; never
-`graph`.
+`operator` is the base of all of them, `protocols` what users implement to connect anything, `metrics` what
+functions count. The rooms have one kind of operator each. An operator reaches state and time only through its
+context. Imports `state`, `time`, `snapshot` and what lies below; never `graph`.
 """

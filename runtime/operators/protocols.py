@@ -30,7 +30,7 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
 
 if TYPE_CHECKING:
-    from penstock.runtime.operators.sink_context import SinkContext
+    from penstock.runtime.operators.sinks.sink_context import SinkContext
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)

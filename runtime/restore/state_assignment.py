@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from penstock.runtime.errors import StateMismatchError as StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
-from penstock.runtime.operators.sink import COMMITTABLES
-from penstock.runtime.operators.source import SPLITS
+from penstock.runtime.operators.sinks.sink import COMMITTABLES
+from penstock.runtime.operators.sources.source import SPLITS
 from penstock.runtime.restore.channel_state_assignment import assign_channel_states
 from penstock.runtime.restore.finished_subtasks import finished_on_restore, kept_after_the_end
 from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore

@@ -1,7 +1,7 @@
 """What has changed between the states that a program declares and those of the snapshot it starts from.
 
 Nothing here decides anything. `runtime/state/known_states.py` has the rules of keyed states, and
-`runtime/operators/operator_state.py` those of lists; each subtask follows them. This
+`runtime/operators/state/operator_state.py` those of lists; each subtask follows them. This
 says beforehand, by name, what they will come to. States that are only asked for at run time are not known
 before the job runs, so nothing is said of them.
 """

@@ -17,8 +17,8 @@ on to the bucket of its new time, and only one that has really expired is delete
 once a TTL, and a sweep can't delete a key that was refreshed meanwhile.
 
 **Cleaned.** The task sweeps some entries between two batches, whenever a bucket is due
-(`runtime/operators/state_sweep.py`). A snapshot finishes the work first, so it has nothing that had expired.
-Deleted entries count as changed: the next checkpoint hides them in older files.
+(`runtime/operators/state/state_sweep.py`). A snapshot finishes the work first, so it has nothing that had
+expired. Deleted entries count as changed: the next checkpoint hides them in older files.
 """
 
 from __future__ import annotations

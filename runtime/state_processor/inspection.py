@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.on_request import unassigned_splits
-from penstock.runtime.operators.source import SPLITS
+from penstock.runtime.operators.sources.on_request import unassigned_splits
+from penstock.runtime.operators.sources.source import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.completed_statistics import subtask_rows

@@ -27,13 +27,13 @@ from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
-from penstock.runtime.operators.chain import OperatorChain
-from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.chain.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.raw_state import RawState, RestoredRawState, read_raw_keyed
-from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.state.operator_state import ListStates
+from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState, read_raw_keyed
+from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.value_codec import ValueCodec
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.operators.chain.chain import OperatorChain, Work
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, EndOfPartition, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.task.event_time import EventTime

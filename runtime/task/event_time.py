@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.operators.chain.chain import OperatorChain, Work
 from penstock.runtime.record.elements import StreamStatus, Watermark
 
 

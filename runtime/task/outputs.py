@@ -8,7 +8,7 @@ from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
-from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Collection
 
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import MAX_RECORDED_ABORTED
-from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.network_input import NetworkInput

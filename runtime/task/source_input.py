@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.runtime.graph.job_graph import DEAD_LETTERS
-from penstock.runtime.operators.source import SourceOperator
-from penstock.runtime.operators.source_watermarks import NO_CHANGE
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE
 from penstock.runtime.record.elements import RowBatch, StreamStatus
 from penstock.runtime.task.task_input import (
     NOTHING,

@@ -22,9 +22,9 @@ from typing import Any, Final
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.operators.chain import Work
-from penstock.runtime.operators.coordinator_events import EventOfCoordinator
-from penstock.runtime.operators.source_alignment import WatermarksAligned
+from penstock.runtime.operators.chain.chain import Work
+from penstock.runtime.operators.sources.source_alignment import WatermarksAligned
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes

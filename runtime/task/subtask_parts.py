@@ -9,9 +9,9 @@ from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSend
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.chain.chain import OperatorChain
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec

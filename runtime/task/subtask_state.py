@@ -16,8 +16,8 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     encode_list_states,
 )
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import SavedList
+from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.task.coordinator_mail import CoordinatorMail

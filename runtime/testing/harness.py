@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from penstock.runtime.config.state_backends import ON_HEAP, HeapState, StateBackend
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
-from penstock.runtime.operators.chain import OperatorChain, Work
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.chain.chain import OperatorChain, Work
+from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
-from penstock.runtime.operators.raw_state import RawState, RestoredRawState
-from penstock.runtime.operators.user_operator import UserOperator
+from penstock.runtime.operators.state.operator_state import ListStates
+from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState
+from penstock.runtime.operators.user_operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import RAW

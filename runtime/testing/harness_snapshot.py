@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.state.raw_state import RawState
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,

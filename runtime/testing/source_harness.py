@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import (
     ConnectorContext,
@@ -21,8 +21,8 @@ from penstock.runtime.operators.protocols import (
     Polled,
     Source,
 )
-from penstock.runtime.operators.source import SourceOperator
-from penstock.runtime.operators.source_watermarks import TimeChange
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.sources.source_watermarks import TimeChange
 from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.redistribution import redistribute

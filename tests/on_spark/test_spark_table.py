@@ -25,7 +25,7 @@ from penstock.runtime import (
     JobStatus,
     PenstockError,
 )
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.testing import OperatorHarness
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_c
 from penstock import bridge
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.testing import OperatorHarness
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.runtime import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.job.alignment_groups import AlignmentGroups
-from penstock.runtime.operators.source_alignment import (
+from penstock.runtime.operators.sources.source_alignment import (
     SourceAlignment,
     WatermarkReported,
     WatermarksAligned,

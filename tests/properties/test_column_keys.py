@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.state.stable_hash import stable_hash

@@ -17,7 +17,7 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
-from penstock.runtime.operators.on_request import OnRequest
+from penstock.runtime.operators.sources.on_request import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob

@@ -8,7 +8,7 @@ from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.operators.result_collector import OUTPUT_SLICE, ResultCollector
+from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, ResultCollector
 
 SHAPES = {
     "nothing": lambda rows: None,

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
-from penstock.runtime.operators.window_contents import AggregateFunction
+from penstock.runtime.operators.windows.window_contents import AggregateFunction
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state import captured_entries, changes, keyed_blocks

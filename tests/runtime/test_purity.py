@@ -32,7 +32,7 @@ ALSO_ALLOWED = {
     "runtime/graph/state_backend_check.py": {"importlib.metadata"},  # sees whether a package is installed
     "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
-    "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
+    "runtime/operators/user_code/failure.py": {"traceback"},  # puts the user's traceback into the error
     "runtime/execution/failure_causes.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/record/arrow_dicts.py": {"eval"},  # compiles the literal of a row, of names that are quoted
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value
@@ -122,7 +122,7 @@ def test_pure_files_reach_nothing_outside(file: Path) -> None:
 
 def test_the_walk_sees_the_runtime() -> None:
     names = {p.relative_to(RUNTIME).as_posix() for p in pure_files()}
-    assert {"errors.py", "graph/streams/stream_environment.py", "operators/map.py"} <= names
+    assert {"errors.py", "graph/streams/stream_environment.py", "operators/functions/map.py"} <= names
     assert not any(name.startswith("io/") for name in names)
 
 

@@ -42,9 +42,9 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
-from penstock.runtime.operators.split_assignments import SplitAssignments
-from penstock.runtime.operators.window import WindowOperator
+from penstock.runtime.operators.sinks.sink import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sources.split_assignments import SplitAssignments
+from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import Buffer
 from penstock.runtime.restore import state_assignment

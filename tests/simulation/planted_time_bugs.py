@@ -8,7 +8,7 @@ import pytest
 
 from penstock.runtime.job.alignment_groups import AlignmentGroups
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.source import SPLITS, SourceOperator
+from penstock.runtime.operators.sources.source import SPLITS, SourceOperator
 from penstock.runtime.operators.timers.function_timers import FunctionTimers
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator

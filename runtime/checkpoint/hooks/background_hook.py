@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.master_hook import MasterHook
+from penstock.runtime.operators.coordinators.master_hook import MasterHook
 from penstock.runtime.ports import AsyncRunner
 
 

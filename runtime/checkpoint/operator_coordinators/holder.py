@@ -21,13 +21,13 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
     ValveStatistics,
 )
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.coordinator_events import EventOfSubtask
-from penstock.runtime.operators.operator_coordinator import (
+from penstock.runtime.operators.coordinators.operator_coordinator import (
     EventAnswer,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RecordsEvents,
 )
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfSubtask
 from penstock.runtime.ports import AsyncRunner
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
 
 _NONE: Final = -1
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import SavedList
-from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
+from penstock.runtime.operators.state.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     FileHandle,

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
-from penstock.runtime.operators.expression_operator import shown
+from penstock.runtime.operators.expressions.expression_operator import shown
 
 
 class ColumnStep(NamedTuple):

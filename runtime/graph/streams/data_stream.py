@@ -38,22 +38,22 @@ from penstock.runtime.graph.streams.split import REST, split_step
 from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.expression_operator import shown
-from penstock.runtime.operators.filter import FilterOperator
-from penstock.runtime.operators.filter_expression import FilterExpressionOperator
-from penstock.runtime.operators.flat_map import FlatMapOperator
-from penstock.runtime.operators.function_class import FunctionClass
-from penstock.runtime.operators.map import MapOperator
-from penstock.runtime.operators.map_batches import MapBatchesOperator
+from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.expressions.expression_operator import shown
+from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
+from penstock.runtime.operators.expressions.select_columns import SelectOperator
+from penstock.runtime.operators.functions.filter import FilterOperator
+from penstock.runtime.operators.functions.flat_map import FlatMapOperator
+from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.operators.functions.output_tag import OutputTag
+from penstock.runtime.operators.functions.process import ProcessOperator
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.operator import Operator, OperatorFactory
-from penstock.runtime.operators.output_tag import OutputTag
-from penstock.runtime.operators.process import ProcessOperator
-from penstock.runtime.operators.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.protocols import DeadLetter, Sink
-from penstock.runtime.operators.select_columns import SelectOperator
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
 from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
-from penstock.runtime.operators.function_class import FunctionClass, is_function_class
+from penstock.runtime.operators.user_code.function_class import FunctionClass, is_function_class
 from penstock.runtime.state.declared_states import list_states_of
 
 In = TypeVar("In", contravariant=True)

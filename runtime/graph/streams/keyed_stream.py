@@ -25,10 +25,10 @@ from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.keyed_process import KeyedProcessOperator
-from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.process_function import KeyedProcessFunction
 from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.windows import WindowAssigner
 from penstock.runtime.user_location import function_name

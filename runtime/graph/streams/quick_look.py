@@ -24,7 +24,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.operators.protocols import Sink
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:

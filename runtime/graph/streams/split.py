@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
-from penstock.runtime.operators.expression_operator import shown
+from penstock.runtime.operators.expressions.expression_operator import shown
+from penstock.runtime.operators.expressions.split_expressions import SplitExpressionsOperator
+from penstock.runtime.operators.functions.split import SplitOperator
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.split import SplitOperator
-from penstock.runtime.operators.split_expressions import SplitExpressionsOperator
 from penstock.runtime.user_location import function_name
 
 #: The stream of the records that no predicate has taken.

@@ -10,9 +10,9 @@ from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import need_object, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.operator import BatchFormats, Operator
-from penstock.runtime.operators.operator_coordinator import HasCoordinator
-from penstock.runtime.operators.user_operator import UserOperator
+from penstock.runtime.operators.user_operators.user_operator import UserOperator
 
 
 def add_transform(

@@ -16,10 +16,8 @@ from typing import Any, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.operators.functions.output_tag import OutputTag
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.operators.output_tag import OutputTag
-from penstock.runtime.operators.window import LATE_RECORDS, WindowOperator
-from penstock.runtime.operators.window_contents import FoldedContents, WindowContents
 from penstock.runtime.operators.windows.evictor import CountEvictor, Evictor
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
@@ -30,6 +28,8 @@ from penstock.runtime.operators.windows.triggers import (
     PurgingTrigger,
     positive,
 )
+from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowOperator
+from penstock.runtime.operators.windows.window_contents import FoldedContents, WindowContents
 from penstock.runtime.time.global_windows import GlobalWindows
 from penstock.runtime.time.instants import micros_in
 from penstock.runtime.time.record_windows import AlignedWindows, RecordWindowAssigner

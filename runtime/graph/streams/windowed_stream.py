@@ -24,8 +24,10 @@ from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.output_tag import OutputTag
-from penstock.runtime.operators.window_contents import (
+from penstock.runtime.operators.functions.output_tag import OutputTag
+from penstock.runtime.operators.windows.evictor import Evictor
+from penstock.runtime.operators.windows.trigger import Trigger
+from penstock.runtime.operators.windows.window_contents import (
     AggregatedContents,
     AggregateFunction,
     ListedContents,
@@ -33,8 +35,6 @@ from penstock.runtime.operators.window_contents import (
     ReducedContents,
     has_merge,
 )
-from penstock.runtime.operators.windows.evictor import Evictor
-from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_name
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.failure import short_repr
+from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 

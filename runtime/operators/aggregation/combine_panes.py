@@ -34,8 +34,8 @@ from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.combiner import Combiner
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.window import REACHED
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.windows.window import REACHED
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch, Watermark
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
 from penstock.runtime.operators.aggregation.combiner import Gain
-from penstock.runtime.operators.keyed_function_operator import only_column_tables
+from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.column_key import ColumnKey

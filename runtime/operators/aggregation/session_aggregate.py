@@ -40,7 +40,7 @@ from penstock.runtime.operators.aggregation.functions import Max, Min
 from penstock.runtime.operators.aggregation.panes import Moments, moments_of
 from penstock.runtime.operators.aggregation.session_spans import JoinedSpans, Numbers, joined
 from penstock.runtime.operators.aggregation.windowed_aggregate import SLICE, START, emitted_windows
-from penstock.runtime.operators.keyed_function_operator import only_column_tables
+from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -50,9 +50,9 @@ from penstock.runtime.operators.operator import (
     Tagged,
 )
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
-from penstock.runtime.operators.window_shape import WindowShape
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
+from penstock.runtime.operators.windows.window_shape import WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable

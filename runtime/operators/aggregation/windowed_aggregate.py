@@ -28,7 +28,7 @@ from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, 
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
 from penstock.runtime.operators.aggregation.combine_panes import PANE, reduced_by_pane
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
-from penstock.runtime.operators.keyed_function_operator import only_column_tables
+from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -38,9 +38,9 @@ from penstock.runtime.operators.operator import (
     Tagged,
 )
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
-from penstock.runtime.operators.window_shape import WindowShape
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
+from penstock.runtime.operators.windows.window_shape import WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.result_collector import PATIENCE, ResultCollector
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
 from penstock.runtime.operators.timers.timer_service import KeyedTimerService
+from penstock.runtime.operators.user_code.result_collector import PATIENCE, ResultCollector
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
 from penstock.runtime.state.declared_state import RESERVED
 from penstock.runtime.state.state_backend import KeyedStateBackend

@@ -1,4 +1,5 @@
-"""Windows with triggers: assigners of any kind, triggers, evictors, lateness.
+"""Windows: which records are kept, when results leave, and when both are deleted.
 
-Files of this room import from the operators beside it and from the floors below, never the other way round.
+`window` folds records by windows of event time. `triggered_window` has triggers, evictors and lateness, with
+assigners of any kind. Windows over columns are in `aggregation`.
 """

@@ -36,17 +36,20 @@ from itertools import repeat
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.operators.function_operator import check_function, rows_of
-from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_nested_table
+from penstock.runtime.operators.functions.function_operator import check_function, rows_of
+from penstock.runtime.operators.functions.keyed_function_operator import (
+    KeyedFunctionOperator,
+    only_nested_table,
+)
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.result_collector import PATIENCE, ResultCollector, iterator_of
-from penstock.runtime.operators.window import LATE_RECORDS, REACHED, SHAPE
-from penstock.runtime.operators.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.user_code.result_collector import PATIENCE, ResultCollector, iterator_of
 from penstock.runtime.operators.windows.evictor import Evictor, TimestampedValue
 from penstock.runtime.operators.windows.timer_index import Span
 from penstock.runtime.operators.windows.trigger import Trigger, TriggerResult
 from penstock.runtime.operators.windows.trigger_calls import CurrentTrigger
+from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
+from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
 from penstock.runtime.operators.windows.window_state import (
     CONTENTS,
     EVENT_TIMERS,

@@ -10,7 +10,7 @@ from penstock.runtime.execution.messages import SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place
 from penstock.runtime.execution.run_end import cause_of_end
 from penstock.runtime.job.failure import FailureCause, FailureKind
-from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 COUNT = SubtaskId("count", 0)

@@ -15,7 +15,7 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime.operators.needed_columns import NeededColumns
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 
 V, W = pc.field("v"), pc.field("w")
 

@@ -13,8 +13,8 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.source_events import SplitRequest
+from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.sources.source_events import SplitRequest
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics

@@ -9,8 +9,8 @@ from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.on_request import OnRequest
-from penstock.runtime.operators.source_events import NoMoreSplits, SplitsAssigned
+from penstock.runtime.operators.sources.on_request import OnRequest
+from penstock.runtime.operators.sources.source_events import NoMoreSplits, SplitsAssigned
 
 
 def test_what_is_assigned_before_the_readers_are_deployed_waits_for_them():

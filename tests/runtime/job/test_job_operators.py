@@ -12,8 +12,8 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.closing_operators import CLOSE_TIMEOUT
 from penstock.runtime.job.end_of_job import RETRIES
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
+from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.sources.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 

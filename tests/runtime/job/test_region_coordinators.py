@@ -5,9 +5,9 @@ from operators_setup import Run
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinator_events import EventOfSubtask
-from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
-from penstock.runtime.operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfSubtask
+from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot

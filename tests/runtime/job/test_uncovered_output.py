@@ -12,7 +12,7 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.job.uncovered_output import UncoveredOutput
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sink import COMMITTABLES
+from penstock.runtime.operators.sinks.sink import COMMITTABLES
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.runtime.config.state_backends import HeapState, RocksDB, StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
-from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.chain.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
@@ -24,10 +24,10 @@ from penstock.runtime.testing import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.state_backends import open_state_backend
 
-#: Tests import what they share from beside this file.
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
+#: Tests import what they share from beside themselves.
+for _folder in ("chain", "windows"):
+    if (_path := str(Path(__file__).parent / _folder)) not in sys.path:
+        sys.path.insert(0, _path)
 
 
 @dataclass

@@ -24,11 +24,11 @@ from penstock.runtime import (
     SinkContext,
 )
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.keyed_process import TIMERS
+from penstock.runtime.operators.functions.keyed_process import TIMERS
 from penstock.runtime.operators.metrics import BUILT_IN, MOST_METRICS, Counter, Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
+from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.testing import OperatorHarness
 
 NUMBERS = st.floats(-1e14, 1e14, allow_nan=False) | st.integers(-1000, 1000).map(float)

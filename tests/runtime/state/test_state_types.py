@@ -8,7 +8,7 @@ import pytest
 
 from penstock.runtime import KeyedProcessFunction, RuntimeContext, TimeWindow
 from penstock.runtime.errors import ConfigurationError, OperatorError, StateMismatchError
-from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend

@@ -17,7 +17,7 @@ from penstock.runtime import (
     StreamEnvironment,
     WatermarkStrategy,
 )
-from penstock.runtime.operators.source_alignment import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.sources.source_alignment import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 
 STRATEGY = (

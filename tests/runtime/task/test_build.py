@@ -12,7 +12,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.map import MapOperator
+from penstock.runtime.operators.functions.map import MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind

@@ -10,9 +10,9 @@ from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
 from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime import Checkpointing, DiscardSink, JobConfig, Operator, RowBatch, StreamEnvironment
-from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
-from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
 from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     CancelCheckpointMarker,

@@ -12,7 +12,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
-from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (

@@ -15,8 +15,8 @@ from subtask_setup import SubtaskSetup
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.on_request import OnRequest
-from penstock.runtime.operators.source_events import SplitsAssigned
+from penstock.runtime.operators.sources.on_request import OnRequest
+from penstock.runtime.operators.sources.source_events import SplitsAssigned
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle

@@ -16,9 +16,9 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
-from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
+from penstock.runtime.operators.state.raw_state import RawState, read_raw_keyed
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
 from penstock.runtime.restore.state_assignment import assign_states
 from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
-from penstock.runtime.operators.map import MapOperator
+from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.map import MapOperator
 from penstock.runtime.operators.operator import Operator, Output, Tagged
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.testing.harness import OperatorHarness

@@ -31,7 +31,7 @@ from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import RECORD_FORMATS, ParquetFormat, RecordFormat
 from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
-from penstock.runtime.operators.needed_columns import NeededColumns
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
 
 T_co = TypeVar("T_co", covariant=True)

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
-from penstock.runtime.operators.expressions import columns_of_expression
-from penstock.runtime.operators.needed_columns import NeededColumns
+from penstock.runtime.operators.expressions.expressions import columns_of_expression
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 
 
 def columns_to_read(

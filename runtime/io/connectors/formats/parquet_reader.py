@@ -26,7 +26,7 @@ from penstock.runtime.io.connectors.formats.opening import open_listed
 from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
 from penstock.runtime.io.connectors.formats.read_ahead import ReadAhead
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
-from penstock.runtime.operators.needed_columns import NeededColumns
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 

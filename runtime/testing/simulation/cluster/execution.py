@@ -19,7 +19,7 @@ from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId

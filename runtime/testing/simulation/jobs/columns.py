@@ -28,11 +28,11 @@ from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.aggregation.windowed_aggregate import WINDOW_START, WindowedAggregateOperator
-from penstock.runtime.operators.filter_expression import FilterExpressionOperator
+from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem

@@ -15,9 +15,9 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.protocols import Source
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.testing.simulation.jobs.columns import ColumnShape
 from penstock.runtime.testing.simulation.jobs.operators import (
     NumberRecords,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext
+from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.sources.split_enumerator import SplitEnumeratorContext
 from penstock.runtime.testing.simulation.jobs.operators import SimulatedSource
 from penstock.runtime.testing.simulation.jobs.records import Record
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.operators.master_hook import MasterHook
+from penstock.runtime.operators.coordinators.master_hook import MasterHook
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.operators import (

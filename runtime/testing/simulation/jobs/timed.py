@@ -22,14 +22,14 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
-from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.operators.window_contents import ListedContents
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import EventTimeTrigger
+from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.time_to_live import StateTtl

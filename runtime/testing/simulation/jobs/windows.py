@@ -13,9 +13,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, TypeAlias
 
-from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.window import WindowOperator
-from penstock.runtime.operators.window_contents import ListedContents
+from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.windows.window import WindowOperator
+from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.testing.simulation.jobs.records import Identity, Key, Origin, Record
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows

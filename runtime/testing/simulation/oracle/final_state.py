@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.operators.source import SPLITS
+from penstock.runtime.operators.sources.source import SPLITS
 from penstock.runtime.operators.timers.function_timers import PROCESSING_TIMERS
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.operators.map_batches import MapBatchesOperator
+from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.raw_state import RawState
-from penstock.runtime.operators.record_cursor import CurrentRecord
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.state.raw_state import RawState
+from penstock.runtime.operators.user_code.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 

@@ -15,10 +15,10 @@ from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_source import FileSource
-from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -24,7 +24,7 @@ from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_r
 from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.combiner import PATIENCE
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
-from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import (
     END_OF_TIME,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime import FileSource
 from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
-from penstock.runtime.operators.needed_columns import NeededColumns
+from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 
 NAN = float("nan")
 V, W, N = pc.field("v"), pc.field("w"), pc.field("i")

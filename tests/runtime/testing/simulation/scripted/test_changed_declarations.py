@@ -13,7 +13,7 @@ from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.testing.memory_places import MemoryPlaces

@@ -20,7 +20,7 @@ from penstock.runtime import (
     StreamEnvironment,
 )
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
-from penstock.runtime.operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.testing import SimulationFailedError, SimulationReport, simulate
 

@@ -1,0 +1,152 @@
+"""`map_batches`: the user's function sees whole batches, as lists or as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from types import GeneratorType
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
+from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+
+BatchFormat: TypeAlias = Literal["rows", "arrow"]
+
+
+class MapBatchesOperator(FunctionOperator):
+    """Replaces every batch by what the function makes of it.
+
+    How large the batches are is up to the runtime; they differ from run to run. Timestamps stay when the
+    function returns one batch that is as long as its input. The i-th output record gets the time of the i-th
+    input record, so such a function must keep the order. Else the records out have no timestamps.
+
+    Args:
+        function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
+            With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
+        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts: a column for every key
+            of the batch, null where a row has none.
+
+    Raises:
+        ConfigurationError: There is no such format.
+
+    Example:
+        >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
+        >>> list(operator.process(RowBatch([2, 1], [77, 78])))
+        [RowBatch(rows=[20, 10], timestamps=[77, 78])]
+    """
+
+    kind: ClassVar[str] = "map_batches"
+    takes_generators = True
+
+    def __init__(
+        self, function: Callable[[Any], Any] | FunctionClass, batch_format: BatchFormat = "rows"
+    ) -> None:
+        super().__init__(function)
+        if batch_format not in ("rows", "arrow"):
+            msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
+            raise ConfigurationError(msg)
+        self._arrow = batch_format == "arrow"
+        self._rows_at_work = 0
+
+    @property
+    def doing(self) -> str:
+        """The function with its line, and the size of the batch it is at."""
+        at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
+        return super().doing + at
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Map a batch as a whole."""
+        self._records_in += len(batch)
+        self._rows_at_work = len(batch)
+        for output in self._through_arrow(batch) if self._arrow else self._through_rows(batch):
+            if len(output):
+                self._records_out += len(output)
+                yield output
+        self._rows_at_work = 0
+
+    def _through_rows(self, batch: Batch) -> Iterator[Batch]:
+        rows = rows_of(batch)
+        result = self._function(list(rows.rows))
+        if isinstance(result, list):
+            stamps = rows.timestamps if len(result) == len(rows) else None
+            yield from RowBatch(result, stamps).slices(OUTPUT_SLICE)
+            return
+        for part in _parts(result, "a list of records"):
+            if not isinstance(part, list):
+                msg = f"it yielded {short_repr(part)} of type {type(part).__name__}; yield lists of records"
+                raise PenstockError(msg)
+            yield from RowBatch(part).slices(OUTPUT_SLICE)
+
+    def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
+        stamps = arrow_timestamps(batch)
+        result = self._function(as_arrow(batch))
+        whole = isinstance(result, pa.RecordBatch | pa.Table)
+        if stamps is not None and whole and result.num_rows == len(batch):
+            start = 0
+            for part in _arrow_batches(result):
+                yield ArrowBatch(part.batch, stamps.slice(start, len(part)))
+                start += len(part)
+            return
+        for part in [result] if whole else _parts(result, "a pa.RecordBatch"):
+            yield from _arrow_batches(part)
+
+
+def arrow_timestamps(batch: Batch) -> pa.Int64Array | None:
+    """The timestamps of a batch as Arrow has them; `None` when it has none."""
+    stamps = batch.timestamps
+    return stamps if stamps is None or isinstance(batch, ArrowBatch) else pa.array(stamps, pa.int64())
+
+
+def as_arrow(
+    batch: Batch, wanted: str = 'batch_format="arrow"', instead: str = 'batch_format="rows"'
+) -> pa.RecordBatch:
+    """The columns of a batch; rows must be dicts.
+
+    Args:
+        wanted: What asks for Arrow, for the message.
+        instead: The setting that takes rows as they are, for the message.
+
+    Raises:
+        PenstockError: A row is no dict.
+    """
+    if isinstance(batch, ArrowBatch):
+        return batch.batch
+    rows: Sequence[Any] = batch.rows
+    for row in rows:
+        if not isinstance(row, dict):
+            msg = (
+                f"{wanted} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
+                f"of type {type(row).__name__}; put a map before it, or use {instead}"
+            )
+            raise PenstockError(msg)
+    # All keys of all rows: pyarrow's own conversion looks at the first row only and drops the others' keys.
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return pa.RecordBatch.from_pydict({name: [row.get(name) for row in rows] for name in names})
+
+
+def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:
+    if isinstance(part, pa.Table):
+        yield from map(ArrowBatch, part.to_batches())
+    elif isinstance(part, pa.RecordBatch):
+        yield ArrowBatch(part)
+    else:
+        msg = f"it gave {short_repr(part)} of type {type(part).__name__}; give pa.RecordBatch or pa.Table"
+        raise PenstockError(msg)
+
+
+def _parts(result: Any, wanted: str) -> Iterable[Any]:
+    """The batches of a result that is not a batch itself."""
+    if result is None:
+        return ()
+    if isinstance(result, GeneratorType) or (hasattr(result, "__next__") and hasattr(result, "__iter__")):
+        parts: Iterable[Any] = result
+        return parts
+    msg = f"it returned {short_repr(result)} of type {type(result).__name__}; return {wanted}, or yield them"
+    raise PenstockError(msg)

@@ -1,0 +1,293 @@
+"""What a user writes for `process(...)` on a stream, with keys or without, and what it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.functions.output_tag import OutputTag
+from penstock.runtime.operators.functions.side_outputs import SideOutputs
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.operators.state.keyed_state_requests import AsksForKeyedState, RequestedStates
+from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
+from penstock.runtime.state.keyed_states import ListState
+from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import Ttl
+
+#: Kinds of time that a timer may have.
+TimeDomain: TypeAlias = Literal["event_time", "processing_time"]
+
+K = TypeVar("K")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class FunctionContext(AsksForMetrics):
+    """What any process function may know and use while it runs; one object for the whole attempt.
+
+    Args:
+        context: Of the operator.
+        timers: What time it is.
+        side: Takes what the function emits beside its main output.
+
+    Attributes:
+        timestamp: Event time of the current record or timer in microseconds; `None` when the stream has none,
+            and for a timer of processing time.
+        timer_service: Knows the current watermark, and sets timers for the current key of a keyed stream.
+    """
+
+    # Plain slots, because functions read them for every record; an unset one ends up in __getattr__.
+    __slots__ = ("_connector", "_lists", "_own_metrics", "_side", "timer_service", "timestamp")
+
+    timestamp: int | None
+    timer_service: FunctionTimerService
+
+    def __init__(self, context: OperatorContext, timers: FunctionTimerService, side: SideOutputs) -> None:
+        self._connector = context.connector
+        self._lists = context.lists
+        self._own_metrics = context.metrics
+        self._side = side
+        self.timestamp = None
+        self.timer_service = timers
+
+    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain a missing key or a misspelt name."""
+            if name == "current_key":
+                msg = "there is no current key here: a key belongs to a record, ask for it in process"
+                raise PenstockError(msg)
+            raise unknown_attribute(self, name)
+
+    @property
+    def operator_id(self) -> str:
+        """The operator's id."""
+        return self._connector.operator_id
+
+    @property
+    def subtask(self) -> int:
+        """Index of this subtask, from 0."""
+        return self._connector.subtask
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks of this operator."""
+        return self._connector.parallelism
+
+    def output(self, tag: OutputTag[T], record: T) -> None:
+        """Emit a record on a side output, with the timestamp of the current record or timer.
+
+        Raises:
+            ConfigurationError: The function's class does not declare the side output.
+        """
+        self._side.emit(tag, record, self.timestamp)
+
+    def operator_list_state(
+        self,
+        name: str,
+        mode: ListStateMode = "split_distribute",
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> OperatorListState[Any]:
+        """A list of this subtask, which belongs to no key; see `OperatorListState`.
+
+        Args:
+            name: Unique in the operator.
+            mode: How a restore shares the values out: `"split_distribute"`, `"union"` or `"broadcast"`.
+            of_type: The type of the values; by default anything goes.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: There is no such mode, or the list has another one, or another type.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
+        """
+        some: Any = of_type
+        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
+        return self._lists.ask(declaration)
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self._own_metrics
+
+
+class RuntimeContext(FunctionContext, AsksForKeyedState):
+    """What a function of a keyed stream may know and use: its key, its state and its timers, too.
+
+    Args:
+        context: Of the operator.
+        backend: The operator's keyed state.
+        timers: Of the function.
+        side: Takes what the function emits beside its main output.
+
+    Attributes:
+        current_key: Key of the record or timer that is being processed; there is none in `open` and `close`.
+        time_domain: In `on_timer` the kind of time of the timer, `"event_time"` or `"processing_time"`.
+    """
+
+    __slots__ = ("_backend", "_states", "current_key", "time_domain")
+
+    current_key: Any
+    time_domain: TimeDomain | None
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        backend: KeyedStateBackend,
+        timers: KeyedTimerService,
+        side: SideOutputs,
+    ) -> None:
+        super().__init__(context, timers, side)
+        self._backend = backend
+        self._states = context.requested
+        self.time_domain = None
+
+    def list_state(
+        self,
+        name: str,
+        *,
+        of_type: type | None = None,
+        ttl: Ttl | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ListState[Any]:
+        """State with a list a key; see `ListState`.
+
+        Args:
+            of_type: The type of the elements; by default anything goes.
+            ttl: How long an element lives after it was added: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Makes an element of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: The type is not that given first.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        return self._keyed_list(name, of_type, ttl, migrate)
+
+    @property
+    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
+        return self._states, self._backend
+
+
+class ProcessFunction(ABC, Generic[T, R]):
+    """A function of a stream without keys that has a context (Flink's `ProcessFunction`).
+
+    It has side outputs, metrics, and knows the watermark. Its class may declare lists of the subtask
+    (`OperatorListState`). Timers and all other state belong to keys: see `KeyedProcessFunction`. One object
+    serves a subtask.
+
+    Example:
+        >>> from penstock.runtime import OutputTag
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Parse(ProcessFunction[str, int]):
+        ...     broken = OutputTag[str]()
+        ...
+        ...     def process(self, value, ctx):
+        ...         if not value.isdigit():
+        ...             ctx.output(self.broken, value)
+        ...         else:
+        ...             yield int(value)
+        >>> with OperatorHarness.of(lambda texts: texts.process("parse", Parse())) as harness:
+        ...     harness.push(["1", "x", "2"])
+        ...     harness.side_output("broken")
+        [1, 2]
+        ['x']
+    """
+
+    def open(self, ctx: FunctionContext) -> None:
+        """Get ready; called once per attempt, before any record."""
+
+    @abstractmethod
+    def process(self, value: T, ctx: FunctionContext) -> Iterable[R] | None:
+        """Process one record.
+
+        Returns:
+            The records to emit: a list, a generator (write `yield`), or `None` for none.
+        """
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+
+        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
+        """
+
+    def close(self) -> None:
+        """Release what `open` took; called once, also after a failure."""
+
+
+class KeyedProcessFunction(ABC, Generic[K, T, R]):
+    """A function with state for each key (Flink's `KeyedProcessFunction`).
+
+    Its class declares its states: `ValueState`, `ListState`, `MapState`, `ReducingState`, `AggregatingState`.
+    The runtime binds them to the current key before `open`. One object serves all keys of a subtask. Keys
+    share the other attributes of `self`, and a restart loses them. Put what belongs to a key into state.
+
+    Example:
+        >>> from penstock.runtime import ValueState
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
+        ...     seen = ValueState(int, default=0)
+        ...
+        ...     def process(self, value, ctx):
+        ...         self.seen.update(self.seen.value() + 1)
+        ...         yield ctx.current_key, self.seen.value()
+        >>> with OperatorHarness.of(lambda words: words.key_by(str).process("count", Count())) as harness:
+        ...     harness.push(["a", "b", "a"])
+        [('a', 1), ('b', 1), ('a', 2)]
+    """
+
+    def open(self, ctx: RuntimeContext) -> None:
+        """Get ready; called once per attempt, before any record."""
+
+    @abstractmethod
+    def process(self, value: T, ctx: RuntimeContext) -> Iterable[R] | None:
+        """Process one record.
+
+        Returns:
+            The records to emit: a list, a generator (write `yield`), or `None` for none.
+        """
+
+    def on_timer(self, at: int, ctx: RuntimeContext) -> Iterable[R] | None:
+        """A timer that the function has set fires; its key is the current key.
+
+        Args:
+            at: The timer's moment in microseconds since the epoch.
+            ctx: Also says of what kind of time the timer is (`ctx.time_domain`).
+
+        Returns:
+            The records to emit, as for `process`. With a timer of event time they get its moment as
+            timestamp, with one of processing time none.
+
+        Example:
+            >>> from penstock.runtime import ValueState
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> class Silence(KeyedProcessFunction[str, str, str]):
+            ...     newest = ValueState(int)
+            ...
+            ...     def process(self, value, ctx):
+            ...         if (before := self.newest.value()) is not None:
+            ...             ctx.timer_service.delete_event_time_timer(before + 60_000_000)
+            ...         self.newest.update(ctx.timestamp)
+            ...         ctx.timer_service.register_event_time_timer(ctx.timestamp + 60_000_000)
+            ...
+            ...     def on_timer(self, at, ctx):
+            ...         yield f"{ctx.current_key} is silent"
+            >>> with OperatorHarness.of(lambda w: w.key_by(str).process("silence", Silence())) as harness:
+            ...     pushed = harness.push(["ann", "bob", "ann"], [0, 1_000_000, 2_000_000])
+            ...     harness.push_watermark(61_500_000)
+            ['bob is silent']
+        """
+        return None
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """State is taken now: bring the lists of the subtask (`OperatorListState`) up to date.
+
+        Called in front of each checkpoint's snapshot. Nothing can be emitted here.
+        """
+
+    def close(self) -> None:
+        """Release what `open` took; called once, also after a failure."""

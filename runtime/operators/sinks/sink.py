@@ -1,0 +1,158 @@
+"""`SinkOperator`: the two-phase commit of a sink, seen from one subtask.
+
+A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
+The *committable* that can make it visible goes into the snapshot's state. When the checkpoint is complete,
+and only then, is it committed. Why nothing is lost and nothing appears twice:
+
+* Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
+  checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
+* A committable leaves the state only after `commit` returned. The restore heals a failure between a
+  checkpoint's completion and the commit. A completed checkpoint covers whatever the restored state holds, so
+  it is committed again. `commit` does nothing for what is visible already.
+* Records after the last complete checkpoint are in no state, so the next attempt writes them again.
+  `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
+  completed checkpoint, when nothing from before is left to commit.
+
+It must never commit without a permit, and must never abort on its own: only the job knows whether a
+checkpoint became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
+
+A job that takes no checkpoints commits once, at the end of its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
+from penstock.runtime.operators.protocols import OperatorStatistics, RemovesLeftovers, Sink, SinkWriter
+from penstock.runtime.operators.sinks.sink_context import SinkContext
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
+
+#: Name of the list state with the transactions that are not committed yet.
+COMMITTABLES: Final = "committables"
+
+
+class SinkOperator(Operator):
+    """Writes a stream to a sink.
+
+    Args:
+        sink: The user's sink.
+
+    Attributes:
+        sink: The user's sink.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, sink: Sink[Any]) -> None:
+        self.sink = sink
+        self._open_writer: SinkWriter[Any] | None = None
+        self._context: OperatorContext | None = None
+        self._pending: list[tuple[int, Any]] = []
+        self._leftovers_removed = False
+        self._records_in = self._committed = 0
+        self._phase = "open"
+
+    @property
+    def doing(self) -> str:
+        """The writer's method that runs."""
+        return f"sink {type(self.sink).__name__}: {self._phase}"
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the writer, and commit again what the restored checkpoint covers.
+
+        Raises:
+            PenstockError: There is something to commit that no completed checkpoint covers.
+        """
+        self._phase = "open"
+        self._context = context
+        self._open_writer = self.sink.writer(SinkContext.of(context))
+        context.lists.bind_declared(self._open_writer)
+        restored = context.restored.get(COMMITTABLES, ())
+        self._pending = sorted(restored, key=lambda entry: entry[0])
+        if not self._pending:
+            return
+        permit, newest = context.restored_permit, self._pending[-1][0]
+        if permit is None or not permit.covers(newest):
+            msg = (
+                f"the restored state holds a transaction of checkpoint {newest}, which the restored "
+                f"checkpoint ({permit and permit.checkpoint_id}) does not cover; restore from another one"
+            )
+            raise PenstockError(msg)
+        self._commit(permit)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Add a batch to the open transaction."""
+        self._phase = "write"
+        self._writer.write(batch)
+        self._records_in += len(batch)
+        return iter(())
+
+    def end_of_data(self) -> Iterator[Output]:
+        """Commit everything when the job takes no checkpoints; else the last checkpoint does it."""
+        context = self._opened_context
+        if not context.transactional:
+            permit = permit_of_ended_input(context.connector.attempt)
+            self._pre_commit(0)
+            self._commit(permit)
+            self._remove_leftovers(permit)
+        return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """Pre-commit, and keep everything that is not committed."""
+        self._pre_commit(checkpoint_id)
+        return {COMMITTABLES: SavedList(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Commit all transactions that the checkpoint covers, oldest first."""
+        self._commit(permit)
+        self._remove_leftovers(permit)
+
+    def statistics(self) -> OperatorStatistics:
+        """Records written; committables committed and not yet committed as extra counters."""
+        extra = {"committed": self._committed, "uncommitted": len(self._pending)}
+        return OperatorStatistics(records_in=self._records_in, extra=extra)
+
+    def close(self) -> None:
+        """Close the writer; what is pre-committed stays for the next attempt."""
+        writer, self._open_writer = self._open_writer, None
+        if writer is not None:
+            self._phase = "close"
+            writer.close()
+
+    def _pre_commit(self, checkpoint_id: int) -> None:
+        self._phase = "prepare_commit"
+        self._pending += [(checkpoint_id, what) for what in self._writer.prepare_commit()]
+
+    def _commit(self, permit: CommitPermit) -> None:
+        covered = [what for checkpoint_id, what in self._pending if permit.covers(checkpoint_id)]
+        if not covered:
+            return
+        self._phase = "commit"
+        self._writer.commit(covered, permit)
+        self._committed += len(covered)
+        # Ids grow along the list, so what is covered is its beginning.
+        del self._pending[: len(covered)]
+
+    def _remove_leftovers(self, permit: CommitPermit) -> None:
+        if self._leftovers_removed:
+            return
+        writer = self._writer
+        if self._opened_context.connector.subtask == 0 and isinstance(writer, RemovesLeftovers):
+            self._phase = "remove_leftovers"
+            writer.remove_leftovers(permit)
+        self._leftovers_removed = True
+
+    @property
+    def _writer(self) -> SinkWriter[Any]:
+        assert self._open_writer is not None, "open() comes first"
+        return self._open_writer
+
+    @property
+    def _opened_context(self) -> OperatorContext:
+        assert self._context is not None, "open() comes first"
+        return self._context

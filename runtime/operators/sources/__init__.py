@@ -1,0 +1,5 @@
+"""Sources: readers in the subtasks, splits, their enumerator, and event time of each split.
+
+`source` is the operator. `source_coordinator` runs an enumerator in the JobMaster. What users implement is in
+`runtime.operators.protocols` and `split_enumerator`.
+"""

@@ -1,0 +1,286 @@
+"""`SourceOperator`: the reader of one subtask, its splits in snapshots, and its errors located.
+
+It is not an `Operator`: nothing flows into it. The subtask polls it and hands what it gave to the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.operator import OperatorContext, SavedList
+from penstock.runtime.operators.protocols import (
+    FollowsCheckpoints,
+    OperatorStatistics,
+    PausesSplits,
+    Polled,
+    ReportsSplits,
+    Source,
+    SourceReader,
+    SplitProgress,
+)
+from penstock.runtime.operators.sources.externally_induced import ExternallyInducedReader
+from penstock.runtime.operators.sources.requested_splits import RequestedSplits
+from penstock.runtime.operators.sources.source_alignment import WatermarksAligned
+from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
+from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.user_code.failure import operator_error, short_repr
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+
+#: Name of the list state with the unfinished splits.
+SPLITS: Final = "splits"
+
+T = TypeVar("T")
+
+
+class SourceOperator:
+    """Reads a source's splits in one subtask.
+
+    Args:
+        source: The user's source.
+        watermarks: Where event time begins with the source.
+
+    Attributes:
+        mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
+        change: What the last poll has changed in event time.
+    """
+
+    def __init__(self, source: Source[Any], watermarks: WatermarkStrategy[Any] | None = None) -> None:
+        self._source = source
+        self._watermarks = None if watermarks is None else SourceWatermarks(watermarks)
+        self._reports: ReportsSplits | None = None
+        self._pauses: PausesSplits | None = None
+        self._paused: frozenset[Hashable] = frozenset()
+        self.change = NO_CHANGE
+        self._context: OperatorContext | None = None
+        self._reader: SourceReader[Any] | None = None
+        self._induced: ExternallyInducedReader | None = None
+        self._follower: FollowsCheckpoints | None = None
+        self.mark: int | None = None
+        self._requested: RequestedSplits[Any] | None = None
+        self._records = self._dead_letters = self._skipped = 0
+
+    def open(
+        self,
+        context: OperatorContext,
+        splits: Sequence[Any] = (),
+        send_event: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Make the reader for the restored splits, or for fresh ones where nothing was restored.
+
+        Args:
+            context: Where it runs and what was restored.
+            splits: This subtask's share of a fresh start.
+            send_event: Carries events to the source's coordinator; for sources that have one.
+
+        Raises:
+            OperatorError: The reader could not be made.
+        """
+        self._context = context
+        mine = list(context.restored.get(SPLITS, splits))
+        if send_event is not None and isinstance(self._source, EnumeratesSplits):
+            self._requested = RequestedSplits(self._source, context.connector, mine, send_event)
+            self._reader = self._requested
+        else:
+            self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
+        # Asked once: looking whether a class fits a protocol takes longer than many a poll.
+        self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
+        self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
+        if self._watermarks is not None:
+            watermarks, reader = self._watermarks, self._reader
+            self._reports = reader if isinstance(reader, ReportsSplits) else None
+            self._pauses = reader if isinstance(reader, PausesSplits) else None
+            progress = self._split_progress()
+            self._timed(lambda: watermarks.open(progress))
+            if send_event is not None:
+                watermarks.align(send_event, pauses_splits=self._pauses is not None)
+
+    def handle_event(self, event: Any) -> None:
+        """The source's coordinator has sent something.
+
+        Raises:
+            PenstockError: The source has no coordinator.
+            OperatorError: The reader failed.
+        """
+        requested = self._requested
+        if requested is None:
+            msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
+            raise PenstockError(msg)
+        self.guarded("handle_event", lambda: requested.handle_event(event))
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """Ask the reader for about `max_rows` records.
+
+        Raises:
+            OperatorError: The reader failed, or gave something that is not a `Polled`.
+        """
+        reader = self._opened_reader
+        polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
+        if self._induced is not None:
+            self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
+        watermarks = self._watermarks
+        if watermarks is not None:
+            progress = self._split_progress()
+            polled, self.change = self._timed(lambda: watermarks.polled(polled, progress))
+            self._pause_splits()
+        self._records += 0 if polled.batch is None else len(polled.batch)
+        self._dead_letters += len(polled.dead_letters)
+        self._skipped += polled.skipped
+        return polled
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all of it waits for other sources of its alignment group."""
+        return self._watermarks is not None and self._watermarks.is_paused
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its reader is not to be polled for that reason."""
+        return self._watermarks is not None and self._watermarks.holds_reader
+
+    def aligned(self, answer: WatermarksAligned) -> None:
+        """The JobMaster has said how far it may read.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        if self._watermarks is not None:
+            self._watermarks.aligned(answer)
+            self._pause_splits()
+
+    def _pause_splits(self) -> None:
+        """Tell a reader that can leave splits out which are ahead."""
+        reader, watermarks = self._pauses, self._watermarks
+        if reader is None or watermarks is None:
+            return
+        ahead = watermarks.ahead
+        if ahead != self._paused:
+            self._paused = ahead
+            self.guarded("pause_splits", lambda: reader.pause_splits(ahead))
+
+    @property
+    def tick_at(self) -> float | None:
+        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        return None if self._watermarks is None else self._watermarks.tick_at
+
+    def tick(self, now: float) -> TimeChange:
+        """Time has passed; what that changes in event time.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+
+        Raises:
+            OperatorError: The user's generator of watermarks failed.
+        """
+        watermarks = self._watermarks
+        return NO_CHANGE if watermarks is None else self._timed(lambda: watermarks.tick(now))
+
+    @property
+    def is_externally_induced(self) -> bool:
+        """Whether the reader says when checkpoints are taken."""
+        return self._induced is not None
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """The unfinished splits, positioned after the last record that `poll` returned.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        reader = self._opened_reader
+        splits = self.guarded("snapshot", lambda: tuple(reader.snapshot()))
+        follower = self._follower
+        if follower is not None:
+            self.guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
+        return {SPLITS: SavedList(splits)}
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell a reader that wants to know.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        follower = self._follower
+        if follower is not None:
+            self.guarded(
+                "notify_checkpoint_complete", lambda: follower.notify_checkpoint_complete(checkpoint_id)
+            )
+
+    def statistics(self) -> OperatorStatistics:
+        """Records read, skipped and set aside."""
+        return OperatorStatistics(
+            records_out=self._records, records_skipped=self._skipped, dead_letters=self._dead_letters
+        )
+
+    def close(self) -> None:
+        """Close the reader.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self.guarded("close", reader.close)
+
+    def _split_progress(self) -> SplitProgress | None:
+        reports = self._reports
+        if reports is None:
+            return None
+        progress = self.guarded("split_progress", lambda: reports.split_progress)
+        if not isinstance(progress, SplitProgress):
+            msg = f"split_progress returned {short_repr(progress)}; return a SplitProgress(...)"
+            return self.guarded("split_progress", partial(_refuse, msg))
+        return progress
+
+    def _timed(self, call: Callable[[], T]) -> T:
+        """Call something that runs the strategy's code.
+
+        Raises:
+            OperatorError: It failed.
+        """
+        assert self._context is not None, "open() comes first"
+        assert self._watermarks is not None, "only a source with a strategy has event time"
+        try:
+            return call()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            watermarks = self._watermarks
+            raise operator_error(
+                self._context.location, watermarks.doing, error, watermarks.current_record
+            ) from error
+
+    @property
+    def _opened_reader(self) -> SourceReader[Any]:
+        assert self._reader is not None, "open() comes first"
+        return self._reader
+
+    def doing(self, what: str) -> str:
+        """What the source runs, as errors call it: `source Numbers: poll`."""
+        return f"source {type(self._source).__name__}: {what}"
+
+    def guarded(self, what: str, call: Callable[[], T]) -> T:
+        """Call something of the reader.
+
+        Raises:
+            OperatorError: It failed.
+        """
+        assert self._context is not None, "open() comes first"
+        try:
+            return call()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise operator_error(self._context.location, self.doing(what), error) from error
+
+
+def _refuse(msg: str) -> NoReturn:
+    raise PenstockError(msg)
+
+
+def _checked(polled: Any) -> Polled[Any]:
+    if not isinstance(polled, Polled):
+        msg = f"poll returned {short_repr(polled)} of type {type(polled).__name__}; return a Polled(...)"
+        raise PenstockError(msg)
+    return polled

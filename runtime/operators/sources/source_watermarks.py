@@ -1,0 +1,282 @@
+"""`SourceWatermarks`: event time of one source subtask, which is that of the slowest of its splits.
+
+A source with a strategy follows each split for itself. Records of two splits are not in the order of either.
+With one newest timestamp for both, a split that is behind would be late. So each split has a watermark, and
+the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexer`).
+
+* A split counts from the moment that the reader has it, also before its first record. Until then it has no
+  watermark and holds the others up.
+* A split that waits for its turn counts as well. It is not quiet, so idleness does not apply to it.
+* An idle split is left out. It comes back with its next record. If it is behind the others then, the
+subtask's
+  watermark waits for it. When all splits are idle the subtask is idle, and its watermark stays where it is.
+* A split that was read to its end is left out for good. What it reached last counts before that.
+* A subtask without splits stays where it is. With idleness it becomes idle, because more splits may come.
+
+A reader that says nothing about its splits is followed as one split.
+
+Splits' watermarks are in no snapshot, as in Flink. A restored reader goes on behind the last record of each
+split, and the first batch of a split gives its watermark again. What was fired before the restart is in the
+state of the operators that fired it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.event_time.timestamper import Timestamper
+from penstock.runtime.operators.event_time.watermark_progress import WatermarkProgress
+from penstock.runtime.operators.functions.function_operator import check_function
+from penstock.runtime.operators.protocols import Polled, SplitProgress
+from penstock.runtime.operators.sources.source_alignment import (
+    SourceAlignment,
+    WatermarkReported,
+    WatermarksAligned,
+)
+from penstock.runtime.operators.user_code.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.elements import StreamStatus, Watermark
+from penstock.runtime.time.idleness_timer import IdlenessTimer
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.user_location import function_location
+
+#: The one split of a reader that says nothing about its splits.
+_ALL: Final = SplitProgress((None,))
+_NONE: Final = SplitProgress(())
+
+
+@dataclass(frozen=True, slots=True)
+class TimeChange:
+    """What has changed in the event time of a source subtask.
+
+    Attributes:
+        watermark: The new watermark.
+        status: The new status. `ACTIVE` belongs in front of the records of the same poll, `IDLE` behind the
+            watermark.
+    """
+
+    watermark: Watermark | None = None
+    status: StreamStatus | None = None
+
+
+NO_CHANGE: Final = TimeChange()
+
+
+class SourceWatermarks:
+    """Follows the splits of one reader; see the module's text."""
+
+    def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
+        self._strategy = strategy
+        self._cursor = RecordCursor()
+        self._timestamper = Timestamper(strategy, self._cursor)
+        self._splits: dict[Hashable, WatermarkProgress] = {}
+        self._known: SplitProgress | None = None
+        self._at_work: WatermarkProgress | None = None
+        self._making = ""
+        self._without_splits = None if strategy.idle_after is None else IdlenessTimer(strategy.idle_after)
+        self._reached: int | None = None
+        self._emitted: int | None = None
+        self._is_idle = False
+        self._was_idle = False
+        self._alignment: SourceAlignment | None = None
+        self._pauses_splits = False
+
+    def align(self, send: Callable[[WatermarkReported], None], *, pauses_splits: bool) -> None:
+        """Report to the JobMaster, if the strategy has an alignment.
+
+        Args:
+            send: Carries a report.
+            pauses_splits: Whether the reader can leave out some of its splits.
+        """
+        settings = self._strategy.alignment
+        if settings is not None:
+            self._alignment = SourceAlignment(settings, send)
+            self._pauses_splits = pauses_splits
+
+    def aligned(self, answer: WatermarksAligned) -> None:
+        """The JobMaster has said how far the subtask may read."""
+        if self._alignment is not None:
+            for name in self.ahead:
+                self._splits[name].hold()
+            self._alignment.aligned(answer)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the whole subtask waits for others."""
+        alignment = self._alignment
+        if alignment is None or self._is_idle:
+            return False
+        if self._pauses_splits:
+            return bool(self._splits) and len(self.ahead) == len(self._splits)
+        return alignment.is_ahead(self._reached)
+
+    @property
+    def holds_reader(self) -> bool:
+        """Whether the reader is not to be polled; one that can leave out splits is polled all the same."""
+        return not self._pauses_splits and self.is_paused
+
+    @property
+    def ahead(self) -> frozenset[Hashable]:
+        """Splits that wait for others; all of them, where the reader can't leave some out."""
+        alignment = self._alignment
+        if alignment is None:
+            return frozenset()
+        if self._pauses_splits and self._known is not None and self._known.has_waiting:
+            return frozenset()  # those that wait for their turn would never be begun
+        if not self._pauses_splits:
+            return frozenset(self._splits) if self.is_paused else frozenset()
+        return frozenset(name for name, each in self._splits.items() if alignment.is_ahead(each.reached))
+
+    @property
+    def doing(self) -> str:
+        """The user's code that runs, or gives timestamps."""
+        at_work = self._at_work
+        return self._making or (at_work.doing if at_work is not None else "") or self._timestamper.doing
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """The record that is being looked at."""
+        return self._cursor.current
+
+    def open(self, progress: SplitProgress | None) -> None:
+        """The reader was made.
+
+        Args:
+            progress: Its splits; `None` if it says nothing about them.
+
+        Raises:
+            ConfigurationError: The timestamp assigner can't give moments.
+            PenstockError: The strategy's generator is none.
+        """
+        if self._strategy.timestamp_assigner is not None:
+            check_function("timestamp", self._strategy.timestamp_assigner)
+        self._known = _ALL if progress is None else progress
+        self._begin(self._known)
+
+    def polled(self, polled: Polled[Any], progress: SplitProgress | None) -> tuple[Polled[Any], TimeChange]:
+        """The reader was polled; gives its records with timestamps, and what has changed.
+
+        Args:
+            progress: The reader's splits now; `None` if it says nothing about them.
+
+        Raises:
+            PenstockError: A record has no timestamp, or the reader does not say which split it is from.
+            Exception: The user's code failed; `doing` says where.
+        """
+        now = _ALL if progress is None else progress
+        if polled.batch is not None and len(polled.batch):
+            polled = self._observe(polled, has_splits=progress is not None)
+        elif now is self._known and not polled.finished:
+            return polled, NO_CHANGE  # nothing has come, and no split has begun or ended
+        self._begin(now)
+        self._merge(now)
+        self._end(_NONE if polled.finished else now)
+        self._merge(now)
+        if self._alignment is not None:
+            if polled.finished:
+                self._alignment.report(self._reached, counts=False)
+            elif self.is_paused:
+                self._alignment.advanced(self._reached)
+        return polled, self._changed()
+
+    @property
+    def tick_at(self) -> float | None:
+        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        ahead = self.ahead
+        times = [each.tick_at for name, each in self._splits.items() if name not in ahead]
+        if not self._splits and self._without_splits is not None:
+            times = [self._without_splits.due_at]
+        if self._alignment is not None:
+            times.append(self._alignment.due_at)
+        return min((at for at in times if at is not None), default=None)
+
+    def tick(self, now: float) -> TimeChange:
+        """Time has passed.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+
+        Raises:
+            Exception: The user's generator failed; `doing` says where.
+        """
+        ahead = self.ahead
+        for name, each in self._splits.items():
+            at = each.tick_at
+            if name in ahead:
+                each.hold()
+            elif at is not None and at <= now:
+                self._at_work = each
+                each.tick(now)
+        if not self._splits and self._without_splits is not None:
+            self._without_splits.ask(now)
+        assert self._known is not None, "open() comes first"
+        self._merge(self._known)
+        if self._alignment is not None:
+            self._alignment.tick(now, self._reached, counts=not self._is_idle)
+        return self._changed()
+
+    def _observe(self, polled: Polled[Any], *, has_splits: bool) -> Polled[Any]:
+        assert polled.batch is not None, "only records are observed"
+        if has_splits and polled.split is None:
+            msg = (
+                "a reader with `split_progress` says of each batch which split it is from: Polled(split=...)"
+            )
+            raise PenstockError(msg)
+        split = polled.split if has_splits else None
+        self._at_work = None
+        stamped = self._timestamper.stamped(polled.batch)
+        self._at_work = self._splits.get(split) or self._add(split)
+        self._at_work.observe(stamped)
+        return replace(polled, batch=stamped.batch)
+
+    def _begin(self, progress: SplitProgress) -> None:
+        """Follow splits that are new."""
+        for split in progress.reading:
+            if split not in self._splits:
+                self._add(split)
+
+    def _add(self, split: Hashable) -> WatermarkProgress:
+        named_by = self._strategy.named_by
+        self._making = "" if named_by is None else f"watermark generator {function_location(named_by)}"
+        added = self._splits[split] = WatermarkProgress(self._strategy, self._cursor)
+        self._making = ""
+        return added
+
+    def _end(self, progress: SplitProgress) -> None:
+        """Leave out splits that have ended."""
+        self._known = progress
+        going_on = set(progress.reading)
+        for split in [split for split in self._splits if split not in going_on]:
+            del self._splits[split]
+        if self._splits and self._without_splits is not None:
+            self._without_splits.activity()
+
+    def _merge(self, progress: SplitProgress) -> None:
+        splits = self._splits.values()
+        active = [each.reached for each in splits if not each.is_idle]
+        if progress.has_waiting:
+            self._is_idle = False
+            return
+        if not splits:
+            self._is_idle = self._without_splits is not None and self._without_splits.is_idle
+            return
+        self._is_idle = not active
+        reached = [each for each in active if each is not None]
+        if active and len(reached) == len(active):
+            lowest = min(reached)
+            if self._reached is None or lowest > self._reached:
+                self._reached = lowest
+
+    def _changed(self) -> TimeChange:
+        watermark = status = None
+        if self._reached is not None and self._reached != self._emitted:
+            self._emitted = self._reached
+            watermark = Watermark(self._reached)
+        if self._is_idle is not self._was_idle:
+            self._was_idle = self._is_idle
+            status = StreamStatus.IDLE if self._is_idle else StreamStatus.ACTIVE
+        if watermark is None and status is None:
+            return NO_CHANGE
+        return TimeChange(watermark, status)

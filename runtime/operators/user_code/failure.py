@@ -1,0 +1,100 @@
+"""Turns whatever an operator raised into an `OperatorError` that a user can act on.
+
+The message says what ran, what it raised, on which of the user's lines, and on which record. The user's line
+is the innermost frame of the traceback that belongs to none of these: Penstock, an installed package,
+Python's own library. `json.loads` may raise deep inside `json`, but the line to look at is its caller.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import traceback
+from types import TracebackType
+from typing import Any, Final
+
+from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError, UserLocation
+from penstock.runtime.operators.user_code.record_cursor import CurrentRecord
+from penstock.runtime.user_location import file_of
+
+#: Longest text of a record in a message, in characters.
+RECORD_LIMIT: Final = 200
+
+_LIBRARY: Final = traceback.__file__.replace("\\", "/").rpartition("/")[0] + "/"
+
+_REPR: Final = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = RECORD_LIMIT
+_REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 20
+
+
+def operator_error(
+    location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
+) -> OperatorError:
+    """The error that the job reports for `error`; an error that is already located stays as it is.
+
+    Args:
+        location: The operator that failed.
+        doing: What it was doing: `map function parse (job.py:12)`.
+        error: What was raised.
+        record: The record on which it was raised.
+    """
+    if isinstance(error, OperatorError):
+        return error
+    what = f"{doing} failed: {_describe(error)}"
+    line = failing_line(error.__traceback__)
+    if line is not None:
+        what += f", at {line}"
+    if record is not None:
+        what += f", on record {short_repr(record.value)}"
+    return OperatorError(location, what, _traceback_text(error), line)
+
+
+def short_repr(value: Any) -> str:
+    """A value for a message: at most 200 characters, whatever it is.
+
+    Example:
+        >>> len(short_repr("x" * 1_000_000))
+        200
+        >>> short_repr({"id": 1})
+        "{'id': 1}"
+    """
+    try:
+        text = _REPR.repr(value)
+    except Exception as error:
+        # Only the text for a message is missing; the failure itself is being reported.
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= RECORD_LIMIT else text[: RECORD_LIMIT - 3] + "..."
+
+
+def failing_line(trace: TracebackType | None) -> UserLocation | None:
+    """The user's line that a traceback leads to; `None` when it never leaves Penstock."""
+    found: UserLocation | None = None
+    for frame, line in traceback.walk_tb(trace):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module == "penstock" or module.startswith("penstock."):
+            continue
+        if found is not None and _is_library(frame.f_code.co_filename):
+            continue
+        found = UserLocation(file_of(frame.f_code, frame.f_globals), line, frame.f_code.co_name)
+    return found
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r}), which ends no job; raise an exception instead"
+    text = str(error)
+    if isinstance(error, PenstockError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_library(filename: str) -> bool:
+    path = filename.replace("\\", "/")
+    return path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path
+
+
+def _traceback_text(error: BaseException) -> str:
+    """The traceback from where it enters the user's code."""
+    trace = error.__traceback__
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("penstock."):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))

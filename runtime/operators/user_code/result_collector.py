@@ -1,0 +1,139 @@
+"""Output batches from functions that return any number of records.
+
+What a function returns may be a list, nothing, or a generator that never ends. So results are never taken as
+a whole. `itertools.chain` strings them together lazily, and rows are drawn from it in chunks at C speed. A
+batch is handed on when it has `OUTPUT_SLICE` rows, or after about ten milliseconds. So a slow generator does
+not keep the subtask from its control messages. The clock is read once a chunk; chunks shrink where rows are
+slow and grow where they are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from types import GeneratorType
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.record.elements import RowBatch
+
+#: Most rows of one output batch.
+OUTPUT_SLICE: Final = 4096
+
+#: Seconds after which rows are handed on, however few they are.
+PATIENCE: Final = 0.01
+
+_FIRST_CHUNK: Final = 64
+_LARGEST_CHUNK: Final = 1024
+
+_NOT_MANY: Final = (str, bytes, bytearray, dict)
+
+
+class ResultCollector:
+    """Collects the results of one operator's function into batches.
+
+    Args:
+        monotonic: Seconds that never go backwards.
+
+    Example:
+        >>> from itertools import count
+        >>> batches = ResultCollector(lambda: 0.0).collect([["a"], None, count()], None)
+        >>> next(batches).rows[:3], len(next(batches))
+        (['a', 0, 1], 4096)
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._chunk = _FIRST_CHUNK
+
+    def collect(self, results: Iterable[Any], timestamps: Iterable[int] | None) -> Iterator[RowBatch]:
+        """Unroll results into batches, in order.
+
+        Args:
+            results: One result of the function for each input record. It is consumed lazily: the next result
+                is drawn when the one before is used up.
+            timestamps: Of the input records; every output record gets its input's. `None` for none. The next
+                one is drawn right after the result that it belongs to.
+
+        Raises:
+            PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
+        """
+        stamps: list[int] = []
+        parts = _iterables(results) if timestamps is None else self._lists(results, timestamps, stamps)
+        flat = chain.from_iterable(parts)
+        rows: list[Any] = []
+        begun = last = self._monotonic()
+        while True:
+            wanted = min(self._chunk, OUTPUT_SLICE - len(rows))
+            before = len(rows)
+            rows.extend(islice(flat, wanted))
+            ended = len(rows) - before < wanted
+            now = self._monotonic()
+            self._adapt(now - last)
+            last = now
+            if rows and (ended or len(rows) == OUTPUT_SLICE or now - begun > PATIENCE):
+                yield RowBatch(rows, None if timestamps is None else stamps[: len(rows)])
+                del stamps[: len(rows)]
+                rows = []
+                begun = last = self._monotonic()
+            if ended:
+                return
+
+    def _adapt(self, took: float) -> None:
+        """Choose the next chunk so that it takes a small part of the patience."""
+        if took > PATIENCE / 2:
+            self._chunk = max(1, self._chunk // 2)
+        elif took < PATIENCE / 8:
+            self._chunk = min(_LARGEST_CHUNK, self._chunk * 2)
+
+    def _lists(
+        self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
+    ) -> Iterator[list[Any]]:
+        """The results as lists, whose lengths say how often each timestamp is needed."""
+        for result, stamp in zip(results, timestamps, strict=True):
+            kind = type(result)
+            if kind is list:
+                stamps += [stamp] * len(result)
+                yield result
+            elif result is not None:
+                iterator = result if kind is GeneratorType else iterator_of(result)
+                wanted = drawn = self._chunk
+                while drawn == wanted:
+                    some = list(islice(iterator, wanted))
+                    drawn = len(some)
+                    stamps += [stamp] * drawn
+                    yield some
+
+
+def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
+    """The results that are something."""
+    for result in results:
+        kind = type(result)
+        if kind is list or kind is GeneratorType:
+            yield result
+        elif result is not None:
+            yield iterator_of(result)
+
+
+def iterator_of(result: Any) -> Iterator[Any]:
+    """The records of a result.
+
+    Raises:
+        PenstockError: It has none, or was hardly meant to be taken apart.
+
+    Example:
+        >>> iterator_of("abc")
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.PenstockError: it returned a str, did you mean ['abc']?
+    """
+    if isinstance(result, _NOT_MANY):
+        msg = f"it returned a {type(result).__name__}, did you mean [{short_repr(result)}]?"
+        raise PenstockError(msg)
+    try:
+        return iter(result)
+    except TypeError:
+        kind = type(result).__name__
+        msg = f"it returned {short_repr(result)} of type {kind}; return a list of records, or yield them"
+        raise PenstockError(msg) from None

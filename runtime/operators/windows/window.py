@@ -1,0 +1,227 @@
+"""`key_by(...).window(...)`: records of a key folded by windows of event time.
+
+All windows of a key are one entry of keyed state, `{start: contents}`, because an entry goes where its key
+goes when the job is rescaled. Beside it stands an index in memory: which keys have a window that ends at a
+given moment. It takes the place of event-time timers. The operator builds it from the state when it opens, so
+it is in no snapshot and can't disagree with the state.
+
+A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
+to no window that is still to come is *late*: it goes to a side output. What is late is the same after a
+restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its own beside one
+that has fired. That happens if the old subtask of its key was ahead.
+
+Windows of one shape must never be taken for those of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.functions.function_operator import check_function, rows_of
+from penstock.runtime.operators.functions.keyed_function_operator import KeyedFunctionOperator, only_table
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
+from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
+from penstock.runtime.operators.user_code.result_collector import ResultCollector
+from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.windows.window_shape import WindowShape
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.state.state_backend import KeyedTable
+from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
+from penstock.runtime.user_location import function_location
+
+#: Name of the state table that holds the windows of each key.
+WINDOW_STATE: Final = "windows"
+
+#: Tag of the side output of records that came after all of their windows had fired.
+LATE_RECORDS: Final = "late_records"
+
+#: Names of the list states that hold how far event time has come, and what windows these are.
+REACHED: Final = "watermark"
+SHAPE: Final = "shape"
+
+
+class WindowOperator(KeyedFunctionOperator):
+    """Folds records by key and window, and emits a window when event time has passed it.
+
+    Args:
+        key_selector: From a record to its key.
+        assigner: From a timestamp to windows.
+        contents: Makes what folds the records.
+        late_tag: The side output of late records.
+    """
+
+    kind: ClassVar[str] = "window"
+
+    def __init__(
+        self,
+        key_selector: Callable[[Any], Any],
+        assigner: WindowAssigner,
+        contents: Callable[[], WindowContents],
+        late_tag: str = LATE_RECORDS,
+    ) -> None:
+        self._contents = contents()
+        self._late_tag = late_tag
+        self.takes_generators = isinstance(self._contents, ListedContents)
+        super().__init__(key_selector, self._contents.function)
+        self._assigner = assigner
+        self._size = assigner.size
+        #: How often windows begin, where the assigner knows: spares asking it for every record.
+        self._slide = slide_of(assigner)
+        self._shape = WindowShape.of(assigner, self._contents.keeps)
+        self._contents.overlap = self._slide is not None and self._slide < self._size
+        self._firing = False
+        self._table: KeyedTable | None = None
+        self._collector: ResultCollector | None = None
+        self._reached: ReachedWatermark | None = None
+        self._late = 0
+        self._ends: list[int] = []
+        self._keys_by_end: dict[int, dict[Any, None]] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state, and find out again which windows end when.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+            StateMismatchError: The restored state is another kind of operator's.
+        """
+        super().open(context)
+        for function in self._contents.other_functions:
+            check_function(self.kind, function)
+        self._table = only_table(context, WINDOW_STATE, "windows")
+        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._reached = ReachedWatermark(context, REACHED)
+        if self._table.entries:
+            self._shape.check(context.restored.get(SHAPE, ()))
+        for key, windows in self._table.entries.items():
+            for start in windows:
+                self._remember(start + self._size, key)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: one of the window's, or the key selector."""
+        if self._firing and not self._selecting:
+            return f"{self.kind} function {function_location(self._contents.result_function)}"
+        return super().doing
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Put the records of a batch into their windows; the late ones come out at the side."""
+        assert self._table is not None, "open() comes first"
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        if rows.timestamps is None and len(rows):
+            msg = (
+                "the records have no timestamps, so they are in no window; call "
+                "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
+                "not return one batch as long as its input: only such a one keeps them"
+            )
+            raise PenstockError(msg)
+        keys = self._keys_of(rows)
+        late = self._add(keys, rows, self._table.entries)
+        self._cursor.done()
+        self._table.changed.update(keys)
+        if late:
+            self._late += len(late)
+            yield Tagged(self._late_tag, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Emit the windows that have ended, the earliest first."""
+        assert self._reached is not None, "open() comes first"
+        reached = self._reached.advance(watermark.timestamp)
+        while self._ends and self._ends[0] - 1 <= reached:
+            end = heappop(self._ends)
+            yield from self._fire(end, self._keys_by_end.pop(end))
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
+        assert self._reached is not None, "open() comes first"
+        return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
+
+    def _add(
+        self, keys: list[Any], rows: RowBatch, entries: MutableMapping[Any, Any]
+    ) -> list[tuple[Any, int]]:
+        """Fold records into their windows; gives those that are late, with their timestamps."""
+        first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
+        starts_of, late = self._assigner.starts, []
+        # The start of the last window that can't take anything any more.
+        assert self._reached is not None, "open() comes first"
+        reached = self._reached.timestamp
+        over = -inf if reached is None else reached + 1 - size
+        starts: Sequence[int] = ()
+        low = high = 0  # from here to there all timestamps are in the same windows
+        key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
+        try:
+            for key, stamp, row in records:
+                if not low <= stamp < high:
+                    starts = starts_of(stamp)
+                    if slide is None and len(starts) > 1:
+                        self._contents.overlap = True
+                    low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
+                    starts = [start for start in starts if start > over]
+                if not starts:
+                    hash(key)
+                    late.append((row, stamp))
+                    continue
+                windows = entries.get(key)
+                if windows is None:
+                    self._check_key(key)
+                    windows = entries[key] = {}
+                for start in starts:
+                    if start in windows:
+                        windows[start] = add(windows[start], row)
+                    else:
+                        windows[start] = first(row)
+                        self._remember(start + size, key)
+        except TypeError:
+            self._after_type_error(key)
+            raise
+        return late
+
+    def _remember(self, end: int, key: Any) -> None:
+        """A key has a window that ends then."""
+        keys = self._keys_by_end.get(end)
+        if keys is None:
+            keys = self._keys_by_end[end] = {}
+            heappush(self._ends, end)
+        keys[key] = None
+
+    def _fire(self, end: int, keys: Iterable[Any]) -> Iterator[RowBatch]:
+        """Emit one window of many keys, with its last microsecond as timestamp."""
+        assert self._collector is not None, "open() comes first"
+        chosen = list(keys)
+        stamps = [end - 1] * len(chosen)
+        for output in self._collector.collect(
+            self._results(TimeWindow(end - self._size, end), chosen), stamps
+        ):
+            self._records_out += len(output)
+            yield output
+
+    def _results(self, window: TimeWindow, keys: list[Any]) -> Iterator[Iterable[Any] | None]:
+        """What each key's window emits; it is forgotten when that is used up."""
+        assert self._table is not None, "open() comes first"
+        entries, changed = self._table.entries, self._table.changed
+        self._firing = True
+        for key in keys:
+            windows = entries[key]
+            yield self._contents.results(key, window, windows[window.start])
+            del windows[window.start]
+            if not windows:
+                del entries[key]
+            changed.add(key)
+        self._firing = False
+
+    def _counters(self) -> Mapping[str, int]:
+        return {LATE_RECORDS: self._late}
+
+
+def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:
+    """From where to where timestamps are in these very windows: up to where one begins or ends.
+
+    Example:
+        >>> _same_windows((0, 3, 6, 9), size=10, slide=3)
+        (9, 10)
+    """
+    return max(starts[-1], starts[0] - slide + size), min(starts[-1] + slide, starts[0] + size)

@@ -1,0 +1,238 @@
+"""Operators in a chain: the order in which they are told, what leaves it, and whose a failure is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from chain_recorder import Recorder
+
+from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation
+from penstock.runtime.operators.chain.chain import OperatorChain
+from penstock.runtime.operators.functions.filter import FilterOperator
+from penstock.runtime.operators.functions.flat_map import FlatMapOperator
+from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.testing.manual_time import ManualClock
+
+
+class Splitter(Operator):
+    """Even rows go on, odd ones go to a side output."""
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        assert isinstance(batch, RowBatch)
+        yield Tagged("odd", RowBatch([row for row in batch.rows if row % 2]))
+        yield RowBatch([row for row in batch.rows if not row % 2])
+
+
+def contexts(chain: OperatorChain) -> dict[str, OperatorContext]:
+    connector = ConnectorContext("job", "job", "own", 0, 1, 1, ManualClock())
+    return {id: OperatorContext(OperatorLocation(id, 0, 1), connector) for id in chain.ids}
+
+
+def two(fail_on: str = "", opened: bool = True) -> tuple[OperatorChain, list[str], list[tuple[int, object]]]:
+    log: list[str] = []
+    emitted: list[tuple[int, object]] = []
+    operators = [Recorder("first", log, fail_on), Recorder("second", log, fail_on)]
+    chain = OperatorChain(
+        [(OperatorLocation(o.name, 0, 1), o) for o in operators],
+        lambda index, tag, batch: emitted.extend((index, row) for row in batch.rows),  # type: ignore[union-attr]
+        lambda watermark: log.append(f"{watermark.timestamp} left"),
+    )
+    if opened:
+        chain.open(contexts(chain))
+        log.clear()
+    return chain, log, emitted
+
+
+def test_a_chain_maps_filters_and_reduces(open_chain):
+    running = open_chain(
+        MapOperator(lambda n: (n % 3, n)),
+        FilterOperator(lambda pair: pair[0] != 0),
+        KeyedReduceOperator(lambda pair: pair[0], lambda a, b: (a[0], a[1] + b[1])),
+    )
+    for _ in running.chain.process(RowBatch([1, 2, 3, 4, 5])):
+        pass
+    assert running.rows() == [(1, 1), (2, 2), (1, 5), (2, 7)]
+    assert {index for index, _, _ in running.emitted} == {2}
+
+
+def test_it_can_be_left_after_every_batch_that_leaves_and_goes_on_from_there():
+    chain, log, emitted = two()
+    work = chain.process(RowBatch([1, 2]))
+    next(work)
+    assert (emitted, log, chain.is_busy) == ([(1, 1)], ["first row 1", "second row 1"], True)
+    assert list(work) == [None]
+    assert emitted == [(1, 1), (1, 2)]
+    assert not chain.is_busy
+
+
+def test_one_batch_goes_all_the_way_down_before_the_next_is_made():
+    chain, log, _ = two()
+    list(chain.process(RowBatch([1, 2])))
+    assert log == ["first row 1", "second row 1", "first row 2", "second row 2"]
+
+
+def test_an_empty_chain_passes_batches_on_as_the_operator_before_it():
+    emitted = []
+    chain = OperatorChain([], lambda *emission: emitted.append(emission), emitted.append, first_index=1)
+    batch = RowBatch([1])
+    assert [*chain.process(batch), *chain.process_watermark(Watermark(1)), *chain.end_of_data()] == [None]
+    assert emitted == [(0, None, batch), Watermark(1)]
+    assert chain.snapshot(1) == {}
+
+
+def test_side_outputs_leave_with_the_index_of_their_operator(open_chain):
+    running = open_chain(Splitter(), MapOperator(lambda n: n * 10), first_index=1)
+    list(running.chain.process(RowBatch([1, 2, 3])))
+    assert [(i, tag, list(batch.rows)) for i, tag, batch in running.emitted] == [
+        (1, "odd", [1, 3]),
+        (2, None, [20]),
+    ]
+
+
+def test_a_watermark_reaches_an_operator_after_what_it_fired_above():
+    chain, log, emitted = two()
+    list(chain.process_watermark(Watermark(7)))
+    assert log == ["first watermark 7", "second row first@7", "second watermark 7", "7 left"]
+    assert emitted == [(1, "first@7"), (1, "second@7")]
+
+
+def test_the_end_of_data_reaches_an_operator_after_the_last_rows_from_above():
+    chain, log, emitted = two()
+    list(chain.end_of_data())
+    assert log == ["first end", "second row first-end", "second end"]
+    assert emitted == [(1, "first-end"), (1, "second-end")]
+
+
+def test_operators_are_opened_from_the_tail_and_closed_from_the_tail():
+    chain, log, _ = two(opened=False)
+    chain.open(contexts(chain))
+    chain.close()
+    assert log == ["second open", "first open", "second close", "first close"]
+
+
+def test_notices_and_snapshots_go_from_head_to_tail():
+    chain, log, _ = two()
+    states = chain.snapshot(4)
+    chain.notify_checkpoint_complete(permit_of_completed_checkpoint(4, 1))
+    chain.notify_checkpoint_aborted(5)
+    assert {name: list(state["name"].values) for name, state in states.items()} == {
+        "first": ["first"],
+        "second": ["second"],
+    }
+    assert log == [
+        "first snapshot 4",
+        "second snapshot 4",
+        "first completed 4",
+        "second completed 4",
+        "first aborted 5",
+        "second aborted 5",
+    ]
+
+
+def test_all_operators_are_closed_when_closing_fails_and_both_failures_are_told():
+    chain, log, _ = two(fail_on="close")
+    with pytest.raises(OperatorError, match="second can't close") as raised:
+        chain.close()
+    assert log == ["second close", "first close"]
+    assert "first can't close" in raised.value.cause_text
+    chain.close()
+    assert len(log) == 2
+
+
+def test_only_operators_whose_open_was_tried_are_closed():
+    chain, log, _ = two(fail_on="open", opened=False)
+    with pytest.raises(OperatorError, match=r"operator 'second' .*second can't open"):
+        chain.open(contexts(chain))
+    chain.close()
+    assert log == ["second open", "second close"]
+
+
+def test_a_failure_below_is_not_blamed_on_the_operator_above():
+    chain, _, _ = two(fail_on="row first@3")
+    with pytest.raises(OperatorError) as raised:
+        list(chain.process_watermark(Watermark(3)))
+    assert raised.value.location.operator == "second"
+    assert not chain.is_busy
+
+
+def test_no_snapshot_is_taken_in_the_middle_of_a_batch():
+    chain, _, _ = two()
+    work = chain.process(RowBatch([1, 2]))
+    next(work)
+    with pytest.raises(RuntimeError, match="checkpoint 9 was asked for in the middle of a batch"):
+        chain.snapshot(9)
+    with pytest.raises(RuntimeError, match="before the last was finished"):
+        next(chain.process(RowBatch([3])))
+    work.close()
+    assert set(chain.snapshot(9)) == {"first", "second"}
+
+
+def test_a_generator_of_the_users_that_is_left_is_closed(open_chain):
+    ended = []
+
+    def forever(_row):
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.append("closed")
+
+    running = open_chain(FlatMapOperator(forever), MapOperator(str))
+    work = running.chain.process(RowBatch(["go"]))
+    next(work)
+    work.close()
+    assert ended == ["closed"]
+    assert not running.chain.is_busy
+
+
+def test_a_generator_above_a_failure_is_closed_while_the_failure_is_still_held(open_chain):
+    ended = []
+
+    def forever(_row):
+        try:
+            while True:
+                yield 0
+        finally:
+            ended.append("closed")
+
+    running = open_chain(FlatMapOperator(forever), MapOperator(lambda n: 1 // n))
+    with pytest.raises(OperatorError, match="'op1'") as raised:
+        list(running.chain.process(RowBatch(["go"])))
+    assert ended == ["closed"]
+    assert raised.value.__traceback__ is not None
+
+
+def test_what_can_not_be_sent_is_the_fault_of_the_operator_that_emitted_it(open_chain):
+    def refuse(_index, _tag, _batch):
+        msg = "a lock can't be encoded"
+        raise CodecError(msg)
+
+    chain = OperatorChain([(OperatorLocation("locks", 0, 1), MapOperator(str))], refuse, refuse)
+    with pytest.raises(OperatorError, match=r"'locks'.*sending its output failed: a lock can't be encoded"):
+        list(chain.process(RowBatch([1])))
+
+
+@pytest.mark.parametrize("garbage", [None, [1, 2], Tagged("side", [1])])  # type: ignore[arg-type]
+def test_an_operator_that_yields_something_else_is_told_so(open_chain, garbage):
+    class Wrong(Operator):
+        def process(self, batch: Batch) -> Iterator[Output]:
+            yield garbage
+
+    running = open_chain(Wrong(), MapOperator(str))
+    with pytest.raises(OperatorError, match=r"'op0'.*yields RowBatch, ArrowBatch or Tagged, not"):
+        list(running.chain.process(RowBatch([1])))
+    assert running.emitted == []
+
+
+def test_statistics_count_what_each_operator_took_and_gave(open_chain):
+    running = open_chain(FilterOperator(lambda n: n > 1), FlatMapOperator(lambda n: [n] * n))
+    list(running.chain.process(RowBatch([1, 2, 3])))
+    counted = running.chain.statistics().operators
+    assert [(s.records_in, s.records_out) for s in counted.values()] == [(3, 2), (2, 5)]
+    assert list(counted) == ["op0", "op1"]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.testing.harness import OperatorHarness
+
+
+def arrow(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_a_list_goes_in_and_a_list_comes_out():
+    with OperatorHarness(MapBatchesOperator(lambda rows: [sum(rows)])) as harness:
+        assert harness.push([1, 2, 3]) == [6]
+
+
+def test_timestamps_stay_only_when_the_length_stays():
+    with OperatorHarness(MapBatchesOperator(lambda rows: [r * 2 for r in rows if r < 3])) as harness:
+        harness.push([1, 2], [10, 20])
+        harness.push([2, 3], [30, 40])
+    assert harness.batches == (RowBatch([2, 4], [10, 20]), RowBatch([4], None))
+
+
+def test_the_function_may_change_its_list():
+    rows = [3, 1, 2]
+
+    def sort(batch):
+        batch.sort()
+        return batch
+
+    with OperatorHarness(MapBatchesOperator(sort)) as harness:
+        assert harness.push(rows) == [1, 2, 3]
+    assert rows == [3, 1, 2]
+
+
+def test_lists_may_be_yielded_and_nothing_may_be_returned():
+    def halves(rows):
+        yield rows[:1]
+        yield []
+        yield rows[1:]
+
+    with OperatorHarness(MapBatchesOperator(halves)) as harness:
+        assert harness.push([1, 2, 3]) == [1, 2, 3]
+        assert [len(batch) for batch in harness.batches] == [1, 2]
+    with OperatorHarness(MapBatchesOperator(lambda rows: None)) as harness:
+        assert harness.push([1]) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda rows: 5, "it returned 5 of type int; return a list of records, or yield them"),
+        (lambda rows: "ab", "it returned 'ab' of type str"),
+        (lambda rows: iter(["ab"]), "it yielded 'ab' of type str; yield lists of records"),
+        (lambda rows: 1 // 0, "on a batch of 2 rows, failed: ZeroDivisionError"),
+    ],
+)
+def test_wrong_results_are_located_errors(function, message):
+    with (
+        OperatorHarness(MapBatchesOperator(function)) as harness,
+        pytest.raises(OperatorError, match=rf"'operator'.*{message}"),
+    ):
+        harness.push([1, 2])
+
+
+def test_arrow_batches_go_through_an_arrow_function():
+    def double(batch):
+        return pa.RecordBatch.from_pydict({"n": pc.multiply(batch["n"], 2)})
+
+    with OperatorHarness(MapBatchesOperator(double, "arrow")) as harness:
+        harness.push_batch(ArrowBatch(arrow(n=[1, 2])))
+    (batch,) = harness.batches
+    assert isinstance(batch, ArrowBatch)
+    assert batch.batch.to_pydict() == {"n": [2, 4]}
+
+
+def test_rows_become_columns_without_losing_keys_that_the_first_row_lacks():
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness:
+        assert harness.push([{"a": 1}, {"b": "x", "a": 2}]) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+
+
+def test_rows_with_timestamps_keep_them_through_arrow():
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness:
+        harness.push([{"a": 1}, {"a": 2}], [10, 20])
+    assert harness.batches == (ArrowBatch(arrow(a=[1, 2]), pa.array([10, 20])),)
+
+
+def test_arrow_batches_keep_their_timestamps_through_functions_that_keep_their_length():
+    def table(batch):
+        return pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)])
+
+    with OperatorHarness(MapBatchesOperator(table, "arrow")) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2, 3]), pa.array([10, 20, 30])))
+    assert [batch.timestamps.to_pylist() for batch in harness.batches] == [[10], [20, 30]]
+
+
+def test_arrow_batches_lose_their_timestamps_where_the_function_changes_their_length():
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch.slice(1), "arrow")) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2, 3]), pa.array([10, 20, 30])))
+    assert harness.batches == (ArrowBatch(arrow(a=[2, 3])),)
+
+
+def test_a_function_of_rows_gets_the_rows_of_an_arrow_batch_and_keeps_their_timestamps():
+    with OperatorHarness(MapBatchesOperator(lambda rows: [row["a"] for row in rows])) as harness:
+        harness.push_batch(ArrowBatch(arrow(a=[1, 2]), pa.array([10, 20])))
+    assert harness.batches == (RowBatch([1, 2], [10, 20]),)
+
+
+def test_tables_and_generators_of_batches_are_taken():
+    def parts(batch):
+        yield batch.slice(0, 1)
+        yield pa.Table.from_batches([batch.slice(1)])
+
+    with OperatorHarness(MapBatchesOperator(parts, "arrow")) as harness:
+        assert harness.push_batch(ArrowBatch(arrow(n=[1, 2, 3]))) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "message"),
+    [
+        (lambda batch: batch, [(1, 2)], r"needs Arrow batches or rows that are dicts, and got \(1, 2\)"),
+        (lambda batch: [1], [{"a": 1}], r"it returned \[1\] of type list; return a pa.RecordBatch"),
+        (lambda batch: iter([1]), [{"a": 1}], "it gave 1 of type int; give pa.RecordBatch or pa.Table"),
+    ],
+)
+def test_wrong_arrow_results_and_inputs_are_located_errors(function, rows, message):
+    with (
+        OperatorHarness(MapBatchesOperator(function, "arrow")) as harness,
+        pytest.raises(OperatorError, match=message),
+    ):
+        harness.push(rows)
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(ConfigurationError, match=r'no batch_format .pandas.: it is "rows" or "arrow"'):
+        MapBatchesOperator(list, "pandas")  # type: ignore[arg-type]
