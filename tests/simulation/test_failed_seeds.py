@@ -74,6 +74,9 @@ DID_NOT_NAME_THE_LOST_RECORD = (232108,)
 #: Two timers of processing time had one moment, and one of them was deleted (a bug of the simulation).
 DELETED_ONE_OF_TWO_TIMERS = (231249, 236269)
 
+#: A sender that had drained held event time back no longer, and state expired (a bug of the oracle).
+EXPIRED_BY_A_DRAIN = (42690,)
+
 #: Jobs waited for a moment, and their checkpoints used up the moves of a job that stands still (a bug of the
 #: simulation).
 WAITED_FOR_A_MOMENT = (255759,)
@@ -104,6 +107,7 @@ FAILED = [
     *BOTH_JOB_MASTERS_LEFT,
     *DID_NOT_NAME_THE_LOST_RECORD,
     *DELETED_ONE_OF_TWO_TIMERS,
+    *EXPIRED_BY_A_DRAIN,
     *WAITED_FOR_A_MOMENT,
     *CLOCKS_DISAGREED,
 ]
