@@ -10,6 +10,7 @@ import pytest
 from serving.browser import browser as started
 from serving.browser import opened
 from serving.in_thread import served
+from serving.live_page import LivePage, live_page
 from serving.reports import leave, report_of
 
 from penstock.actors.web.job_directory import JobDirectory
@@ -49,3 +50,16 @@ def page(browser: Any, server: WebServer) -> Iterator[Any]:
     with opened(browser, f"{server.address}#token={server.access.new_login()}") as page:
         page.get_by_role("heading", name="Jobs").wait_for()
         yield page
+
+
+@pytest.fixture(scope="module")
+def _opened_once(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePage]:
+    with live_page(browser, tmp_path_factory.mktemp("live")) as live:
+        yield live
+
+
+@pytest.fixture
+def live(_opened_once: LivePage) -> LivePage:
+    """The page of a running job, as it is at the beginning."""
+    _opened_once.begin()
+    return _opened_once

@@ -1,17 +1,18 @@
 // What a user can ask the job to do: each asks first, shows how far it is, and says the same as a command.
 
-import { html, useState } from "./vendor/htm-preact.js";
+import { html, useRef, useState } from "./vendor/htm-preact.js";
 import { carryOut, jobPath, look } from "./api.js";
 import { bytes, duration } from "./format.js";
-import { Dialog, Notice, copy, useAnswer } from "./parts.js";
+import { Command, Dialog, Elapsed, Notice, useAnswer } from "./parts.js";
 
 const quoted = (text) => (/^[\w./:=@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
-const resultOf = (result) => {
+function resultOf(result) {
   if (result.location) return html`It is at <code>${result.location}</code>. ${(result.warnings ?? []).join(" ")}`;
   if (result.path) return html`Checkpoint ${result.checkpoint_id} took ${duration(result.duration)}: ${bytes(result.size)}, ${bytes(result.written_bytes)} of it new.`;
+  if (result.parallelism) return Object.entries(result.parallelism).map(([id, number]) => html`<code key=${id}>${id}</code> has ${number} ${number === 1 ? "subtask" : "subtasks"} now. `);
   return "Done.";
-};
+}
 
 function Preview({ job, parallelism }) {
   const text = JSON.stringify(parallelism);
@@ -22,9 +23,11 @@ function Preview({ job, parallelism }) {
     <p class="faint">The job takes a checkpoint and restarts all ${answer.restarts.length} vertices from it. Results stay exactly once.</p>`;
 }
 
+// `ends` marks those after which the job is no more.
 const ACTIONS = {
   checkpoint: {
     title: "Checkpoint",
+    confirm: "Take a checkpoint",
     text: "Takes a checkpoint now, besides the periodic ones. The job goes on.",
     fields: { full: "check" },
     labels: { full: "Write all state anew" },
@@ -33,78 +36,95 @@ const ACTIONS = {
   },
   savepoint: {
     title: "Savepoint",
+    confirm: "Take a savepoint",
     text: "Takes a snapshot that is yours, complete in one folder. The job goes on.",
     fields: { target: "text" },
     labels: { target: "Folder (empty: the job's checkpoint storage)" },
     request: (given) => ({ method: "POST", path: "/savepoints", body: given.target ? { "target-directory": given.target } : {} }),
     command: (job, given) => `penstock savepoint ${job}${given.target ? ` ${quoted(given.target)}` : ""}`,
   },
-  rescale: { title: "Rescale", text: "Changes the parallelism while the job runs.", rescale: true },
+  rescale: { title: "Rescale", confirm: "Rescale the job", text: "Changes the parallelism while the job runs.", rescale: true },
   stop: {
     title: "Stop",
+    confirm: "Stop the job",
     text: "Takes a savepoint and ends the job. All that it covers is committed.",
     fields: { drain: "check", target: "text" },
     labels: { drain: "Drain: let event time go to its end, open windows fire", target: "Folder (empty: the job's checkpoint storage)" },
     request: (given) => ({ method: "POST", path: "/stop", body: { drain: Boolean(given.drain), ...(given.target ? { "target-directory": given.target } : {}) } }),
     command: (job, given) => `penstock stop ${job}${given.target ? ` ${quoted(given.target)}` : ""}${given.drain ? " --drain" : ""}`,
-    danger: true,
+    ends: true,
   },
   cancel: {
     title: "Cancel",
+    confirm: "Cancel the job",
     text: "Ends the job without a savepoint. What its sinks have committed stays; the rest is dropped.",
     request: () => ({ method: "PATCH", path: "?mode=cancel" }),
     command: (job) => `penstock cancel ${job}`,
-    danger: true,
+    ends: true,
   },
 };
 
 function Fields({ report, action, given, set, disabled }) {
   if (action.rescale) {
-    return html`<div class="fields">${report.graph.vertices.map((vertex) => html`<label key=${vertex.id}>${vertex.id}
-        <input type="number" min="1" max=${vertex.max_parallelism} disabled=${disabled} value=${given[vertex.id] ?? vertex.parallelism} onInput=${(event) => set({ ...given, [vertex.id]: Number(event.target.value) })} /></label>`)}</div>`;
+    return html`<div class="fields">${report.graph.vertices.map((vertex, place) => html`<label key=${vertex.id}>${vertex.id}
+        <input type="number" min="1" max=${vertex.max_parallelism} autofocus=${place === 0} disabled=${disabled} value=${given[vertex.id] ?? vertex.parallelism} onInput=${(event) => set({ ...given, [vertex.id]: Number(event.target.value) })} /></label>`)}</div>`;
   }
-  return html`<div class="fields">${Object.entries(action.fields ?? {}).map(([name, kind]) => (kind === "check"
-    ? html`<label key=${name}><input type="checkbox" disabled=${disabled} checked=${given[name] ?? false} onChange=${(event) => set({ ...given, [name]: event.target.checked })} /> ${action.labels[name]}</label>`
-    : html`<label key=${name}>${action.labels[name]} <input disabled=${disabled} value=${given[name] ?? ""} onInput=${(event) => set({ ...given, [name]: event.target.value.trim() })} /></label>`))}</div>`;
+  return html`<div class="fields">${Object.entries(action.fields ?? {}).map(([name, kind], place) => (kind === "check"
+    ? html`<label key=${name}><input type="checkbox" autofocus=${place === 0} disabled=${disabled} checked=${given[name] ?? false} onChange=${(event) => set({ ...given, [name]: event.target.checked })} /> ${action.labels[name]}</label>`
+    : html`<label key=${name}>${action.labels[name]} <input autofocus=${place === 0} disabled=${disabled} value=${given[name] ?? ""} onInput=${(event) => set({ ...given, [name]: event.target.value.trim() })} /></label>`))}</div>`;
 }
 
-function Confirm({ report, action, onClose }) {
+// How far a request is. `children` stands beside the text.
+function Progress({ run, children }) {
+  const { title } = ACTIONS[run.name];
+  if (run.state === "running") return html`<${Notice}><span class="spinner" aria-hidden="true"></span> ${title} goes on for <${Elapsed} since=${run.since} />. ${children}<//>`;
+  if (run.state === "failed") return html`<${Notice} kind="error">${title} has failed after ${duration(run.took)}: ${run.error.message} ${children}<//>`;
+  return html`<${Notice} kind="good">${title} has ended after ${duration(run.took)}. ${resultOf(run.result)} ${children}<//>`;
+}
+
+function Confirm({ report, action, run, silent, begin, onClose }) {
   const [given, set] = useState({});
-  const [progress, setProgress] = useState({ state: "asking" });
   const job = report.job_id;
   const changed = Object.fromEntries(report.graph.vertices.filter((vertex) => given[vertex.id] && given[vertex.id] !== vertex.parallelism).map((vertex) => [vertex.id, given[vertex.id]]));
   const request = action.rescale ? { method: "PUT", path: "/resource-requirements", body: { parallelism: changed } } : action.request(given);
-  const command = action.rescale ? `penstock rescale ${job} ${Object.entries(changed).map(([id, number]) => quoted(`${id}=${number}`)).join(" ")}` : action.command(job, given);
-  const act = async () => {
-    setProgress({ state: "running", since: Date.now() });
-    try {
-      setProgress({ state: "done", result: await carryOut(job, request) });
-    } catch (error) {
-      setProgress({ state: "failed", error });
-    }
-  };
-  const isAsking = progress.state === "asking";
+  const command = action.rescale ? `penstock rescale ${job} ${Object.entries(changed).map(([id, number]) => quoted(`${id}=${number}`)).join(" ")}`.trim() : action.command(job, given);
+  const isEmpty = action.rescale && Object.keys(changed).length === 0;
   return html`<${Dialog} title="${action.title} ${report.name}?" onClose=${onClose}>
     <p>${action.text}</p>
-    <${Fields} report=${report} action=${action} given=${given} set=${set} disabled=${!isAsking} />
-    ${action.rescale && isAsking && html`<${Preview} job=${job} parallelism=${changed} />`}
-    <p class="command"><code>${command}</code> <button type="button" onClick=${() => copy(command)}>Copy as command</button></p>
-    ${progress.state === "running" && html`<${Notice}><span class="spinner" aria-hidden="true"></span> ${action.title} goes on. You may close this; the job does not notice.<//>`}
-    ${progress.state === "done" && html`<${Notice} kind="good">${resultOf(progress.result)}<//>`}
-    ${progress.state === "failed" && html`<${Notice} kind="error">${progress.error.message}<//>`}
+    <${Fields} report=${report} action=${action} given=${given} set=${set} disabled=${Boolean(run)} />
+    ${action.rescale && !run && html`<${Preview} job=${job} parallelism=${changed} />`}
+    <${Command} text=${command} />
+    ${silent && !run && html`<${Notice} kind="warning">The JobMaster does not answer now. This waits until it does.<//>`}
+    ${run && html`<${Progress} run=${run}>${run.state === "running" && "You may close this: the job goes on with it."}<//>`}
     <form method="dialog" class="buttons">
-      ${isAsking && html`<button type="button" class=${action.danger ? "danger" : "primary"} disabled=${action.rescale && Object.keys(changed).length === 0} onClick=${act}>${action.title}</button>`}
-      <button>${isAsking ? "Leave it" : "Close"}</button>
+      <button autofocus=${!action.rescale && !action.fields}>${run ? "Close" : "Leave it"}</button>
+      ${!run && html`<button type="button" class=${action.ends ? "destroy" : "primary"} disabled=${silent || isEmpty} onClick=${() => begin(request)}>${action.confirm}</button>`}
     </form>
   <//>`;
 }
 
-// A dialog stays when the job ends under it: it has the answer.
-export function Actions({ report, live }) {
+// A dialog stays when the job ends under it: it has the answer. When it is closed, a notice has it.
+export function Actions({ report, live, answering = true }) {
   const [asked, setAsked] = useState(null);
+  const [runs, setRuns] = useState([]);
+  const begun = useRef(0);
   const takesCheckpoints = report.storage !== null;
+  const begin = async (name, request) => {
+    const run = { number: ++begun.current, name, since: Date.now(), state: "running" };
+    const update = (more) => setRuns((before) => before.map((each) => (each.number === run.number ? { ...each, ...more, took: (Date.now() - run.since) / 1000 } : each)));
+    setRuns((before) => [...before, run]);
+    setAsked({ name, number: run.number });
+    try {
+      update({ state: "done", result: await carryOut(report.job_id, request) });
+    } catch (error) {
+      update({ state: "failed", error });
+    }
+  };
+  const dismiss = (number) => setRuns((before) => before.filter((each) => each.number !== number));
   return html`${live && html`<div class="actions" role="group" aria-label="Actions">
-    ${Object.entries(ACTIONS).map(([name, action]) => html`<button key=${name} class=${action.danger ? "danger" : ""} disabled=${!takesCheckpoints && name !== "cancel"} onClick=${() => setAsked(name)}>${action.title}</button>`)}
+    ${Object.entries(ACTIONS).map(([name, action]) => html`<button key=${name} class=${action.ends ? "danger" : ""} disabled=${!answering || (!takesCheckpoints && name !== "cancel")} onClick=${() => setAsked({ name })}>${action.title}</button>`)}
+    ${answering ? !takesCheckpoints && html`<span class="faint">This job takes no checkpoints, so it can only be cancelled.</span>` : html`<span class="faint">Actions wait until the JobMaster answers.</span>`}
   </div>`}
-  ${asked && html`<${Confirm} report=${report} action=${ACTIONS[asked]} onClose=${() => setAsked(null)} />`}`;
+  ${runs.filter((run) => run.number !== asked?.number).map((run) => html`<${Progress} key=${run.number} run=${run}>${run.state !== "running" && html`<button type="button" class="link" onClick=${() => dismiss(run.number)}>Dismiss</button>`}<//>`)}
+  ${asked && html`<${Confirm} key=${asked.name} report=${report} action=${ACTIONS[asked.name]} run=${runs.find((run) => run.number === asked.number)} silent=${!answering} begin=${(request) => begin(asked.name, request)} onClose=${() => setAsked(null)} />`}`;
 }

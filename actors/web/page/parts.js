@@ -1,7 +1,7 @@
 // Small pieces that all views are made of.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { share } from "./format.js";
+import { duration, share } from "./format.js";
 
 export const Status = ({ value }) => html`<span class="status ${value}">${value.replaceAll("_", " ")}</span>`;
 
@@ -26,28 +26,61 @@ export function Empty({ title, children }) {
 
 export const Code = ({ children }) => html`<code>${children}</code>`;
 
-// A table whose rows are the same elements as long as their keys are.
-export function Table({ caption, columns, rows, keyOf, onPick, picked }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
-    <caption class="hidden">${caption}</caption>
-    <thead><tr>${columns.map((column) => html`<th key=${column.name} scope="col" class=${column.kind ?? ""}>${column.name}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => {
-      const key = keyOf(row);
-      return html`<tr key=${key} class=${picked?.(row) ? "picked" : ""}>${columns.map((column, place) => html`<td key=${column.name} class=${column.kind ?? ""}>${
-        place === 0 && onPick ? html`<button class="link" onClick=${() => onPick(row)}>${column.of(row)}</button>` : column.of(row)
-      }</td>`)}</tr>`;
-    })}</tbody>
-  </table></div>`;
+// The rows in the order of a column; those without a value stand last.
+function sorted(rows, columns, order) {
+  const column = order && columns.find((each) => nameOf(each) === order.name);
+  if (!column) return rows;
+  const known = (row) => column.by(row) ?? null;
+  const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b) * (order.descends ? -1 : 1);
+  return [...rows].sort((a, b) => (known(a) === null ? 1 : 0) - (known(b) === null ? 1 : 0) || (known(a) === null ? 0 : compare(known(a), known(b))));
 }
 
-// Asks once, and again whenever `deps` change.
+const nameOf = (column) => column.key ?? column.name;
+
+function Heading({ column, order, setOrder }) {
+  if (!column.by) return html`<th scope="col" class=${column.kind ?? ""}>${column.name}</th>`;
+  const isOrder = order?.name === nameOf(column);
+  // The greatest first, then the least first, then as it was.
+  const next = !isOrder ? { name: nameOf(column), descends: column.kind !== "id" } : order.descends === (column.kind !== "id") ? { ...order, descends: !order.descends } : null;
+  return html`<th scope="col" class=${column.kind ?? ""} aria-sort=${isOrder ? (order.descends ? "descending" : "ascending") : undefined}>
+    <button type="button" class="sort" onClick=${() => setOrder(next)}>${column.name}<span aria-hidden="true">${isOrder ? (order.descends ? " ▾" : " ▴") : ""}</span></button></th>`;
+}
+
+// A table whose rows are the same elements as long as their keys are.
+//
+// A column with `by` can be sorted. `page` is the most rows that are shown at once. `below` gives what stands
+// under a row, if anything does.
+export function Table({ caption, columns, rows, keyOf, onPick, picked, below, page, turns = ["Previous", "Next"] }) {
+  const [order, setOrder] = useState(null);
+  const [wanted, setWanted] = useState(0);
+  const pages = page ? Math.max(1, Math.ceil(rows.length / page)) : 1;
+  const at = Math.min(wanted, pages - 1);
+  const shown = sorted(rows, columns, order).slice(...(page ? [at * page, (at + 1) * page] : [0]));
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
+    <caption class="hidden">${caption}</caption>
+    <thead><tr>${columns.map((column) => html`<${Heading} key=${nameOf(column)} column=${column} order=${order} setOrder=${setOrder} />`)}</tr></thead>
+    <tbody>${shown.flatMap((row) => {
+      const key = keyOf(row);
+      const under = below?.(row);
+      const isPicked = Boolean(picked?.(row));
+      const line = html`<tr key=${key} class=${isPicked ? "picked" : ""}>${columns.map((column, place) => html`<td key=${nameOf(column)} class=${column.kind ?? ""}>${
+        place === 0 && onPick ? html`<button class="link" aria-pressed=${picked ? String(isPicked) : undefined} onClick=${() => onPick(row)}>${column.of(row)}</button>` : column.of(row)
+      }</td>`)}</tr>`;
+      return under ? [line, html`<tr key="${key} below" class="below"><td colspan=${columns.length}>${under}</td></tr>`] : [line];
+    })}</tbody>
+  </table></div>
+  ${pages > 1 && html`<p class="pages"><button type="button" disabled=${at === 0} onClick=${() => setWanted(at - 1)}>${turns[0]}</button> <span role="status">page ${at + 1} of ${pages}</span> <button type="button" disabled=${at === pages - 1} onClick=${() => setWanted(at + 1)}>${turns[1]}</button></p>`}`;
+}
+
+// Asks once, and again whenever `deps` change. The last answer stays until the next one is there.
 export function useAnswer(call, deps) {
-  const [state, set] = useState({ answer: null, error: null });
+  const [state, set] = useState({ answer: null, error: null, waits: true });
   useEffect(() => {
     let wanted = true;
+    set((before) => (before.waits ? before : { ...before, waits: true }));
     call().then(
-      (answer) => wanted && set({ answer, error: null }),
-      (error) => wanted && set({ answer: null, error }),
+      (answer) => wanted && set({ answer, error: null, waits: false }),
+      (error) => wanted && set({ answer: null, error, waits: false }),
     );
     return () => {
       wanted = false;
@@ -56,17 +89,45 @@ export function useAnswer(call, deps) {
   return state;
 }
 
-// A dialog of the browser's own: it keeps the focus inside, and Escape closes it.
-export function Dialog({ title, onClose, children }) {
+// A dialog of the browser's own: it keeps the focus inside, and Escape closes it. The focus begins at the
+// element with `autofocus`.
+export function Dialog({ title, large, onClose, children }) {
   const ref = useRef(null);
   useEffect(() => {
     ref.current.showModal();
   }, []);
-  return html`<dialog ref=${ref} aria-labelledby="dialog-title" onClose=${onClose} onClick=${(event) => event.target === ref.current && ref.current.close()}>
+  return html`<dialog ref=${ref} class=${large ? "large" : ""} aria-labelledby="dialog-title" onClose=${onClose} onClick=${(event) => event.target === ref.current && ref.current.close()}>
     <div class="dialog"><h2 id="dialog-title">${title}</h2>${children}</div>
   </dialog>`;
 }
 
-export async function copy(text) {
-  await navigator.clipboard.writeText(text);
+// Seconds since a moment of `Date.now()`, as they pass.
+export function Elapsed({ since }) {
+  const [, tick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => tick((before) => before + 1), 500);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.max(0, Math.floor((Date.now() - since) / 1000));
+  return html`<span role="timer">${seconds < 60 ? `${seconds} s` : duration(seconds)}</span>`;
+}
+
+// Over plain HTTP a browser has no clipboard beyond loopback: then the text is selected, and copied the old way.
+async function copied(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(element);
+    return document.execCommand("copy");
+  }
+}
+
+// A command for a terminal, and a button that copies it.
+export function Command({ text }) {
+  const ref = useRef(null);
+  const [said, say] = useState("");
+  useEffect(() => say(""), [text]);
+  const copy = async () => say((await copied(ref.current)) ? "Copied" : "Selected. Press Ctrl+C to copy it.");
+  return html`<p class="command"><code ref=${ref}>${text}</code><span class="copy"><span role="status" class="faint">${said}</span> <button type="button" onClick=${copy}>Copy as command</button></span></p>`;
 }

@@ -1,0 +1,60 @@
+"""What `take_stacks` makes of py-spy's answers; a script stands for py-spy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.web.flame_graph import take_stacks
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of the PATH; Python has nothing beside it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
+    return tmp_path
+
+
+def install(folder: Path, script: str) -> None:
+    program = folder / "py-spy"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+
+
+def test_stacks_are_taken_of_the_process_for_so_long(folder: Path) -> None:
+    install(
+        folder, f'echo "$@" > {folder}/asked; echo "main (job.py:1);parse (job.py:7) 3"; echo "py-spy> done"'
+    )
+    assert take_stacks(4_711, 2.0) == (["main (job.py:1);parse (job.py:7) 3"], "")
+    asked = (folder / "asked").read_text(encoding="utf-8")
+    assert "--pid 4711" in asked
+    assert "--duration 2" in asked
+    assert "--nonblocking" in asked
+
+
+def test_a_system_that_forbids_it_is_named_with_what_to_do(folder: Path) -> None:
+    install(
+        folder, 'echo "Error: Permission Denied: Try running again with elevated permissions" >&2; exit 1'
+    )
+    stacks, problem = take_stacks(1, 1.0)
+    assert stacks == []
+    assert "the system forbids py-spy" in problem
+    assert "SYS_PTRACE" in problem
+    assert problem.endswith("It said: Error: Permission Denied: Try running again with elevated permissions")
+
+
+def test_a_node_without_it_is_told_how_to_install_it(folder: Path) -> None:
+    assert take_stacks(1, 1.0) == ([], "py-spy is not installed on its node: `pip install py-spy`")
+
+
+def test_no_stack_at_all_is_no_flame_graph(folder: Path) -> None:
+    install(folder, "exit 0")
+    assert take_stacks(1, 1.0) == ([], "py-spy has seen no stack: the process may have ended")
+
+
+def test_any_other_failure_is_said_in_its_words(folder: Path) -> None:
+    install(folder, 'echo "Error: No such process (os error 3)" >&2; exit 1')
+    assert take_stacks(1, 1.0) == ([], "Error: No such process (os error 3)")

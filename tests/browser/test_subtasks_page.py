@@ -1,0 +1,77 @@
+"""Subtasks beside each other: all of it fits, and skew shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from serving.browser import PATIENCE
+from serving.live_page import LivePage
+from serving.reports import GRAPH
+
+expect.set_options(timeout=PATIENCE)
+
+
+@pytest.fixture
+def table(live: LivePage) -> Any:
+    live.show("subtasks/count")
+    table = live.page.get_by_role("region", name="Subtasks of count")
+    expect(table.locator("tbody tr")).to_have_count(4)
+    return table
+
+
+def test_all_columns_fit_and_have_names_of_their_own(table: Any, live: LivePage) -> None:
+    assert not live.is_cut()
+    names = [each.strip() for each in table.locator("th").all_inner_texts()]
+    assert len(set(names)) == len(names)
+    assert {"State", "State size"} <= set(names)
+    button = table.get_by_role("button", name="Flame graph of count[3]")
+    expect(button).to_be_in_viewport(ratio=1)
+
+
+def test_long_names_and_process_ids_fit_too(table: Any, live: LivePage) -> None:
+    name = "sum-of-all-amounts-by-customer-and-day"
+    vertex = replace(GRAPH.vertices[1], id=name)
+    subtasks = tuple(
+        replace(each, subtask=replace(each.subtask, vertex=name))
+        for each in live.job.current.subtasks
+        if each.subtask.vertex == "count"
+    )
+    live.job.current = replace(
+        live.job.current, graph=replace(GRAPH, vertices=(vertex,), edges=()), subtasks=subtasks
+    )
+    expect(live.page.get_by_role("region", name=f"Subtasks of {name}")).to_contain_text(f"{name}[3]")
+    assert not live.is_cut()
+
+
+def test_a_skewed_vertex_says_where_and_by_how_much(table: Any, live: LivePage) -> None:
+    said = live.page.locator(".skews")
+    for words in (
+        "Skewed: count[3] reads 3.5 times as many records as the average",
+        "is busy 2.2 times as long",
+        "holds 3.6 times as much state",
+        "is 1 min 30 s of event time behind the furthest",
+    ):
+        expect(said).to_contain_text(words)
+    marked = table.locator("tbody tr").filter(has=live.page.locator(".warn"))
+    expect(marked).to_have_count(1)
+    expect(marked).to_contain_text("count[3]")
+    expect(marked).to_contain_text("in map function parse (job.py:12) for 12 s")
+
+
+def test_an_even_vertex_says_so(live: LivePage) -> None:
+    live.show("subtasks/lines")
+    expect(live.page.locator(".skews")).to_have_text("Even: records, busy time, state, event time.")
+
+
+def test_rows_are_sorted_and_stand_as_they_were_again(table: Any) -> None:
+    first = table.locator("tbody tr").first
+    head = table.get_by_role("button", name="Records in")
+    head.click()
+    expect(first).to_contain_text("count[3]")
+    head.click()
+    expect(first).to_contain_text("count[0]")
+    head.click()
+    expect(table.locator("th[aria-sort]")).to_have_count(0)
