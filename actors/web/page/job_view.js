@@ -86,7 +86,7 @@ export function JobView({ id, tab, rest, readOnly }) {
       <${Figure} name="Attempt">${count(report.statistics.attempt)}<//>
     </dl>
     ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)}</p>`}
-    ${!readOnly && html`<${Actions} report=${report} live=${live} />`}
+    ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
