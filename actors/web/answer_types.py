@@ -111,10 +111,12 @@ class SavedStateAnswer(TypedDict):
 
 
 class KeyValueAnswer(TypedDict):
-    """What the newest snapshot holds for a key."""
+    """What the newest snapshot holds for a key, and which snapshot that is."""
 
     key: str
     key_group: int
+    kind: str
+    checkpoint_id: int
     found: bool
     entries: list[dict[str, str | None]]
     more: int

@@ -72,6 +72,8 @@ def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict
     return {
         "key": repr(wanted),
         "key_group": group,
+        "kind": opened.checkpoint.kind.value,
+        "checkpoint_id": opened.checkpoint.checkpoint_id,
         "found": bool(places),
         "entries": [
             {

@@ -35,6 +35,22 @@ def test_the_value_of_a_key_is_looked_up(live: LivePage) -> None:
     expect(live.page.get_by_text("Checkpoint 1 holds nothing for the key 'seven'")).to_be_visible()
 
 
+def test_the_snapshot_that_has_the_value_is_named_also_when_an_older_one_is_shown(
+    live: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def value(*asked: Any) -> dict[str, Any]:
+        entry = {"part": None, "value": "42"}
+        found = {"key": "7", "key_group": 3, "kind": "savepoint", "checkpoint_id": 9}
+        return {**found, "found": True, "entries": [entry], "more": 0}
+
+    live.show("state")
+    expect(live.page.locator("main")).to_contain_text("Checkpoint 1 was completed")
+    monkeypatch.setattr(look_routes, "value_of_key", value)
+    live.page.get_by_label("Key", exact=True).fill("7")
+    live.button("Look up").click()
+    expect(live.page.locator(".found")).to_contain_text("Savepoint 9 holds for the key 7:")
+
+
 def test_a_snapshot_says_where_it_is_and_what_it_holds(live: LivePage) -> None:
     live.show("state")
     expect(live.page.locator("main")).to_contain_text("KiB in 2 files.")

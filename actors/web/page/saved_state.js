@@ -52,7 +52,7 @@ function KeyLookup({ job, snapshot }) {
     }
   };
   const answer = found?.answer;
-  const by = answer && named("checkpoint_id" in answer ? answer : snapshot);
+  const by = answer && named(answer);
   return html`<h2>Look up a key</h2>
     <form class="filter" onSubmit=${ask}>
       <label>State <select value=${chosen} onChange=${(event) => setChosen(event.target.value)}>${states.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}</select></label>
