@@ -23,6 +23,10 @@ import sys
 #: Environment variables of workers: the template's socket, and the program that Ray would have started.
 SOCKET = "PENSTOCK_TEMPLATESOCKET"
 WORKER = "PENSTOCK_TEMPLATEWORKER"
+#: glibc's limit of arenas. By default each thread may have its own, which keeps what was freed in it. The
+#: threads of a subtask hand arrays to each other, so each arena would grow to the most that any has held.
+ARENAS = "MALLOC_ARENA_MAX"
+ONE = "1"
 #: Seconds to wait for a template that imports, and for a fork.
 _PATIENCE = 30.0
 #: What the template and this process say.
@@ -37,6 +41,7 @@ def main() -> None:
         connection = None
     if connection is None:
         worker = os.environ[WORKER]
+        os.environ.setdefault(ARENAS, ONE)
         os.execv(sys.executable, [sys.executable, *_flags(), worker, *sys.argv[1:]])
     connection.sendall(YES)
     connection.settimeout(None)

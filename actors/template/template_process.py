@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.actors.template.entry import AGREED, WORKER, YES
+from penstock.actors.template.entry import AGREED, ARENAS, WORKER, YES
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _PATIENCE: Final = 5.0
 #: Variables that may differ: those that shells and process titles set, and the program that a worker is for.
 #: Ray has read that one when it was imported, as "any"; such a worker learns it with its first call.
-_OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID"}
+_OWN: Final = {"_", "OLDPWD", "PWD", "SHLVL", "SPT_NOENV", "RAY_JOB_ID", ARENAS}
 _LENGTH: Final = struct.Struct("I")
 _STREAMS: Final = 3
 

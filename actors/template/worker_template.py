@@ -12,6 +12,7 @@ A forked worker is like any other because:
 - It forks only for a worker with the same environment variables, interpreter and flags. A worker with a
   runtime environment of its own is started as Ray does it.
 - The worker gets the streams, folder, process group, priority, limits and blocked signals of its `entry`.
+- The allocator has one arena in both; see `entry`.
 - Random numbers of Python and numpy are seeded anew.
 - Without a template, or when it is silent, `entry` becomes Ray's own program.
 
@@ -33,7 +34,7 @@ from typing import Any, Final
 
 from ray._private import services
 
-from penstock.actors.template.entry import SOCKET, WORKER
+from penstock.actors.template.entry import ARENAS, ONE, SOCKET, WORKER
 
 _ENTRY: Final = Path(__file__).with_name("entry.py")
 #: What Ray's node sets in the environment of a worker, beside its own process id.
@@ -90,7 +91,7 @@ def _start_template(listener: socket.socket, node: int, of_node: Mapping[str, st
     with Path(log_folder, "penstock-template.err").open("ab") as log:
         template = subprocess.Popen(
             [*command, str(listener.fileno()), str(node)],
-            env={**os.environ, **of_node, **_OF_WORKERS, "RAY_RAYLET_PID": str(node)},
+            env={ARENAS: ONE, **os.environ, **of_node, **_OF_WORKERS, "RAY_RAYLET_PID": str(node)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

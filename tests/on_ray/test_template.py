@@ -15,13 +15,33 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-import json, os, random, signal, sys
+import ctypes, json, os, random, signal, sys, tempfile, threading
 from pathlib import Path
 import numpy, psutil, ray
 from penstock.actors import start_local
 from penstock.runtime import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
 
 start_local(num_cpus=1)
+
+
+def arenas():
+    # How many the allocator has while many threads hold memory.
+    libc, meeting = ctypes.CDLL(None), threading.Barrier(9)
+    libc.malloc.restype = ctypes.c_void_p
+
+    def allocate():
+        libc.malloc(100)
+        meeting.wait()
+
+    for _ in range(8):
+        threading.Thread(target=allocate).start()
+    meeting.wait()
+    libc.fopen.restype = ctypes.c_void_p
+    with tempfile.NamedTemporaryFile() as told:
+        file = ctypes.c_void_p(libc.fopen(told.name.encode(), b"w"))
+        libc.malloc_info(0, file)
+        libc.fclose(file)
+        return told.read().count(b"<heap nr=")
 
 
 @ray.remote(num_cpus=0)
@@ -41,6 +61,7 @@ class Worker:
             "main": sys.modules["__main__"].__file__,
             "random": [random.random(), float(numpy.random.random())],
             "variable": os.environ.get("OF_THE_JOB"),
+            "arenas": arenas(),
         }
 
 
@@ -97,16 +118,21 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def test_workers_are_forked_from_the_template_and_differ_from_those_of_ray_in_nothing_else(
+def test_workers_are_forked_from_the_template_and_differ_from_those_of_ray_in_their_allocator_alone(
     told: dict[str, Any],
 ) -> None:
     assert TEMPLATE in told["first"]["parent"]
     assert TEMPLATE not in told["plain"]["parent"]
-    own = {"pid", "parent", "parent_pid", "random"}
+    own = {"pid", "parent", "parent_pid", "random", "arenas"}
     forked = {name: value for name, value in told["first"].items() if name not in own}
     assert forked == {name: value for name, value in told["plain"].items() if name not in own}
     assert Path(told["first"]["program"]).name == "default_worker.py"
     assert told["first"]["niceness"] == 3 + os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_threads_of_a_worker_share_one_arena_of_the_allocator(told: dict[str, Any]) -> None:
+    assert [told[name]["arenas"] for name in ("first", "second", "other")] == [1, 1, 1]
+    assert told["plain"]["arenas"] > 1
 
 
 def test_forked_workers_draw_random_numbers_of_their_own(told: dict[str, Any]) -> None:
