@@ -121,8 +121,7 @@ def test_a_command_is_copied_without_the_clipboard_of_https(live: LivePage) -> N
     live.button("Copy as command").click()
     expect(dialog.get_by_text("Copied", exact=True)).to_be_visible()
     assert live.page.evaluate("String(getSelection())").strip() == f"penstock savepoint {JOB}"
-    live.page.reload()
-    live.page.locator(".tabs").wait_for()
+    live.reload()
     assert live.page.evaluate("navigator.clipboard.readText()") == f"penstock savepoint {JOB}"
 
 
@@ -132,6 +131,7 @@ def test_a_command_that_can_not_be_copied_is_selected(live: LivePage) -> None:
     dialog = live.press("Savepoint")
     live.button("Copy as command").click()
     expect(dialog.get_by_text("Selected. Press Ctrl+C to copy it.")).to_be_visible()
+    live.reload()
 
 
 def test_a_server_that_only_shows_has_no_buttons(browser: Any, tmp_path: Path) -> None:

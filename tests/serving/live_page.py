@@ -23,14 +23,20 @@ class LivePage:
     address: str
 
     def begin(self) -> None:
-        """The job as it was at first, and a page that has seen nothing else."""
+        """The job as it was at first, and a page that has forgotten what it was asked."""
         fresh = acting_job(str(self.job.current.storage))
         self.job.current, self.job.details, self.job.failure = fresh.current, fresh.details, None
         self.job.asked.clear()
         self.job.goes_on.set()
         self.job.answers.set()
         self.page.set_viewport_size({"width": 1280, "height": 900})
-        self.page.goto(f"{self.address}#/jobs/{JOB}/graph")
+        self.page.goto(f"{self.address}#/")
+        self.page.locator(".tabs").wait_for(state="detached")
+        self.page.goto(f"{self.address}#/jobs/{JOB}/log")
+        self.page.locator(".tabs").wait_for()
+
+    def reload(self) -> None:
+        """Undo what a test has done to the browser's own objects."""
         self.page.reload()
         self.page.locator(".tabs").wait_for()
 
