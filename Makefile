@@ -29,16 +29,17 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser prometheus soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
-	@echo "make demo       run the main job: words counted exactly once while a process is killed"
+	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
 	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
 	@echo "make soak       MINUTES=30 a job on three nodes in hostile weather; its figures go to benchmarks/RESULTS.md"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
+	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
 	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
@@ -53,7 +54,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)
 
 test: checked $(CLASSES)
 	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation" $(WITHOUT_PROCESSES)
@@ -80,6 +81,19 @@ test-with-spark: $(READY) compiled $(CLASSES)
 browser:
 	@{ command -v chromium || command -v google-chrome; } >/dev/null && echo "a browser is there" || \
 		{ $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y --no-install-recommends chromium; }
+
+# Debian's Prometheus, for the tests of metrics. It is unpacked: to install it would start a server that listens everywhere.
+UNPACKED := $(VENV)/prometheus
+APT := apt-get -qq -o APT::Sandbox::User=root
+
+prometheus:
+	@if [ -x $(UNPACKED)/usr/bin/promtool ] || { command -v prometheus && command -v promtool; } >/dev/null; then \
+		echo "Prometheus is there"; \
+	else \
+		rm -rf $(UNPACKED) && mkdir -p $(UNPACKED) && cd $(UNPACKED) && \
+		{ $(APT) download prometheus || { $(SUDO) apt-get update -qq && $(APT) download prometheus; }; } && \
+		dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb; \
+	fi
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py

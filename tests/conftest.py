@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -30,13 +29,23 @@ settings.load_profile("busy machine")
 gc.set_threshold(50_000, 10, 10)
 
 
-#: The browser of the tests of the page, and what is said without one.
-CHROMIUM: Final = shutil.which("chromium") or shutil.which("google-chrome")
-NO_BROWSER: Final = "there is no Chromium here; `make browser` installs it"
 #: How deep tests go is beside this file (`deep`), where all import it.
 _HERE: Final = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.append(_HERE)
+
+from serving import browser, prometheus  # noqa: E402 (the path comes first)
+
+#: Programs that some tests need: the marker of these, the program, and how a run without it names them.
+_PROGRAMS: Final = (
+    ("browser", browser.program(), "of the page", "there is no Chromium here; `make browser` installs it"),
+    (
+        "prometheus",
+        prometheus.program() and prometheus.program("promtool"),
+        "of metrics and alert rules",
+        "there is no Prometheus here; `make prometheus` unpacks it in .venv",
+    ),
+)
 
 #: The only folders with tests on Ray or with Spark: `make test` collects no others for them.
 _WITH_PROCESSES: Final = ("on_ray", "on_spark", "examples", "docs", "benchmarks")
@@ -72,13 +81,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, text in getattr(report, "user_properties", ()):
             if name == "shown":
                 terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}:\n{text}")
-    left_out = [
-        report for report in terminalreporter.stats.get("skipped", ()) if "browser" in report.keywords
-    ]
-    if left_out:
-        terminalreporter.write_line(
-            f"{len(left_out)} tests of the page were left out: {NO_BROWSER}", red=True
-        )
+    skipped = terminalreporter.stats.get("skipped", ())
+    for marker, program, tests, reason in _PROGRAMS:
+        left_out = [report for report in skipped if marker in report.keywords]
+        if left_out and program is None:
+            terminalreporter.write_line(f"{len(left_out)} tests {tests} were left out: {reason}", red=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,10 +103,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "or `make test` won't run it"
             )
     _files_without_shared_cluster_first(items)
-    if CHROMIUM is None:
-        for item in items:
-            if "browser" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason=NO_BROWSER))
+    for marker, program, _, reason in _PROGRAMS:
+        for item in items if program is None else ():
+            if marker in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=reason))
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="takes long: give --run-long")

@@ -150,10 +150,10 @@ class AlertRule:
 RULES: Final = (
     AlertRule(
         "PenstockNoCheckpoint",
-        f"{_OF_JOB}(increase(ray_penstock_job_checkpoints_completed_total[15m])) "
+        f"{_OF_JOB}(increase(ray_penstock_job_checkpoints_completed_total[5m])) "
         "* on (job_name) (max by (job_name) (ray_penstock_job_running) == 1)",
         "== 0",
-        "5m",
+        "15m",
         "Job {{ $labels.job_name }} has completed no checkpoint for 15 minutes: "
         "look at `penstock checkpoints`.",
     ),

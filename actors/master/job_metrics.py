@@ -25,6 +25,10 @@ _TAGS: Final = ("job", "job_name")
 #: Buckets of durations, in seconds.
 _SECONDS: Final = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0]
 
+#: Makes a counter known before anything was counted: Ray refuses 0, and any sum with this is as before.
+_NOTHING: Final = 5e-324
+_OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
+
 
 class JobMetrics:
     """Publishes metrics of a job, each with the tags `job` (its id) and `job_name`.
@@ -62,10 +66,11 @@ class JobMetrics:
         statistics = report.statistics
         self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
         for name, counter in self._counters.items():
-            value = int(getattr(statistics, name))
-            grown = value - self._seen.get(name, 0)
-            if grown > 0:
-                counter.inc(grown, self._tags)
+            if report.checkpoints is None and name in _OF_CHECKPOINTS:
+                continue  # a job that takes none never misses any
+            value, seen = int(getattr(statistics, name)), self._seen.get(name)
+            if seen is None or value > seen:
+                counter.inc(value - (seen or 0) or _NOTHING, self._tags)
                 self._seen[name] = value
         for failure in report.failures:
             if failure.attempt > self._failed_attempt and failure.at >= self._since:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +15,7 @@ import ray
 from jobs.backpressure import running
 from jobs.commands import run_here
 from jobs.driving import kill_subtask, submit, wait_until
+from serving.prometheus import answers, scraping
 
 from penstock.actors.command_line.monitoring import RULES
 from penstock.runtime import (
@@ -32,10 +28,7 @@ from penstock.runtime import (
     WatermarkStrategy,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus (Debian has a package)"),
-]
+pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.prometheus]
 
 _PATIENCE = 120.0
 NAME = "watched by prometheus"
@@ -43,42 +36,10 @@ NAME = "watched by prometheus"
 
 @contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
-    """A server that scrapes this node of Ray every second; its address."""
+    """A server that scrapes this node of Ray; its address."""
     node = ray.nodes()[0]
-    target = f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
-    config = folder / "prometheus.yml"
-    scrape = {"job_name": "ray", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
-    config.write_text(json.dumps({"scrape_configs": [scrape]}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    server = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address={address}",
-        ],
-        stderr=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"]},
-    )
-    try:
+    with scraping(f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}", folder) as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def answers(address: str, query: str) -> list[dict[str, object]]:
-    """The samples that a query finds; none while the server starts."""
-    url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return list(json.loads(answer.read())["data"]["result"])
-    except (ConnectionError, urllib.error.URLError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            raise AssertionError(f"{query}: {error.read().decode()}") from error
-        return []
 
 
 def queries() -> list[str]:
@@ -120,18 +81,37 @@ def test_every_query_of_the_dashboard_and_of_the_rules_finds_samples_of_a_real_j
     job.cancel()
     assert missing == []
     labels = [sample["metric"] for sample in causes]
-    assert [(each["cause"], each["operator"], each["job_name"]) for each in labels] == [  # type: ignore[index]
+    assert [(each["cause"], each["operator"], each["job_name"]) for each in labels] == [
         ("process", "sum", NAME)
     ]
-    assert {each["metric"]["subtask"] for each in sizes} == {"numbers[0]", "sum[0]"}  # type: ignore[index]
+    assert {each["metric"]["subtask"] for each in sizes} == {"numbers[0]", "sum[0]"}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool (Debian's package prometheus)")
-def test_promtool_finds_nothing_wrong_with_the_rules(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.yml"
-    rules.write_text(run_here("metrics", "rules").stdout)
-    checked = subprocess.run(
-        ["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert f"{len(RULES)} rules found" in checked.stdout
+def test_a_job_whose_first_checkpoint_never_comes_is_found_and_one_that_takes_none_is_not(
+    tmp_path: Path,
+) -> None:
+    def slow(name: str, checkpointing: Checkpointing | None) -> StreamEnvironment:
+        env = StreamEnvironment(name, checkpointing=checkpointing)
+        env.from_source("numbers", GeneratorSource(int, rate=10)).sink("out", DiscardSink())
+        return env
+
+    never = Checkpointing(every=3_600, storage=str(tmp_path / "checkpoints"))
+    jobs = [submit(slow("never", never)), submit(slow("takes none", None))]
+    names = {job.name for job in jobs}
+    (rule,) = (rule for rule in RULES if rule.name == "PenstockNoCheckpoint")
+
+    def found(query: str) -> dict[str, str]:
+        """Values by job; other tests have left some jobs."""
+        values = {sample["metric"]["job_name"]: sample["value"][1] for sample in answers(address, query)}
+        return {name: value for name, value in values.items() if name in names}
+
+    late: dict[str, str] = {}
+    with prometheus(tmp_path) as address:
+        deadline = time.monotonic() + _PATIENCE
+        while not (late and found("ray_penstock_job_running == 1").keys() == names):
+            assert time.monotonic() < deadline, late
+            time.sleep(0.5)
+            late = found(f"{rule.measured} {rule.limit}")
+    for job in jobs:
+        job.cancel()
+    assert late == {"never": "0"}
