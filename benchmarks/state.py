@@ -8,11 +8,11 @@
   longest gap between two batches of 100 records. The rate during the checkpoint stands beside that without
   one. The backend is driven directly, with the code that a function's `ValueState` runs.
 - *timers*: timers are set, a checkpoint is taken, they fire, a checkpoint is taken. Then as many are set and
-  fire between two checkpoints.
+  fire between two checkpoints. On the heap and in RocksDB.
 - *process_function*: `process` with a `ValueState` on Ray, on the heap and in RocksDB, beside Bytewax's
   `stateful_map` with recovery and PyFlink's process function in RocksDB. All run the functions of
   `workload.py`, with a checkpoint every second.
-- *gigabyte*: a checkpoint of large state into a local folder, and its recovery.
+- *gigabyte*: a checkpoint of large state into a local folder, and its recovery, with both backends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from measured_jobs import keyed_process_sum
 
 from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.actors.shared.system_clock import SystemClock
-from penstock.runtime import RocksDB
+from penstock.runtime import HeapState, RocksDB
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.state.state_sweep import StateSweep
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
@@ -56,12 +57,15 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_states import ValueState
+from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.testing.state_backends import open_state_backend
 
 _KEY_GROUPS: Final = 128
 #: Records between two looks at the clock.
 _LOOK: Final = 100
+#: What a section runs on, by what it adds to the names of its figures.
+BACKENDS: Final[dict[str, StateBackend]] = {"": HeapState(), " in RocksDB": RocksDB()}
 SECTIONS: Final = ("snapshots", "timers", "process_function", "gigabyte")
 PENSTOCK, BYTEWAX = "penstock, process function 1x1", "bytewax, stateful_map, one worker"
 ROCKSDB: Final = "penstock, the same in RocksDB"
@@ -73,11 +77,13 @@ class Checkpoints:
 
     Args:
         storage: Where files go.
+        config: The kind of backend.
     """
 
-    def __init__(self, storage: SnapshotStorage) -> None:
+    def __init__(self, storage: SnapshotStorage, config: StateBackend) -> None:
         self.storage = storage
-        self.backend = HeapKeyedStateBackend(_KEY_GROUPS, KeyGroupRange(0, _KEY_GROUPS - 1), ValueCodec())
+        groups = KeyGroupRange(0, _KEY_GROUPS - 1)
+        self.backend = open_state_backend(config, BackendSetup("state", _KEY_GROUPS, groups, ValueCodec()))
         self.handle: KeyedStateHandle | None = None
         self._id = 0
         self._paths = iter(range(sys.maxsize))
@@ -144,7 +150,7 @@ class CountingTask:
     """
 
     def __init__(self, keys: int, following: Callable[[Any], Any]) -> None:
-        self._checkpoints = Checkpoints(MemoryStorage())
+        self._checkpoints = Checkpoints(MemoryStorage(), HeapState())
         self._sweep = StateSweep(self._checkpoints.backend, SystemClock())
         self._state = self._checkpoints.backend.bind(ValueState(name="state"))
         self._following = following
@@ -236,15 +242,25 @@ def measure_snapshots(figures: Figures, keys: int, rounds: int, undisturbed: flo
 
 def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
     """Timers that are set and fire, in a checkpoint each and between two of them."""
+    tables = []
+    for name, config in BACKENDS.items():
+        times = _timers_on(config, timers, rounds if isinstance(config, HeapState) else 1)
+        figures.seconds |= {f"{timers:,} timers{name}, {what}": middle(each) for what, each in times.items()}
+        lines = [[what, f"{middle(t) * 1e3:.1f} ms", f"{max(t) * 1e3:.1f} ms"] for what, t in times.items()]
+        tables.append(table([f"{timers:,} timers{name}", "median", "longest"], lines))
+    return "\n\n".join(tables)
+
+
+def _timers_on(config: StateBackend, timers: int, rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {}
 
     def note(name: str, seconds: float) -> None:
-        times.setdefault(f"{timers:,} timers, {name}", []).append(seconds)
+        times.setdefault(name, []).append(seconds)
 
     keys = [f"key-{number}" for number in range(timers)]
     for _ in range(rounds):
         spare_loaded_modules()
-        checkpoints = Checkpoints(MemoryStorage())
+        checkpoints = Checkpoints(MemoryStorage(), config)
         queue = TimerQueue(checkpoints.backend.table("timers", nested=True))
 
         def timed(name: str, work: Callable[[], None]) -> None:
@@ -269,11 +285,8 @@ def measure_timers(figures: Figures, timers: int, rounds: int) -> str:
         stopped, beside = checkpoints.take()
         note("set and fired between two checkpoints: stopped", stopped)
         note("set and fired between two checkpoints: beside", beside)
-    figures.seconds |= {name: middle(each) for name, each in times.items()}
-    lines = [
-        [name, f"{middle(each) * 1e3:.1f} ms", f"{max(each) * 1e3:.1f} ms"] for name, each in times.items()
-    ]
-    return table(["what", "median", "longest"], lines)
+        checkpoints.backend.close()
+    return times
 
 
 def measure_process_function(
@@ -312,11 +325,15 @@ def measure_process_function(
 
 def measure_gigabyte(figures: Figures, size: int) -> str:
     """A first checkpoint of state of this many bytes, one after a hundredth has changed, and the recovery."""
+    return "\n\n".join(_gigabyte_on(figures, size, name, config) for name, config in BACKENDS.items())
+
+
+def _gigabyte_on(figures: Figures, size: int, backend: str, config: StateBackend) -> str:
     value = 1_000
     keys = [f"key-{number}" for number in range(max(100, size // value))]
     filler = Random(2).randbytes(value - 12)
     with scratch() as folder:
-        checkpoints = Checkpoints(open_storage(str(folder)))
+        checkpoints = Checkpoints(open_storage(str(folder)), config)
         state = checkpoints.backend.bind(ValueState(bytes, name="state", default=b""))
         for number, key in enumerate(keys):
             checkpoints.backend.current_key = key
@@ -331,14 +348,16 @@ def measure_gigabyte(figures: Figures, size: int) -> str:
         times |= dict(zip(names, checkpoints.take(), strict=True))
         assert checkpoints.handle is not None
         del state
-        restored = Checkpoints(checkpoints.storage)
+        checkpoints.backend.close()
+        restored = Checkpoints(checkpoints.storage, config)
         handle = checkpoints.handle
         del checkpoints
         begun = time.perf_counter()
         restored.backend.restore([handle], restored.files(), 2)
         times["recovery"] = time.perf_counter() - begun
-        assert len(restored.backend.table("state").entries) == len(keys), "everything is restored"
-    name = f"{len(keys) * value / 1e9:.2g} GB"
+        assert sum(1 for _ in restored.backend.table("state").entries) == len(keys), "everything is restored"
+        restored.backend.close()
+    name = f"{len(keys) * value / 1e9:.2g} GB{backend}"
     figures.seconds |= {f"{name}, {what}": seconds for what, seconds in times.items()}
     return table([name, "seconds"], [[what, f"{seconds:.3f}"] for what, seconds in times.items()])
 

@@ -77,7 +77,9 @@ def test_stops_and_gaps_of_checkpoints_of_state_are_measured(
     assert {f"2,000 {kind} changed, longest gap" for kind in ("numbers", "tuples", "lists")} <= figures[
         "seconds"
     ].keys()
-    assert "2,000 timers, set and fired between two checkpoints: stopped" in figures["seconds"]
+    for where in ("", " in RocksDB"):
+        assert f"2,000 timers{where}, set and fired between two checkpoints: stopped" in figures["seconds"]
+        assert any(name.endswith(f"GB{where}, recovery") for name in figures["seconds"])
 
 
 @pytest.mark.long
@@ -86,7 +88,7 @@ def test_stops_and_gaps_of_checkpoints_of_state_are_measured(
 def test_a_process_function_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_tiny("state", tmp_path, capsys, "--only", "process_function")
 
-    assert figures["rates"].keys() == {"penstock, process function 1x1"}
+    assert figures["rates"].keys() == {"penstock, process function 1x1", "penstock, the same in RocksDB"}
 
 
 @pytest.mark.long
