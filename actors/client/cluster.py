@@ -78,7 +78,7 @@ def start_local(*, fork_workers: bool = True, **options: Any) -> None:
         **options: For `ray.init`, such as `num_cpus`.
     """
     template = workers_from_template() if fork_workers else nullcontext()
-    notices = nullcontext() if options.get("log_to_driver") else notices_are_taken()
+    notices = notices_are_taken(not options.get("log_to_driver"))
     with _as_single_machine(), _without_authentication_notice(), _patient_with_new_nodes(), template, notices:
         ray.init(
             address="local",

@@ -17,7 +17,7 @@ from penstock.actors.client.collect import RayCollector
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.client.quick_look import bring_rows
-from penstock.actors.client.ray_notices import NOTICES
+from penstock.actors.client.ray_notices import NOTICES, take_notices_of_processes
 from penstock.actors.client.script_modules import ship_script_modules
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
@@ -82,6 +82,7 @@ class RayExecutor:
         ship_script_modules()
         chunks = tuple(pack_job(job, config))
         connect()
+        take_notices_of_processes()
 
         def submitted() -> SubmittedJob:
             return SubmittedJob(

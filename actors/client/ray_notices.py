@@ -5,8 +5,12 @@ A raylet tells every driver of its cluster when a worker was killed, or when man
 between the lines of a live display, and inside of what a command prints as JSON.
 
 Ray has no setting for it. So the thread of a connection that Penstock makes is marked. `print_to_stdstream`,
-which prints for it, hands the marked thread's notices to `take`. Connections that a user makes keep the
-behaviour of Ray, and so does a Ray that names these two functions in another way.
+which prints for it, hands the marked thread's notices to `take`.
+
+A connection that a user has made serves his own tasks, too. When a job is submitted over it,
+`take_notices_of_processes` takes the deaths of Penstock's processes, and nothing else. A notice names node,
+process and port. Ray's table of actors says whose that was. Ray prints all other notices as before. It prints
+everything with `start_local(log_to_driver=True)`, and where it names the two functions in another way.
 
 A notice goes to the logger `penstock.ray` (INFO), and into one file for each job that this process has
 submitted. `penstock logs` shows those files as lines of `ray`. A notice names no job, so several jobs of one
@@ -17,16 +21,19 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import ray
+from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
 from penstock.actors.shared.log_names import RAY, log_file_name
+from penstock.actors.shared.names import process_of, process_of_master
 from penstock.actors.shared.output_capture import LogFile, logs_folder
 
 #: Gets every notice as INFO.
@@ -36,7 +43,10 @@ _LISTEN: Final = "listen_error_messages"
 _PRINT: Final = "print_to_stdstream"
 #: Jobs that a process follows at most: the newest ones.
 _MOST_JOBS: Final = 16
-#: Whether this thread listens for a connection that Penstock has made.
+#: The name of Ray's thread.
+_THREAD: Final = "ray_listen_error_messages"
+_DEAD_WORKER: Final = re.compile(r"Node ID: (\w+) .*Worker port: (\d+) Worker PID: (\d+)", re.DOTALL)
+#: `takes`: whether all notices of this thread are taken, or none; a user's connection has no `takes`.
 _listening: Final = threading.local()
 
 
@@ -107,16 +117,20 @@ def take(text: str, files: NoticeFiles = NOTICES) -> None:
 
 
 @contextmanager
-def notices_are_taken() -> Iterator[None]:
-    """Take the notices of a connection that is made inside, for as long as it lasts."""
-    listen: Callable[..., Any] | None = getattr(ray_worker, _LISTEN, None)
-    if listen is None or not hasattr(ray_worker, _PRINT):
-        yield  # a Ray that prints them in another way
+def notices_are_taken(taken: bool = True) -> Iterator[None]:
+    """Take the notices of a connection that is made inside, for as long as it lasts.
+
+    Args:
+        taken: `False` leaves all of them to Ray, also those of Penstock's processes.
+    """
+    if not _prints_as_expected():
+        yield
         return
-    _print_for_other_threads()
+    listen: Callable[..., Any] = getattr(ray_worker, _LISTEN)
+    _hand_over_notices()
 
     def listen_marked(*args: Any) -> None:
-        _listening.takes = True
+        _listening.takes = taken
         listen(*args)
 
     setattr(ray_worker, _LISTEN, listen_marked)
@@ -126,18 +140,54 @@ def notices_are_taken() -> Iterator[None]:
         setattr(ray_worker, _LISTEN, listen)
 
 
-def _print_for_other_threads() -> None:
-    """Let Ray's printing leave out what marked threads print; again is no harm."""
+def take_notices_of_processes() -> None:
+    """From now on take notices of the deaths of Penstock's processes, whoever has made the connection."""
+    if _prints_as_expected():
+        _hand_over_notices()
+
+
+def _prints_as_expected() -> bool:
+    """Whether this Ray prints notices by the functions that are replaced here."""
+    return hasattr(ray_worker, _LISTEN) and hasattr(ray_worker, _PRINT)
+
+
+def _hand_over_notices() -> None:
+    """Let Ray's printing hand over the notices that are taken; again is no harm."""
     printing: Callable[..., None] = getattr(ray_worker, _PRINT)
-    if hasattr(printing, "leaves_out_notices"):
+    if hasattr(printing, "hands_over_notices"):
         return
 
     def print_or_take(data: Mapping[str, Any], *args: Any, **options: Any) -> None:
-        if not getattr(_listening, "takes", False):
+        if threading.current_thread().name != _THREAD or not _is_taken(data["lines"]):
             printing(data, *args, **options)
             return
         for line in data["lines"]:
             take(str(line))
 
-    print_or_take.leaves_out_notices = True  # type: ignore[attr-defined]
+    print_or_take.hands_over_notices = True  # type: ignore[attr-defined]
     setattr(ray_worker, _PRINT, print_or_take)
+
+
+def _is_taken(lines: Sequence[object]) -> bool:
+    takes: bool | None = getattr(_listening, "takes", None)
+    return all(_is_of_penstock(str(line)) for line in lines) if takes is None else takes
+
+
+def _is_of_penstock(notice: str) -> bool:
+    """Whether a notice tells the death of a process of a job; `False` when Ray does not say."""
+    found = _DEAD_WORKER.search(notice)
+    if found is None:
+        return False
+    node, port, pid = found.groups()
+    try:
+        actors = list(ray_state.actors().values())
+    except Exception as error:  # it must not reach Ray's thread
+        logger.info("nobody says whose process %s was: %s", pid, error)
+        return False
+    for actor in actors:
+        name, place = str(actor["Name"]), actor["Address"]
+        is_ours = process_of(name) is not None or process_of_master(name) is not None
+        is_there = (str(actor["Pid"]), place["NodeID"]) == (pid, node)
+        if is_ours and is_there and place["Port"] in (0, int(port)):  # one that Ray restarts has port 0
+            return True
+    return False

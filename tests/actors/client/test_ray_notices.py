@@ -10,11 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 import ray
+from ray._private import state as ray_state
 from ray._private import worker as ray_worker
 
 from penstock.actors.client import ray_notices
 from penstock.actors.client.logs import LogLine, LogReader, read_files
-from penstock.actors.client.ray_notices import NoticeFiles, notices_are_taken, take
+from penstock.actors.client.ray_notices import (
+    NoticeFiles,
+    notices_are_taken,
+    take,
+    take_notices_of_processes,
+)
 from penstock.actors.shared.log_names import RAY, log_file_name, log_file_pattern
 
 NOTICE = "A worker died or was killed while executing a task."
@@ -118,9 +124,9 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Thread
     return threads
 
 
-def connect(notice: str) -> tuple[threading.Thread, threading.Event]:
+def connect(notice: str, name: str = "ray_listen_error_messages") -> tuple[threading.Thread, threading.Event]:
     stopped = threading.Event()
-    thread = threading.Thread(target=ray_worker.listen_error_messages, args=(notice, stopped))
+    thread = threading.Thread(target=ray_worker.listen_error_messages, args=(notice, stopped), name=name)
     thread.start()
     return thread, stopped
 
@@ -141,11 +147,78 @@ def test_only_connections_that_penstock_makes_are_kept_quiet(
     assert caplog.messages == ["of our connection"]
 
 
+def death(node: str, port: int, pid: int) -> str:
+    """A notice in the words of Ray."""
+    where = f"Node ID: {node} Worker IP address: 192.0.2.2 Worker port: {port} Worker PID: {pid}"
+    return f"{NOTICE} Lease ID: 02ab Worker ID: cc41 {where} Worker exit type: SYSTEM_ERROR"
+
+
+def actor(name: str, node: str, port: int, pid: int) -> dict[str, object]:
+    return {"Name": name, "Pid": pid, "Address": {"NodeID": node, "Port": port, "IPAddress": "192.0.2.2"}}
+
+
+@pytest.mark.usefixtures("listening")
+def test_on_a_users_connection_only_the_deaths_of_penstocks_processes_are_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    actors = [
+        actor("process:9f04", "a1", 10, 100),
+        actor("master:2a51", "a1", 0, 101),
+        actor("", "a1", 12, 102),
+    ]
+    monkeypatch.setattr(ray_state, "actors", lambda: dict(enumerate(actors)))
+    caplog.set_level(logging.INFO, "penstock.ray")
+    ours = [death("a1", 10, 100), death("a1", 11, 101)]
+    of_user = [
+        death("a1", 12, 102),  # an actor of his own
+        death("a1", 14, 104),  # a task
+        death("b2", 10, 100),  # the same pid on another node
+        death("a1", 13, 100),  # the pid again, after the process of Penstock
+        "12 worker processes have been started",
+    ]
+    threads = [connect(notice) for notice in (*ours, *of_user)] + [connect(ours[0], "ray_print_logs")]
+    take_notices_of_processes()
+    for thread, stopped in threads:
+        stopped.set()
+        thread.join()
+    assert capsys.readouterr().out.splitlines() == [*of_user, ours[0]]
+    assert caplog.messages == ours
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_notice_is_printed_when_nobody_says_whose_process_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone() -> None:
+        raise ConnectionError("no GCS")
+
+    monkeypatch.setattr(ray_state, "actors", gone)
+    take_notices_of_processes()
+    thread, stopped = connect(death("a1", 10, 100))
+    stopped.set()
+    thread.join()
+    assert capsys.readouterr().out == death("a1", 10, 100) + "\n"
+
+
+@pytest.mark.usefixtures("listening")
+def test_who_asks_for_the_output_of_workers_gets_all_notices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray_state, "actors", lambda: {0: actor("process:9f04", "a1", 10, 100)})
+    with notices_are_taken(False):
+        thread, stopped = connect(death("a1", 10, 100))
+    take_notices_of_processes()
+    stopped.set()
+    thread.join()
+    assert capsys.readouterr().out == death("a1", 10, 100) + "\n"
+
+
 def test_a_ray_that_prints_notices_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ray_worker, "listen_error_messages")
     printing = ray_worker.print_to_stdstream
     with notices_are_taken():
         assert not hasattr(ray_worker, "listen_error_messages")
+    take_notices_of_processes()
     assert ray_worker.print_to_stdstream is printing
 
 
