@@ -11,6 +11,7 @@ from serving.browser import browser as started
 from serving.browser import opened
 from serving.in_thread import served
 from serving.live_page import LivePage, live_page
+from serving.pipeline import PipelinePage, pipeline_page, pipeline_report
 from serving.reports import leave, report_of
 
 from penstock.actors.web.job_directory import JobDirectory
@@ -63,3 +64,17 @@ def live(_opened_once: LivePage) -> LivePage:
     """The page of a running job, as it is at the beginning."""
     _opened_once.begin()
     return _opened_once
+
+
+@pytest.fixture(scope="module")
+def _pipeline_opened_once(browser: Any) -> Iterator[PipelinePage]:
+    with pipeline_page(browser) as opened_once:
+        yield opened_once
+
+
+@pytest.fixture
+def pipeline(_pipeline_opened_once: PipelinePage) -> PipelinePage:
+    """A page of a running job with four vertices, as it is at the beginning."""
+    _pipeline_opened_once.job.current = pipeline_report()
+    _pipeline_opened_once.page.set_viewport_size({"width": 1280, "height": 900})
+    return _pipeline_opened_once

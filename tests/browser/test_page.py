@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,18 @@ def watched(browser: Any, vertices: int, checkpoints: int) -> Iterator[tuple[Any
 
 def nodes_touched_by_an_update(browser: Any, vertices: int, checkpoints: int) -> int:
     with watched(browser, vertices, checkpoints) as (page, job):
+        expect(page.locator(".curve").first).to_contain_text("in, all sources 500")
         page.evaluate("""() => {
             window.touched = new Set();
             new MutationObserver((changes) => changes.forEach((change) => window.touched.add(change.target)))
-                .observe(document.querySelector(".graph"), {
+                .observe(document.body, {
                     subtree: true, childList: true, characterData: true, attributes: true,
                 });
         }""")
-        job.current = with_busy(job.current, 0.75)
+        job.current = replace(with_busy(job.current, 0.75), duration=200.0)
         expect(page.locator('[data-vertex="vertex-0"]')).to_contain_text("busy 75 %")
+        expect(page.locator(".curve").first).to_contain_text("in, all sources 750")
+        expect(page.locator(".figures")).to_contain_text("3 min 20 s")
         return int(page.evaluate("window.touched.size"))
 
 

@@ -16,7 +16,7 @@ from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo,
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import SubtaskRates
+from penstock.runtime.task.rates import OperatorRates, SubtaskRates
 from serving.reports import record
 
 
@@ -74,7 +74,10 @@ def wide_report(vertices: int, checkpoints: int, busy: float = 0.5) -> JobReport
     names = [f"vertex-{number}" for number in range(vertices)]
     graph = GraphInfo(
         "wide",
-        tuple(VertexInfo(name, 1, 128, (OperatorInfo(name, f"map({name})", name, 1),)) for name in names),
+        tuple(
+            VertexInfo(name, 1, 128, (OperatorInfo(name, f"map({name})", name, 1, is_source=number < 10),))
+            for number, name in enumerate(names)
+        ),
         tuple(EdgeInfo(names[i], names[i + 10], "rebalance") for i in range(vertices - 10)),
     )
     statistics = JobStatistics(JobStatus.RUNNING, attempt=1)
@@ -96,9 +99,14 @@ def wide_report(vertices: int, checkpoints: int, busy: float = 0.5) -> JobReport
 
 
 def with_busy(report: JobReport, busy: float) -> JobReport:
-    """The same job when its first vertex is busy for such a share of the time."""
+    """The same job when its first vertex is busy for such a share of the time, and reads so many records."""
     rates = SubtaskRates(1.0, 0.1, 0.0, 0.9, 5.0, 5.0, 50.0, 50.0)
-    first = replace(rates, busy=busy, idle=1.0 - busy)
+    first = replace(
+        rates,
+        busy=busy,
+        idle=1.0 - busy,
+        operators={report.graph.vertices[0].id: OperatorRates(1_000 * busy, 1_000 * busy)},
+    )
     subtasks = tuple(
         SubtaskInfo(
             SubtaskId(vertex.id, 0),

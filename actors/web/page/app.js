@@ -2,9 +2,11 @@
 
 import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
 import { beginSession, follow, look } from "./api.js";
-import { Empty, Notice } from "./parts.js";
+import { shortId, zone } from "./format.js";
 import { JobList } from "./job_list.js";
 import { JobView } from "./job_view.js";
+import { named } from "./named.js";
+import { Empty, Notice } from "./parts.js";
 
 // `#/jobs/ID/tab/rest` as its parts.
 function route() {
@@ -22,6 +24,11 @@ function useRoute() {
   return at;
 }
 
+function Zone() {
+  const { name, offset } = zone();
+  return html`<span class="faint zone" title="All times of this page are in the time zone of this browser: ${name}">Times in <span class="wide">${name}, </span>${offset}</span>`;
+}
+
 function App({ info, refused }) {
   const { job, tab, rest } = useRoute();
   const [jobs, setJobs] = useState(null);
@@ -31,15 +38,16 @@ function App({ info, refused }) {
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" />Penstock</a>
-      ${job && html`<span class="crumb" aria-hidden="true">/</span><span class="crumb">${jobs?.find((each) => each.job_id === job)?.name ?? job}</span>`}
+      ${job && html`<span class="crumb" aria-hidden="true">/</span><span class="crumb">${jobs?.find((each) => each.job_id === job)?.name ?? shortId(job)}</span>`}
       <span class="space"></span>
+      <${Zone} />
       ${info?.read_only && html`<span class="tag">read only</span>`}
-      ${info && html`<span class="faint">${info.version}</span>`}
+      ${info && html`<span class="faint wide">${info.version}</span>`}
     </header>
     <main id="main" tabindex="-1">
       ${!connected && html`<${Notice} kind="error">The server of this page does not answer. Is <code>penstock ui</code> still running? It connects again by itself.<//>`}
       ${refused
-        ? html`<${Empty} title="No session"><p>${refused.message}</p><p>Open the address that <code>penstock ui</code> has printed. It works once; start it again for a new one.</p><//>`
+        ? html`<${Empty} title="No session"><p>${named(refused.message)}</p><p>Open the address that <code>penstock ui</code> has printed. It works once; start it again for a new one.</p><//>`
         : job
           ? html`<${JobView} key=${job} id=${job} tab=${tab} rest=${rest} readOnly=${info.read_only} />`
           : html`<${JobList} jobs=${jobs} storage=${info.storage} />`}

@@ -2,12 +2,13 @@
 
 import { html } from "./vendor/htm-preact.js";
 import { moment } from "./format.js";
+import { named } from "./named.js";
 import { Empty } from "./parts.js";
 
 const place = (line) => line && html`<code>${line.file}:${line.line}</code> in <code>${line.function}</code>`;
 
 function Cause({ cause }) {
-  return html`<p class="cause">${cause.message}</p>
+  return html`<p class="cause">${named(cause.message)}</p>
     <dl class="pairs">
       ${cause.subtask && html`<div><dt>Subtask</dt><dd><code>${cause.subtask[0]}[${cause.subtask[1]}]</code></dd></div>`}
       ${cause.operator && html`<div><dt>Operator</dt><dd><code>${cause.operator}</code></dd></div>`}

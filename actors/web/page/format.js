@@ -34,11 +34,35 @@ export function duration(seconds) {
 
 export const share = (value) => (value === null || value === undefined ? DASH : `${Math.round(value * 100)} %`);
 
+// All times are on one clock: 24 hours, in the time zone of this browser, which the head of the page names.
+const two = (number) => String(number).padStart(2, "0");
+const dayOf = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+const timeOf = (at) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+
+export const today = () => dayOf(new Date());
+
+// The name of the time zone, and what it is ahead of UTC now.
+export function zone() {
+  const ahead = -new Date().getTimezoneOffset();
+  const size = Math.abs(ahead);
+  const offset = ahead ? `${ahead < 0 ? "−" : "+"}${Math.floor(size / 60)}${size % 60 ? `:${two(size % 60)}` : ""}` : "";
+  return { name: Intl.DateTimeFormat().resolvedOptions().timeZone, offset: `UTC${offset}` };
+}
+
+// The day is left out as long as it is today's.
 export function moment(seconds) {
   if (seconds === null || seconds === undefined) return DASH;
   const at = new Date(seconds * 1000);
-  const today = new Date().toDateString() === at.toDateString();
-  return today ? at.toLocaleTimeString() : at.toLocaleString();
+  return dayOf(at) === today() ? timeOf(at) : `${dayOf(at)} ${timeOf(at)}`;
+}
+
+// The time of a mark on an axis.
+export const clock = (seconds, withSeconds) => timeOf(new Date(seconds * 1000)).slice(0, withSeconds ? 8 : 5);
+
+// Day and time, with milliseconds, of a time in ISO 8601.
+export function logged(text) {
+  const at = new Date(text);
+  return { day: dayOf(at), time: `${timeOf(at)}.${String(at.getMilliseconds()).padStart(3, "0")}` };
 }
 
 // Event time in microseconds; its end is a number that no clock reaches.
@@ -46,8 +70,11 @@ export function watermark(value) {
   if (value === null || value === undefined) return DASH;
   if (value > 8.64e18 / 1e3) return "end of data";
   const at = new Date(value / 1000);
-  return Number.isNaN(at.getTime()) ? String(value) : at.toISOString().replace("T", " ").replace(/(\.\d+)?Z$/, "");
+  return Number.isNaN(at.getTime()) ? String(value) : `${dayOf(at)} ${timeOf(at)}`;
 }
+
+// A job's id is its name and 32 digits; the first ones tell jobs apart.
+export const shortId = (id) => id.replace(/-([0-9a-f]{8})[0-9a-f]{24}$/, "-$1…");
 
 export const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
@@ -56,9 +83,9 @@ export const cutFront = (text, most) => (text.length > most ? `…${text.slice(1
 
 export const fileLine = (place) => (place ? `${place.file.split("/").pop()}:${place.line}` : "");
 
-// What is back-pressured, what is busy, and neither, as a word for colours.
+// What is back-pressured, what is busy, and neither, as a word for colours; nothing is known of what does not run.
 export function load(vertex) {
-  if ((vertex?.backpressured_max ?? 0) > 0.5) return "blocked";
-  if ((vertex?.busy_max ?? 0) > 0.8) return "busy";
-  return "calm";
+  if ((vertex?.busy_max ?? null) === null) return "unknown";
+  if ((vertex.backpressured_max ?? 0) > 0.5) return "blocked";
+  return vertex.busy_max > 0.8 ? "busy" : "calm";
 }

@@ -1,126 +1,97 @@
-// The job graph: laid out once for each shape of it; only numbers change after that.
+// The job graph: laid out once for each shape of it; only numbers change after that. On a phone it is a list.
 
-import { Graph as Layout, layout as place } from "./vendor/dagre.js";
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
+import { html, useMemo, useRef } from "./vendor/htm-preact.js";
 import { cut, cutFront, fileLine, load, rate, share, watermark } from "./format.js";
+import { LINE, SHOWN, WIDTH, arrange, heightOf } from "./graph_layout.js";
+import { useMoves } from "./graph_moves.js";
+import { useNarrow } from "./narrow.js";
+import { Notice } from "./parts.js";
 
-const WIDTH = 250;
-const LINE = 17;
-const SHOWN = 4; // operators of a chain that a card names
-
-const heightOf = (vertex) => 84 + LINE * (Math.min(vertex.operators.length, SHOWN) + (vertex.operators.length > SHOWN ? 1 : 0));
-
-function arrange(graph) {
-  const made = new Layout({ multigraph: true });
-  made.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 90, marginx: 12, marginy: 12 });
-  made.setDefaultEdgeLabel(() => ({}));
-  for (const vertex of graph.vertices) made.setNode(vertex.id, { width: WIDTH, height: heightOf(vertex) });
-  graph.edges.forEach((edge, number) => made.setEdge(edge.source, edge.target, { width: 76, height: 30, labelpos: "c" }, String(number)));
-  place(made);
-  return {
-    vertices: Object.fromEntries(graph.vertices.map((vertex) => [vertex.id, made.node(vertex.id)])),
-    edges: graph.edges.map((edge, number) => made.edge(edge.source, edge.target, String(number))),
-    width: made.graph().width,
-    height: made.graph().height,
-  };
-}
-
-const pathOf = (points) => {
-  const [first, ...others] = points;
-  const middle = others.slice(0, -1).map((point, number) => {
-    const next = others[number + 1];
-    return `Q${point.x} ${point.y} ${(point.x + next.x) / 2} ${(point.y + next.y) / 2}`;
-  });
-  const last = points[points.length - 1];
-  return `M${first.x} ${first.y}${middle.join("")}L${last.x} ${last.y}`;
-};
+const addressOf = (job, vertex) => `#/jobs/${job}/subtasks/${encodeURIComponent(vertex.id)}`;
+const nameOf = (edge) => edge.side_output ?? edge.partitioning.replaceAll("_", " ");
+const wholeNameOf = (edge) => `${edge.source} to ${edge.target}: ${edge.partitioning.replaceAll("_", " ")}${edge.key ? ` by ${edge.key}` : ""}`;
+const fillOf = (summary) => ((summary?.fill ?? null) === null ? "" : `${share(summary.fill)} full`);
+const isFull = (summary) => (summary?.fill_max ?? 0) > 0.8;
+const reachedBy = (summary) => ((summary?.watermark ?? null) === null ? "" : watermark(summary.watermark));
+const inWords = (vertex, summary) => `${vertex.id}, ${vertex.parallelism} subtasks${load(summary) === "unknown" ? "" : `, busy ${share(summary.busy_max)}, back-pressured ${share(summary.backpressured_max)}, ${rate(summary.records_in)} in`}`;
 
 function Card({ vertex, summary, at, job }) {
   const height = heightOf(vertex);
-  const top = at.y - height / 2;
   const operators = vertex.operators.slice(0, SHOWN);
   const more = vertex.operators.length - operators.length;
-  const below = 44 + LINE * (operators.length + (more ? 1 : 0));
-  const target = `#/jobs/${job}/subtasks/${encodeURIComponent(vertex.id)}`;
-  const label = `${vertex.id}, ${vertex.parallelism} subtasks, busy ${share(summary?.busy_max)}, back-pressured ${share(summary?.backpressured_max)}, ${rate(summary?.records_in)} in`;
-  return html`<a href=${target} class="card ${load(summary)}" aria-label=${label} data-vertex=${vertex.id}>
-    <g transform="translate(${at.x - WIDTH / 2} ${top})">
+  const below = 50 + LINE * (operators.length + (more ? 1 : 0));
+  const right = WIDTH - 12;
+  const state = load(summary);
+  return html`<a href=${addressOf(job, vertex)} class="card ${state}" aria-label=${inWords(vertex, summary)} data-vertex=${vertex.id}>
+    <g transform="translate(${at.x - WIDTH / 2} ${at.y - height / 2})">
       <rect class="body" width=${WIDTH} height=${height} rx="8" />
       <rect class="load" width="5" height=${height - 16} x="0" y="8" rx="2" />
-      <text class="name" x="14" y="22">${cut(vertex.id, 24)}</text>
-      <text class="parallelism" x=${WIDTH - 12} y="22" text-anchor="end">× ${vertex.parallelism}</text>
-      ${operators.map((operator, number) => html`<text key=${operator.id} class="operator" x="14" y=${42 + LINE * number}>${cut(operator.name, 22)}<title>${operator.name}${operator.defined_at ? `\n${operator.defined_at.file}:${operator.defined_at.line}` : ""}</title></text>
-        <text key="${operator.id} line" class="line" x=${WIDTH - 12} y=${42 + LINE * number} text-anchor="end">${cutFront(fileLine(operator.defined_at), 15)}</text>`)}
-      ${more > 0 && html`<text class="line" x="14" y=${42 + LINE * operators.length}>and ${more} more</text>`}
-      <line class="rule" x1="14" x2=${WIDTH - 12} y1=${below - 10} y2=${below - 10} />
-      <text class="number" x="14" y=${below + 6}>busy ${share(summary?.busy_max)}</text>
-      <text class="number" x=${WIDTH - 12} y=${below + 6} text-anchor="end">blocked ${share(summary?.backpressured_max)}</text>
-      <text class="number" x="14" y=${below + 24}>${rate(summary?.records_in)} in</text>
-      <text class="line" x=${WIDTH - 12} y=${below + 24} text-anchor="end">${summary?.watermark === null || summary?.watermark === undefined ? "" : watermark(summary.watermark).slice(-19)}</text>
+      <text class="name" x="14" y="24">${cut(vertex.id, 24)}<title>${vertex.id}</title></text>
+      <text class="parallelism" x=${right} y="24" text-anchor="end">× ${vertex.parallelism}</text>
+      ${operators.map((operator, number) => html`<text key=${operator.id} class="operator" x="14" y=${46 + LINE * number}>${cut(operator.name, 20)}<title>${operator.name}${operator.defined_at ? `\n${operator.defined_at.file}:${operator.defined_at.line}` : ""}</title></text>
+        <text key="${operator.id} line" class="line" x=${right} y=${46 + LINE * number} text-anchor="end">${cutFront(fileLine(operator.defined_at), 15)}</text>`)}
+      ${more > 0 && html`<text class="line" x="14" y=${46 + LINE * operators.length}>and ${more} more</text>`}
+      <line class="rule" x1="14" x2=${right} y1=${below - 12} y2=${below - 12} />
+      <text class="number" x="14" y=${below + 7}>${state === "unknown" ? "" : `busy ${share(summary.busy_max)}`}</text>
+      <text class="number" x=${right} y=${below + 7} text-anchor="end">${state === "unknown" ? "no rates" : `blocked ${share(summary.backpressured_max)}`}</text>
+      <text class="number" x="14" y=${below + 28}>${state === "unknown" ? "" : `${rate(summary.records_in)} in`}</text>
+      <text class="line" x=${right} y=${below + 28} text-anchor="end">${reachedBy(summary)}</text>
     </g>
   </a>`;
 }
 
-function Edge({ edge, summary, points }) {
-  const middle = points.points[Math.floor(points.points.length / 2)];
-  const full = (summary?.fill_max ?? 0) > 0.8;
-  return html`<g class="edge ${full ? "full" : ""}">
-    <path d=${pathOf(points.points)} marker-end="url(#arrow)"><title>${edge.source} to ${edge.target}: ${edge.partitioning}${edge.key ? ` by ${edge.key}` : ""}</title></path>
-    <text x=${middle.x} y=${middle.y - 9} text-anchor="middle">${cut(edge.side_output ?? edge.partitioning.replace("_", " "), 14)}</text>
-    <text x=${middle.x} y=${middle.y + 18} text-anchor="middle">${summary?.fill === null || summary?.fill === undefined ? "" : `${share(summary.fill)} full`}</text>
-  </g>`;
-}
+const Edge = ({ edge, summary, at }) => html`<g class="edge ${isFull(summary) ? "full" : ""}">
+  <path d=${at.path} marker-end="url(#${isFull(summary) ? "arrow-full" : "arrow"})"><title>${wholeNameOf(edge)}</title></path>
+  <text x=${at.x} y=${at.y - 7} text-anchor="middle">${cut(nameOf(edge), 14)}</text>
+  <text x=${at.x} y=${at.y + 17} text-anchor="middle">${fillOf(summary)}</text>
+</g>`;
 
-export function Graph({ report }) {
+const Arrow = ({ id }) => html`<marker id=${id} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="12" markerHeight="12" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`;
+
+function Drawing({ report, summaries }) {
   const shape = JSON.stringify([report.graph.vertices.map((vertex) => [vertex.id, vertex.operators.length]), report.graph.edges.map((edge) => [edge.source, edge.target])]);
   const made = useMemo(() => arrange(report.graph), [shape]);
-  const [view, setView] = useState({ x: 0, y: 0, zoom: 1 });
   const frame = useRef(null);
-  const dragged = useRef(null);
-
-  const fit = () => {
-    const { clientWidth, clientHeight } = frame.current;
-    const zoom = Math.min(1, clientWidth / made.width, clientHeight / made.height);
-    setView({ zoom, x: (clientWidth - made.width * zoom) / 2, y: (clientHeight - made.height * zoom) / 2 });
-  };
-  const zoomBy = (factor, at) => setView((before) => {
-    const zoom = Math.min(3, Math.max(0.05, before.zoom * factor));
-    const { x, y } = at ?? { x: frame.current.clientWidth / 2, y: frame.current.clientHeight / 2 };
-    return { zoom, x: x - ((x - before.x) * zoom) / before.zoom, y: y - ((y - before.y) * zoom) / before.zoom };
-  });
-  useEffect(fit, [shape]);
-  useEffect(() => {
-    // Preact would make a passive listener, which could not keep the page from scrolling.
-    const wheel = (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      const box = frame.current.getBoundingClientRect();
-      zoomBy(event.deltaY < 0 ? 1.15 : 1 / 1.15, { x: event.clientX - box.left, y: event.clientY - box.top });
-    };
-    frame.current.addEventListener("wheel", wheel, { passive: false });
-    return () => frame.current?.removeEventListener("wheel", wheel);
-  }, []);
-
-  const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, vertex]));
-  if (report.graph.vertices.length === 0) return html`<p class="notice">The graph is not known yet.</p>`;
+  const { view, zoomBy, fit, handlers } = useMoves(frame, made);
   return html`<section class="graph" aria-label="Job graph">
     <div class="tools">
-      <button onClick=${() => zoomBy(1.25)} aria-label="Zoom in">+</button>
-      <button onClick=${() => zoomBy(0.8)} aria-label="Zoom out">−</button>
-      <button onClick=${fit}>Fit</button>
-      <span class="faint wide">Drag to move, Ctrl and the wheel to zoom</span>
+      <button type="button" onClick=${() => zoomBy(1.25)} aria-label="Zoom in">+</button>
+      <button type="button" onClick=${() => zoomBy(0.8)} aria-label="Zoom out">−</button>
+      <button type="button" onClick=${fit} title="Show the whole graph">Fit</button>
+      <span class="faint">Drag or press arrow keys to move. Press + and −, pinch, or turn the wheel with Ctrl to zoom.</span>
     </div>
-    <div class="frame" ref=${frame} style=${{ height: `${Math.min(560, Math.max(200, made.height + 24))}px` }}
-      onPointerDown=${(event) => { dragged.current = { x: event.clientX - view.x, y: event.clientY - view.y }; }}
-      onPointerMove=${(event) => { if (dragged.current && event.buttons) setView((before) => ({ ...before, x: event.clientX - dragged.current.x, y: event.clientY - dragged.current.y })); }}
-      onPointerUp=${() => { dragged.current = null; }}>
-      <svg width="100%" height="100%" role="group" aria-label="${report.graph.vertices.length} vertices">
-        <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" /></marker></defs>
+    <div class="frame" ref=${frame} tabindex="0" role="group" aria-label="${report.graph.vertices.length} vertices. Arrow keys move them, + and - zoom." style=${{ height: `${Math.min(560, Math.max(200, made.height + 24))}px` }} ...${handlers}>
+      <svg width="100%" height="100%">
+        <defs><${Arrow} id="arrow" /><${Arrow} id="arrow-full" /></defs>
         <g transform="translate(${view.x} ${view.y}) scale(${view.zoom})">
-          ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${report.edges[number]} points=${made.edges[number]} />`)}
+          ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${report.edges[number]} at=${made.edges[number]} />`)}
           ${report.graph.vertices.map((vertex) => html`<${Card} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} at=${made.vertices[vertex.id]} job=${report.job_id} />`)}
         </g>
       </svg>
     </div>
   </section>`;
+}
+
+function Item({ vertex, summary, outputs, job }) {
+  const state = load(summary);
+  return html`<li class="card ${state}" data-vertex=${vertex.id}>
+    <div class="head"><a href=${addressOf(job, vertex)}>${vertex.id}</a><span class="faint">× ${vertex.parallelism}</span></div>
+    <ul class="plain">${vertex.operators.map((operator) => html`<li key=${operator.id}>${operator.name} <span class="faint">${fileLine(operator.defined_at)}</span></li>`)}</ul>
+    ${state !== "unknown" && html`<div class="numbers"><span>busy ${share(summary.busy_max)}</span><span>blocked ${share(summary.backpressured_max)}</span><span>${rate(summary.records_in)} in</span></div>`}
+    ${reachedBy(summary) && html`<div class="faint">event time ${reachedBy(summary)}</div>`}
+    ${outputs.map(({ edge, summary: fill }, number) => html`<div key=${number} class="output ${isFull(fill) ? "warn" : "faint"}">→ ${edge.target}: ${nameOf(edge)}${fillOf(fill) && `, ${fillOf(fill)}`}</div>`)}
+  </li>`;
+}
+
+function List({ report, summaries }) {
+  const outputsOf = (vertex) => report.graph.edges.map((edge, number) => ({ edge, summary: report.edges[number] })).filter(({ edge }) => edge.source === vertex.id);
+  return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} />`)}</ol>`;
+}
+
+export function Graph({ report, live }) {
+  const isNarrow = useNarrow();
+  if (report.graph.vertices.length === 0) return html`<${Notice}>The graph is not known yet.<//>`;
+  // What does not run has no rates, though its last report may have some.
+  const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, live ? vertex : { ...vertex, busy_max: null }]));
+  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} />`;
 }

@@ -1,8 +1,11 @@
 // All jobs, with a filter.
 
 import { html, useState } from "./vendor/htm-preact.js";
-import { count, duration, moment, rate } from "./format.js";
+import { count, duration, moment, rate, shortId } from "./format.js";
+import { useNarrow } from "./narrow.js";
 import { Empty, Notice, Status, Table } from "./parts.js";
+
+const MOST = 500; // jobs that are shown
 
 const COLUMNS = [
   { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>` },
@@ -14,7 +17,20 @@ const COLUMNS = [
   { name: "Restarts", kind: "number", of: (job) => count(job.restarts) },
 ];
 
+// A job on a phone: two lines, and the figures below each other's names.
+const Row = ({ job }) => html`<li>
+  <div class="head"><a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><${Status} value=${job.status} /></div>
+  <div class="faint" title=${job.job_id}>${shortId(job.job_id)}</div>
+  <dl>
+    <div><dt>Records in</dt><dd>${rate(job.records_in)}</dd></div>
+    <div><dt>Duration</dt><dd>${duration(job.duration)}</dd></div>
+    <div><dt>Last checkpoint</dt><dd>${moment(job.last_checkpoint)}</dd></div>
+    <div><dt>Restarts</dt><dd>${count(job.restarts)}</dd></div>
+  </dl>
+</li>`;
+
 export function JobList({ jobs, storage }) {
+  const isNarrow = useNarrow();
   const [text, setText] = useState("");
   const [status, setStatus] = useState("");
   if (jobs === null) return html`<h1>Jobs</h1><${Notice}>Looking for jobs…<//>`;
@@ -37,5 +53,8 @@ ray job submit -- python job.py</pre>
       </select></label>
       <span class="faint" role="status">${shown.length} of ${jobs.length}</span>
     </form>
-    <${Table} caption="Jobs" columns=${COLUMNS} rows=${shown.slice(0, 500)} keyOf=${(job) => job.job_id} />`;
+    ${isNarrow
+      ? html`<ul class="jobs" aria-label="Jobs">${shown.slice(0, MOST).map((job) => html`<${Row} key=${job.job_id} job=${job} />`)}</ul>`
+      : html`<${Table} caption="Jobs" columns=${COLUMNS} rows=${shown.slice(0, MOST)} keyOf=${(job) => job.job_id} />`}
+    ${shown.length > MOST && html`<p class="faint">The newest ${MOST} of them are shown. Filter by name to see others.</p>`}`;
 }

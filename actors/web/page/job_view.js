@@ -9,6 +9,7 @@ import { Curves } from "./curves.js";
 import { Failures } from "./failures.js";
 import { Graph } from "./graph.js";
 import { Log } from "./log.js";
+import { named } from "./named.js";
 import { Empty, Figure, Notice, Status } from "./parts.js";
 import { SavedState } from "./saved_state.js";
 import { Settings } from "./settings.js";
@@ -61,12 +62,45 @@ function useJob(id) {
   return { ...job, samples, error, connected };
 }
 
-// Text with `names` in backquotes, as elements.
-const named = (text) => text.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+// A job without counters of checkpoints may have kept their history: an ended one, or one whose JobMaster is new.
+function lastCheckpoint(report) {
+  const completed = report.checkpoint_history.filter((each) => each.status === "completed").map((each) => each.triggered_at + (each.duration ?? 0));
+  return report.checkpoints?.latest_completed_at ?? (completed.length ? Math.max(...completed) : null);
+}
+
+// The name of the job in the browser's tab, as long as its page is shown.
+function useTitle(name) {
+  useEffect(() => {
+    document.title = `${name} – Penstock`;
+    return () => {
+      document.title = "Penstock";
+    };
+  }, [name]);
+}
+
+function Figures({ report, live, newest }) {
+  const last = html`<${Figure} name="Last checkpoint">${moment(lastCheckpoint(report))}<//>`;
+  const attempts = html`<${Figure} name="Restarts">${count(report.statistics.restarts)}<//><${Figure} name="Attempt">${count(report.statistics.attempt)}<//>`;
+  if (!live) {
+    return html`<dl class="figures">
+      <${Figure} name="Ran for">${duration(report.duration)}<//>
+      <${Figure} name="Ended">${moment(report.submitted_at + report.duration)}<//>
+      ${last}${attempts}
+    </dl>`;
+  }
+  return html`<dl class="figures">
+    <${Figure} name="Running for">${duration(report.duration)}<//>
+    <${Figure} name="In, all sources" title="Records per second that all sources read">${rate(newest?.records_in)}<//>
+    <${Figure} name="Out, all sinks" title="Records per second that all sinks take: a record counts once for each sink that it reaches">${rate(newest?.records_out)}<//>
+    <${Figure} name="Lag" title="The time less the lowest watermark">${duration(newest?.lag)}<//>
+    ${last}${attempts}
+  </dl>`;
+}
 
 export function JobView({ id, tab, rest, readOnly }) {
   const { report, age, answering, live, samples, error, connected } = useJob(id);
-  if (error) return html`<${Empty} title="This job can't be shown"><p>${error.message}</p><p><a href="#/">All jobs</a></p><//>`;
+  useTitle(report?.name ?? id);
+  if (error) return html`<${Empty} title="This job can't be shown"><p>${named(error.message)}</p><p><a href="#/">All jobs</a></p><//>`;
   if (report === null) return html`<${Notice}>Asking the JobMaster…<//>`;
   const newest = samples[samples.length - 1];
   const view = VIEWS[tab] ? tab : "graph";
@@ -74,23 +108,15 @@ export function JobView({ id, tab, rest, readOnly }) {
     <div class="title"><h1>${report.name}</h1><${Status} value=${report.status} /><span class="faint">${report.job_id}</span></div>
     ${!connected && html`<${Notice} kind="error">The server of this page does not answer; what you see is old.<//>`}
     ${!answering && html`<${Notice} kind="error">The JobMaster has not answered for ${Math.round(age)} s. What you see is that old. If its process has died, another one takes the job over.<//>`}
-    ${report.failure && html`<${Notice} kind="error">${report.failure.root.message} <a href="#/jobs/${id}/failures">All failures</a><//>`}
-    ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${text}<//>`)}
-    <dl class="figures">
-      <${Figure} name="Running for">${duration(report.duration)}<//>
-      <${Figure} name="Records in">${rate(live ? newest?.records_in : null)}<//>
-      <${Figure} name="Records out">${rate(live ? newest?.records_out : null)}<//>
-      <${Figure} name="Lag" title="The time less the lowest watermark">${duration(live ? newest?.lag : null)}<//>
-      <${Figure} name="Last checkpoint">${moment(report.checkpoints?.latest_completed_at)}<//>
-      <${Figure} name="Restarts">${count(report.statistics.restarts)}<//>
-      <${Figure} name="Attempt">${count(report.statistics.attempt)}<//>
-    </dl>
+    ${report.failure && html`<${Notice} kind="error">${named(report.failure.root.message)} <a href="#/jobs/${id}/failures">All failures</a><//>`}
+    ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
+    <${Figures} report=${report} live=${live} newest=${newest} />
     ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)}</p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
       <a key=${name} href="#/jobs/${id}/${name}" aria-current=${name === view ? "page" : undefined}>${title}${name === "failures" && report.failures.length ? html` <span class="tag">${report.failures.length}</span>` : null}</a>`)}
     </nav>
-    ${view === "graph" && html`<${Graph} report=${report} /><${Curves} samples=${samples} />`}
+    ${view === "graph" && html`<${Graph} report=${report} live=${live} /><${Curves} samples=${samples} live=${live} />`}
     ${view === "subtasks" && html`<${Subtasks} report=${report} picked=${rest} />`}
     ${view === "checkpoints" && html`<${Checkpoints} report=${report} />`}
     ${view === "failures" && html`<${Failures} report=${report} />`}

@@ -1,0 +1,194 @@
+"""The job graph: before it is known, moved by keys, mouse and fingers, readable, and a list on a phone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+from serving.browser import PATIENCE
+from serving.pipeline import JOB, PipelinePage, pipeline_page, pipeline_report
+
+from penstock.runtime.graph.graph_info import GraphInfo
+
+expect.set_options(timeout=PATIENCE)
+
+VERTICES = ["orders", "parse", "enrich", "total-of-each-customer"]
+
+
+def view_of(page: Any) -> tuple[float, float, float]:
+    """How far the drawing is moved and zoomed: x, y and zoom."""
+    matrix = page.locator(".graph svg > g").evaluate(
+        "each => { const m = each.transform.baseVal.consolidate().matrix; return [m.e, m.f, m.a]; }"
+    )
+    return tuple(matrix)
+
+
+def wait_for_move(page: Any, before: tuple[float, float, float]) -> tuple[float, float, float]:
+    page.wait_for_function(
+        """([x, y, zoom]) => {
+            const m = document.querySelector(".graph svg > g").transform.baseVal.consolidate().matrix;
+            return m.e !== x || m.f !== y || m.a !== zoom;
+        }""",
+        arg=list(before),
+    )
+    return view_of(page)
+
+
+@pytest.fixture
+def graph(pipeline: PipelinePage) -> Any:
+    page = pipeline.show("graph")
+    expect(page.locator("[data-vertex]")).to_have_count(4)
+    return page
+
+
+def test_a_graph_that_is_not_known_yet_leaves_the_page_alive(pipeline: PipelinePage) -> None:
+    broken: list[str] = []
+    pipeline.page.on("pageerror", lambda error: broken.append(str(error)))
+    pipeline.job.current = pipeline_report(graph=GraphInfo("orders", (), ()), subtasks=())
+    page = pipeline.show("graph")
+    expect(page.get_by_text("The graph is not known yet.")).to_be_visible()
+    expect(page.locator(".curve").first).to_be_visible()
+    page.get_by_role("link", name="Log").click()
+    expect(page.get_by_role("log")).to_be_visible()
+    page.goto(f"{pipeline.address}#/jobs/another/graph")
+    expect(page.get_by_text("The graph is not known yet.")).to_be_visible()
+
+    pipeline.job.current = pipeline_report()
+    expect(page.locator("[data-vertex]")).to_have_count(4)
+    before = view_of(page)
+    page.locator(".frame").hover()
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    assert wait_for_move(page, before)[2] > before[2]
+    assert broken == []
+
+
+def test_keys_move_and_zoom_the_graph(graph: Any) -> None:
+    graph.locator(".frame").focus()
+    at = view_of(graph)
+    for key, axis, sign in (
+        ("ArrowRight", 0, -1),
+        ("ArrowLeft", 0, 1),
+        ("ArrowDown", 1, -1),
+        ("ArrowUp", 1, 1),
+    ):
+        graph.keyboard.press(key)
+        now = wait_for_move(graph, at)
+        assert sign * (now[axis] - at[axis]) > 0, key
+        assert now[1 - axis] == at[1 - axis], key
+        at = now
+    graph.keyboard.press("+")
+    nearer = wait_for_move(graph, at)
+    assert nearer[2] > at[2]
+    graph.keyboard.press("-")
+    assert wait_for_move(graph, nearer)[2] == pytest.approx(at[2])
+
+
+def test_enter_on_a_vertex_opens_its_subtasks(graph: Any) -> None:
+    graph.locator(".frame").focus()
+    for _ in range(3):
+        graph.keyboard.press("Tab")
+    graph.keyboard.press("Enter")
+    expect(graph.get_by_role("region", name="Subtasks of enrich")).to_be_visible()
+
+
+def test_a_vertex_that_the_keyboard_reaches_comes_into_sight(pipeline: PipelinePage) -> None:
+    pipeline.page.set_viewport_size({"width": 700, "height": 900})
+    page = pipeline.show("graph")
+    last = page.locator(f'[data-vertex="{VERTICES[-1]}"] .body')
+    frame = page.locator(".frame").bounding_box()
+    assert last.bounding_box()["x"] > frame["x"] + frame["width"]
+    before = view_of(page)
+    page.locator(".frame").focus()
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    wait_for_move(page, before)
+    seen = last.bounding_box()
+    assert seen["x"] + seen["width"] <= frame["x"] + frame["width"]
+
+
+def test_a_drag_that_ends_on_a_vertex_does_not_open_it(graph: Any) -> None:
+    card = graph.locator('[data-vertex="parse"] .body').bounding_box()
+    before = view_of(graph)
+    graph.mouse.move(card["x"] + 60, card["y"] + 40)
+    graph.mouse.down()
+    graph.mouse.move(card["x"] + 90, card["y"] + 70, steps=3)
+    graph.mouse.up()
+    x, y, _ = wait_for_move(graph, before)
+    assert (x - before[0], y - before[1]) == pytest.approx((30, 30), abs=0.01)
+    assert graph.url.endswith("/graph")
+    graph.locator('[data-vertex="parse"]').click()
+    expect(graph.get_by_role("region", name="Subtasks of parse")).to_be_visible()
+
+
+def test_text_is_large_enough_to_read_and_meets_no_edge(graph: Any) -> None:
+    sizes = graph.locator(".graph svg text").evaluate_all(
+        "all => all.map((each) => parseFloat(getComputedStyle(each).fontSize) * each.getScreenCTM().a)"
+    )
+    assert min(sizes) >= 11
+    met = graph.locator(".edge").evaluate_all(
+        """edges => edges.map((edge) => {
+            const path = edge.querySelector("path");
+            const labels = [...edge.querySelectorAll("text")].map((each) => each.getBBox());
+            const meets = ({ x, y }) => labels.some((box) =>
+                x > box.x && x < box.x + box.width && y > box.y + 1 && y < box.y + box.height - 1);
+            const whole = path.getTotalLength();
+            const pointAt = (_, part) => path.getPointAtLength(part * whole / 100);
+            return Array.from({ length: 101 }, pointAt).some(meets);
+        })"""
+    )
+    assert met == [False, False, False]
+
+
+def test_arrows_of_full_edges_are_as_large_as_others(graph: Any) -> None:
+    units = graph.locator("marker").evaluate_all("all => all.map((each) => each.markerUnits.baseVal)")
+    assert units == [1, 1]  # in units of the drawing, not of the stroke
+    expect(graph.locator(".edge.full")).to_have_count(2)
+
+
+def test_fingers_zoom_the_graph(browser: Any) -> None:
+    with pipeline_page(browser, viewport={"width": 900, "height": 1_000}, has_touch=True) as pipeline:
+        page = pipeline.page
+        before = view_of(page)
+        box = page.locator(".frame").bounding_box()
+        x, y = box["x"] + 300, box["y"] + 90
+        fingers = page.context.new_cdp_session(page)
+
+        def touch(kind: str, apart: int) -> None:
+            points = [{"x": x - apart, "y": y}, {"x": x + apart, "y": y}] if apart else []
+            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", 50)
+        for apart in (60, 80, 100):
+            touch("touchMove", apart)
+        touch("touchEnd", 0)
+        assert wait_for_move(page, before)[2] == pytest.approx(2 * before[2])
+
+
+def test_on_a_phone_the_graph_is_a_list_that_fingers_enlarge(browser: Any) -> None:
+    phone = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+    with pipeline_page(browser, **phone) as pipeline:
+        page = pipeline.page
+        cards = page.get_by_role("list", name="Job graph").locator("[data-vertex]")
+        expect(cards).to_have_count(4)
+        assert [card.get_attribute("data-vertex") for card in cards.all()] == VERTICES
+        expect(cards.nth(2)).to_contain_text("busy 97 %")
+        expect(cards.nth(2)).to_contain_text("→ total-of-each-customer: key group, 10 % full")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        sizes = page.locator(".vertices *").evaluate_all(
+            "all => all.map((each) => parseFloat(getComputedStyle(each).fontSize))"
+        )
+        assert min(sizes) >= 12
+        assert Axe().run(page).violations_count == 0
+        cards.nth(1).get_by_role("link").click()
+        expect(page).to_have_url(f"{pipeline.address}#/jobs/{JOB}/subtasks/parse")
+        page.go_back()
+        box = cards.first.bounding_box()
+        page.context.new_cdp_session(page).send(
+            "Input.synthesizePinchGesture",
+            {"x": box["x"] + 100, "y": box["y"] + 50, "scaleFactor": 2, "relativeSpeed": 4_000},
+        )
+        page.wait_for_function("visualViewport.scale > 1.5")

@@ -1,0 +1,160 @@
+"""What is above the views of a job, its curves, its title, and one clock in all of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from serving.browser import PATIENCE
+from serving.pipeline import BEGAN, PipelinePage, pipeline_page, pipeline_report
+
+from penstock.actors.web.server import WebServer
+from penstock.runtime.errors import UserLocation
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+
+expect.set_options(timeout=PATIENCE)
+
+DASH = "\N{EN DASH}"
+HOSTILE = "<img src=x onerror=alert(1)>"
+#: Notes each text that is drawn, with where it begins and ends.
+NOTES_OF_TEXTS = """
+    window.drawn = [];
+    const fill = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const { width } = this.measureText(text);
+        const left = x - { right: width, center: width / 2 }[this.textAlign] || x;
+        window.drawn.push({ text, left, right: left + width, y });
+        return fill.apply(this, arguments);
+    };
+"""
+
+
+def figure(page: Any, name: str) -> Any:
+    return page.locator(".figure").filter(has=page.get_by_text(name, exact=True)).locator("dd")
+
+
+def test_an_ended_job_says_how_long_it_ran_and_shows_no_rates(page: Any, server: WebServer) -> None:
+    page.goto(f"{server.address}#/jobs/words-1f2e/graph")
+    expect(figure(page, "Ran for")).to_have_text("20 s")
+    expect(figure(page, "Last checkpoint")).to_contain_text("1970-01-01")
+    expect(page.get_by_text("There are no curves: this server did not see the job run.")).to_be_visible()
+    said = page.locator("main").inner_text()
+    for words in ("Running for", "nothing measured yet", f"busy {DASH}", f"{DASH}/s"):
+        assert words not in said
+    loads = page.locator(".card .load").evaluate_all("all => all.map((each) => getComputedStyle(each).fill)")
+    neutral = page.locator(".card .rule").first.evaluate("each => getComputedStyle(each).stroke")
+    assert loads == [neutral, neutral]
+
+
+def test_rates_say_that_they_are_of_all_sources_and_all_sinks(pipeline: PipelinePage) -> None:
+    page = pipeline.show()
+    expect(figure(page, "In, all sources")).to_have_text("5,000/s")
+    expect(figure(page, "Out, all sinks")).to_have_text("4,900/s")
+
+
+def test_the_title_of_the_window_names_the_job(page: Any, server: WebServer) -> None:
+    expect(page).to_have_title("Penstock")
+    page.get_by_role("link", name="words", exact=True).click()
+    expect(page).to_have_title(f"words {DASH} Penstock")
+    page.get_by_role("link", name="Penstock").click()
+    expect(page).to_have_title("Penstock")
+    page.get_by_role("link", name=HOSTILE).click()
+    expect(page).to_have_title(f"{HOSTILE} {DASH} Penstock")
+    expect(page.locator(".crumb").last).to_have_text(HOSTILE)
+    assert page.locator("main img, header .crumb img").count() == 0
+
+
+def test_what_an_error_says_is_text_with_names_as_code(pipeline: PipelinePage) -> None:
+    message = f"`enrich` got {HOSTILE} and a ` alone; give `credits`"
+    cause = FailureCause(message, operator="enrich", defined_at=UserLocation("<b>shop</b>.py", 7, "main"))
+    failure = FailureRecord(1, BEGAN, cause)
+    alarms: list[Any] = []
+    pipeline.page.on("dialog", lambda dialog: (alarms.append(dialog), dialog.dismiss()))
+    warning = "it has no `sink`"
+    pipeline.job.current = pipeline_report(failure=failure, failures=(failure,), warnings=(warning,))
+    page = pipeline.show("failures")
+    for place in (page.get_by_role("alert"), page.locator(".failures .cause")):
+        expect(place).to_contain_text(f"enrich got {HOSTILE} and a ` alone; give credits")
+        assert place.locator("code").all_inner_texts() == ["enrich", "credits"]
+    expect(page.locator(".failures")).to_contain_text("<b>shop</b>.py:7")
+    assert page.locator(".notice.warning code").all_inner_texts() == ["sink"]
+    assert page.locator("main img, main b").count() == 0
+    assert alarms == []
+
+
+def test_curves_show_their_last_values(pipeline: PipelinePage) -> None:
+    page = pipeline.show()
+    for title, words in (
+        ("Records per second", "in, all sources 5,000"),
+        ("Size of checkpoints", "size 1.25 MiB"),
+        ("Duration of checkpoints", "duration 400 ms"),
+    ):
+        curve = page.locator(".curve").filter(has_text=title)
+        expect(curve.locator(".values")).to_contain_text(words)
+
+
+def test_marks_on_axes_are_round_whole_and_apart(browser: Any) -> None:
+    with pipeline_page(browser) as pipeline:
+        page = pipeline.page
+        page.add_init_script(NOTES_OF_TEXTS)
+        pipeline.show()
+        page.wait_for_function("window.drawn.some((each) => each.text === '500 d')")
+        drawn = page.evaluate("window.drawn")
+        texts = {each["text"] for each in drawn}
+        assert {"500 d", "1000 d", "1500 d"} <= texts  # event time is 1,100 days behind, or more
+        assert {"0", "2,000", "4,000", "6,000"} <= texts
+        assert {"512 KiB", "1 MiB", "1.5 MiB"} <= texts
+        assert {"100 ms", "200 ms", "300 ms", "400 ms"} <= texts
+        assert min(each["left"] for each in drawn) >= 0
+        times = [each for each in drawn if ":" in each["text"]]
+        assert times
+        for one, other in pairwise(times):
+            if one["y"] == other["y"] and one["left"] < other["left"]:
+                assert other["left"] - one["right"] > 8
+
+
+@pytest.mark.parametrize(
+    ("name", "high", "marks"),
+    [
+        ("SECONDS", 231 * 86_400, [0, 100 * 86_400, 200 * 86_400, 300 * 86_400]),
+        ("SECONDS", 50, [0, 15, 30, 45, 60]),
+        ("COUNTS", 0, [0, 1]),
+        ("COUNTS", 9.0, [0, 5, 10]),
+    ],
+)
+def test_marks_reach_the_highest_value_in_round_steps(
+    pipeline: PipelinePage, name: str, high: float, marks: list[float]
+) -> None:
+    found = pipeline.page.evaluate(
+        """async ([name, high]) => {
+            const made = await import("/curves.js");
+            return made.marksTo(high, made[name]);
+        }""",
+        [name, high],
+    )
+    assert found == marks
+
+
+def test_all_times_are_on_one_clock_that_the_page_names(browser: Any) -> None:
+    with pipeline_page(browser, timezone_id="Asia/Kolkata", locale="en-US") as pipeline:
+        pipeline.write("INFO order: late")
+        page = pipeline.show("graph")
+        expect(page.locator(".zone")).to_contain_text("UTC+5:30")
+        expect(page.locator(".zone")).to_contain_text("Asia/")
+        # Submitted at 23:30 UTC; event time is 50 s, the last checkpoint 60 s behind that.
+        expect(page.locator('[data-vertex="enrich"]')).to_contain_text("2023-11-15 05:00:50")
+        expect(figure(page, "Last checkpoint")).to_have_text("2023-11-15 05:01:00")
+        page.get_by_role("link", name="Log").click()
+        expect(page.locator(".day")).to_have_text("2023-11-15")
+        expect(page.locator(".entry")).to_contain_text("05:29:07.250")
+        page.get_by_role("link", name="Checkpoints").click()
+        rows = page.get_by_role("region", name="Checkpoints, the newest first").locator("tbody tr")
+        expect(rows.first).to_contain_text("1970-01-01 05:30:03")
+        page.get_by_role("link", name="Subtasks").click()
+        page.get_by_label("Vertex").select_option("enrich")
+        watermark = page.get_by_role("region", name="Subtasks of enrich").locator("tbody tr").first
+        expect(watermark).to_contain_text("2023-11-15")
+        expect(watermark).to_contain_text("05:00:50")
+        assert not any(half in page.locator("main").inner_text() for half in ("AM", "PM"))
