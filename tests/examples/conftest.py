@@ -63,10 +63,16 @@ def run_example(
 
 
 @pytest.fixture
-def run_example_alone(tmp_path: Path, ray_folder: str) -> RunExample:
-    """Like `run_example`, but there is no cluster before, so that the example starts its own."""
+def environment_alone(ray_folder: str) -> dict[str, str]:
+    """The environment of a program that finds no cluster, so that it starts its own."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return _runs_in(tmp_path, environment | {"RAY_TMPDIR": ray_folder})
+    return environment | {"RAY_TMPDIR": ray_folder}
+
+
+@pytest.fixture
+def run_example_alone(tmp_path: Path, environment_alone: dict[str, str]) -> RunExample:
+    """Like `run_example`, but there is no cluster before, so that the example starts its own."""
+    return _runs_in(tmp_path, environment_alone)
 
 
 def _runs_in(folder: Path, environment: Mapping[str, str]) -> RunExample:
