@@ -7,7 +7,7 @@ from typing import Final
 
 #: Thresholds of `gc`: new containers before a collection of the youngest generation, then collections of a
 #: younger generation before one of the next older.
-_COLLECT_AFTER: Final = (20_000, 10, 10)
+_COLLECT_AFTER: Final = (20_000, 10, 100)
 
 
 def spare_loaded_modules() -> None:
@@ -18,9 +18,10 @@ def spare_loaded_modules() -> None:
     several collections, and now and then a walk over every module. That took half of the time of a chain of
     cheap operators.
 
-    What a job makes later is walked when it has grown by a quarter, as Python does by itself. It is also
-    walked when an attempt or a job has ended. A walk over the modules would take 65 ms more each time, and
-    copy their pages in a process that was forked.
+    What a job makes later is walked after twenty million containers. A walk over a million values of state
+    takes a quarter of a second or more, and no record is processed meanwhile. It is also walked when an
+    attempt or a job has ended. A walk over the modules would take 65 ms more each time, and copy their pages
+    in a process that was forked.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
