@@ -36,6 +36,7 @@ def test_all_figures_of_a_job_are_in_sight(phone: Any) -> None:
     for name in ("Records in", "Duration", "Last checkpoint", "Restarts"):
         expect(row.get_by_text(name, exact=True)).to_be_in_viewport(ratio=1)
     expect(row).to_contain_text("1 h 1 min")
+    expect(row).not_to_contain_text("/s")  # it reads nothing now
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -11,8 +11,10 @@ from serving.browser import PATIENCE
 from serving.pipeline import BEGAN, PipelinePage, pipeline_page, pipeline_report
 
 from penstock.actors.web.server import WebServer
+from penstock.runtime import JobStatus
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 expect.set_options(timeout=PATIENCE)
 
@@ -46,6 +48,16 @@ def test_an_ended_job_says_how_long_it_ran_and_shows_no_rates(page: Any, server:
     loads = page.locator(".card .load").evaluate_all("all => all.map((each) => getComputedStyle(each).fill)")
     neutral = page.locator(".card .rule").first.evaluate("each => getComputedStyle(each).stroke")
     assert loads == [neutral, neutral]
+
+
+def test_an_ended_job_has_no_edge_that_is_full(browser: Any) -> None:
+    with pipeline_page(browser) as pipeline:
+        page = pipeline.page
+        expect(page.locator(".edge.full")).to_have_count(2)
+        pipeline.job.current = pipeline_report(status=JobStatus.FAILED)
+        expect(figure(page, "Ran for")).to_have_text("1 h 1 min")
+        expect(page.locator(".edge.full")).to_have_count(0)
+        expect(page.locator(".card.unknown")).to_have_count(4)
 
 
 def test_rates_say_that_they_are_of_all_sources_and_all_sinks(pipeline: PipelinePage) -> None:
@@ -82,6 +94,15 @@ def test_what_an_error_says_is_text_with_names_as_code(pipeline: PipelinePage) -
     assert page.locator(".notice.warning code").all_inner_texts() == ["sink"]
     assert page.locator("main img, main b").count() == 0
     assert alarms == []
+
+
+def test_a_process_that_died_has_the_lines_of_its_operators(pipeline: PipelinePage) -> None:
+    failure = FailureRecord(1, BEGAN, FailureCause("its process died", SubtaskId("orders", 1)))
+    pipeline.job.current = pipeline_report(failures=(failure,))
+    page = pipeline.show("failures")
+    defined = page.locator(".failures .pairs > div").filter(has_text="Operators defined at")
+    lines = [f"/home/ada/shop/order_totals.py:{number}" for number in (20, 21, 22)]
+    expect(defined.locator("dd code:first-child")).to_have_text(lines)
 
 
 def test_curves_show_their_last_values(pipeline: PipelinePage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import ray
 from jobs.commands import run_here
-from jobs.driving import after_checkpoints, kill_master, submit, when_records_flow
+from jobs.driving import after_checkpoints, kill_master, kill_subtask, submit, when_records_flow
 from jobs.lasting import Lasting
 from serving.browser import PATIENCE, browser, opened
 
@@ -26,12 +27,15 @@ from penstock.runtime import (
     JobConfig,
     JobStatus,
     StreamEnvironment,
+    WatermarkStrategy,
 )
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.browser]
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 FOR_EVER = 1_000_000
+#: Numbers per second of the source, more than the slow operator takes.
+RATE = 3_000.0
 #: The number that breaks the job once.
 BAD = 3_000
 
@@ -51,6 +55,16 @@ def enrich(n: int) -> int:
 
 def larger(a: int, b: int) -> int:
     return max(a, b)
+
+
+class OnSchedule:
+    """The time at which a number would come if nobody slowed the source down, so the lag grows."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+
+    def __call__(self, n: int) -> int:
+        return int((self.began + n / RATE) * 1_000_000)
 
 
 class Stumbling:
@@ -106,7 +120,9 @@ def job(tmp_path: Path) -> Iterator[RayJobHandle]:
         credits=2,
     )
     env = StreamEnvironment("readings", parallelism=2, config=config)
-    numbers = env.from_source("numbers", Lasting(GeneratorSource(number, count=FOR_EVER, rate=3_000.0), 1))
+    numbers = env.from_source("numbers", Lasting(GeneratorSource(number, count=FOR_EVER, rate=RATE), 1))
+    times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(OnSchedule())
+    numbers = numbers.assign_timestamps_and_watermarks(times)
     parsed = numbers.rebalance().map(Stumbling(tmp_path / "stumbled"), id="parse")
     enriched = parsed.rebalance().map(enrich, id="enrich")
     enriched.key_by(remainder).reduce("largest", larger).sink("out", DiscardSink())
@@ -114,6 +130,12 @@ def job(tmp_path: Path) -> Iterator[RayJobHandle]:
     when_records_flow(running, "out", 100)
     yield running
     running.cancel()
+
+
+def event_times(job: RayJobHandle) -> list[int]:
+    """Watermarks of subtasks."""
+    found = [each.statistics.current_watermark for each in job.report().subtasks if each.statistics]
+    return [watermark for watermark in found if watermark is not None]
 
 
 def printed(*words: str) -> Any:
@@ -130,7 +152,9 @@ def act(page: Any, name: str) -> None:
 
 def confirm(page: Any, name: str) -> None:
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=name, exact=True).click()
+    dialog.locator(".buttons").get_by_role(
+        "button", name=re.compile(rf"^(Take a )?{name}", re.IGNORECASE)
+    ).click()
     dialog.locator(".notice.good").wait_for()
 
 
@@ -162,7 +186,10 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     # The slow operator is named, with what waits for it.
     expect(page.locator(".bottleneck")).to_contain_text("enrich")
     expect(page.locator(".bottleneck")).to_contain_text("wait")
-    after_checkpoints(job, 2)
+    # A picture has curves that are long enough to be seen, and no start in them.
+    after_checkpoints(job, 20 if request.config.getoption("--screenshots") else 2)
+    expect(page.locator(".bottleneck")).to_contain_text("enrich")
+    assert event_times(job), "for the curve of its lag"
     picture("job")
 
     # The failure has the user's words and line.
@@ -171,10 +198,20 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     expect(page.locator(".failures")).to_contain_text("test_page.py")
     picture("failures")
 
-    # The page outlives a JobMaster.
+    # A killed process is named with the line that defines its operator.
+    kill_subtask(job, "parse")
+    killed = page.locator(".failures > li").filter(has_not_text=f"{BAD} is a bad number").first
+    expect(killed).to_contain_text("parse[0]")
+    defined = killed.locator(".pairs > div").filter(has_text="Operator defined at").first
+    expect(defined.locator("code").first).to_have_text(re.compile(r"test_page\.py:\d+$"))
+
+    # The page outlives a JobMaster, also where it draws what the next one does not know at first.
+    view("Graph")
     kill_master(job)
     view("Time line")
     expect(page.locator(".timeline")).to_contain_text("Another process became the JobMaster")
+    view("Graph")
+    expect(page.locator("[data-vertex]")).to_have_count(4)
 
     view("Checkpoints")
     expect(

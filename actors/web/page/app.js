@@ -26,7 +26,7 @@ function useRoute() {
 
 function Zone() {
   const { name, offset } = zone();
-  return html`<span class="faint zone" title="All times of this page are in the time zone of this browser: ${name}">Times in <span class="wide">${name}, </span>${offset}</span>`;
+  return html`<span class="faint zone" title="All times of this page are in the time zone of this browser: ${name}">Times in ${name !== offset && html`<span class="wide">${name}, </span>`}${offset}</span>`;
 }
 
 function App({ info, refused }) {

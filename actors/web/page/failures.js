@@ -7,14 +7,23 @@ import { Empty } from "./parts.js";
 
 const place = (line) => line && html`<code>${line.file}:${line.line}</code> in <code>${line.function}</code>`;
 
-function Cause({ cause }) {
+// The lines of all operators of a subtask: a process that died names none of them.
+function linesOf(report, cause) {
+  if (cause.defined_at) return [cause.defined_at];
+  const vertex = cause.subtask && report.graph.vertices.find((each) => each.id === cause.subtask[0]);
+  const lines = (vertex?.operators ?? []).map((operator) => operator.defined_at).filter(Boolean);
+  return lines.filter((line, number) => lines.findIndex((each) => each.file === line.file && each.line === line.line) === number);
+}
+
+function Cause({ report, cause }) {
+  const lines = linesOf(report, cause);
   return html`<p class="cause">${named(cause.message)}</p>
     <dl class="pairs">
       ${cause.subtask && html`<div><dt>Subtask</dt><dd><code>${cause.subtask[0]}[${cause.subtask[1]}]</code></dd></div>`}
       ${cause.operator && html`<div><dt>Operator</dt><dd><code>${cause.operator}</code></dd></div>`}
       ${cause.kind && html`<div><dt>What failed</dt><dd>${cause.kind}</dd></div>`}
       ${cause.raised_at && html`<div><dt>Raised at</dt><dd>${place(cause.raised_at)}</dd></div>`}
-      ${cause.defined_at && html`<div><dt>Operator defined at</dt><dd>${place(cause.defined_at)}</dd></div>`}
+      ${lines.length > 0 && html`<div><dt>${lines.length === 1 ? "Operator" : "Operators"} defined at</dt><dd>${lines.map((line, number) => html`<div key=${number}>${place(line)}</div>`)}</dd></div>`}
     </dl>
     ${cause.traceback && html`<details><summary>Traceback</summary><pre>${cause.traceback}</pre></details>`}`;
 }
@@ -24,7 +33,7 @@ export function Failures({ report }) {
   return html`<section><ol class="failures">${[...report.failures].reverse().map((failure) => html`
     <li key="${failure.attempt} ${failure.at}">
       <h2>Attempt ${failure.attempt} failed <span class="faint">${moment(failure.at)}</span></h2>
-      <${Cause} cause=${failure.root} />
-      ${failure.secondary.length > 0 && html`<details><summary>${failure.secondary.length} more that followed</summary>${failure.secondary.map((cause, number) => html`<${Cause} key=${number} cause=${cause} />`)}</details>`}
+      <${Cause} report=${report} cause=${failure.root} />
+      ${failure.secondary.length > 0 && html`<details><summary>${failure.secondary.length} more that followed</summary>${failure.secondary.map((cause, number) => html`<${Cause} key=${number} report=${report} cause=${cause} />`)}</details>`}
     </li>`)}</ol></section>`;
 }

@@ -48,7 +48,7 @@ const Edge = ({ edge, summary, at }) => html`<g class="edge ${isFull(summary) ? 
 
 const Arrow = ({ id }) => html`<marker id=${id} viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="12" markerHeight="12" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`;
 
-function Drawing({ report, summaries }) {
+function Drawing({ report, summaries, fills }) {
   const shape = JSON.stringify([report.graph.vertices.map((vertex) => [vertex.id, vertex.operators.length]), report.graph.edges.map((edge) => [edge.source, edge.target])]);
   const made = useMemo(() => arrange(report.graph), [shape]);
   const frame = useRef(null);
@@ -64,7 +64,7 @@ function Drawing({ report, summaries }) {
       <svg width="100%" height="100%">
         <defs><${Arrow} id="arrow" /><${Arrow} id="arrow-full" /></defs>
         <g transform="translate(${view.x} ${view.y}) scale(${view.zoom})">
-          ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${report.edges[number]} at=${made.edges[number]} />`)}
+          ${report.graph.edges.map((edge, number) => html`<${Edge} key=${number} edge=${edge} summary=${fills[number]} at=${made.edges[number]} />`)}
           ${report.graph.vertices.map((vertex) => html`<${Card} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} at=${made.vertices[vertex.id]} job=${report.job_id} />`)}
         </g>
       </svg>
@@ -83,8 +83,8 @@ function Item({ vertex, summary, outputs, job }) {
   </li>`;
 }
 
-function List({ report, summaries }) {
-  const outputsOf = (vertex) => report.graph.edges.map((edge, number) => ({ edge, summary: report.edges[number] })).filter(({ edge }) => edge.source === vertex.id);
+function List({ report, summaries, fills }) {
+  const outputsOf = (vertex) => report.graph.edges.map((edge, number) => ({ edge, summary: fills[number] })).filter(({ edge }) => edge.source === vertex.id);
   return html`<ol class="vertices" aria-label="Job graph">${report.graph.vertices.map((vertex) => html`<${Item} key=${vertex.id} vertex=${vertex} summary=${summaries[vertex.id]} outputs=${outputsOf(vertex)} job=${report.job_id} />`)}</ol>`;
 }
 
@@ -93,5 +93,5 @@ export function Graph({ report, live }) {
   if (report.graph.vertices.length === 0) return html`<${Notice}>The graph is not known yet.<//>`;
   // What does not run has no rates, though its last report may have some.
   const summaries = Object.fromEntries(report.vertices.map((vertex) => [vertex.id, live ? vertex : { ...vertex, busy_max: null }]));
-  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} />`;
+  return html`<${isNarrow ? List : Drawing} report=${report} summaries=${summaries} fills=${live ? report.edges : []} />`;
 }
