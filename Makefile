@@ -29,7 +29,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus soak demo mutants picture notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser prometheus soak demo mutants picture pictures notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -41,6 +41,7 @@ help:
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
+	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
 	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
@@ -97,6 +98,10 @@ prometheus:
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
+
+# Beside a running job, on a machine that does nothing else.
+pictures: $(READY) compiled
+	$(BIN)/python -m pytest -q tests/on_ray/test_page.py --screenshots
 
 picture: $(READY)
 	$(BIN)/python tools/draw_floors.py

@@ -47,6 +47,16 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
             assert fragment in map(anchor, headings), f"{named(document)} links to {link}"
 
 
+def test_every_picture_of_the_page_is_shown_somewhere() -> None:
+    shown = {
+        (document.parent / link).resolve()
+        for document in DOCUMENTS
+        for link in _LINK.findall(document.read_text(encoding="utf-8"))
+        if link.endswith(".png")
+    }
+    assert set((ROOT / "docs" / "pictures").iterdir()) == shown
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_files_that_are_named_exist(document: Path) -> None:
     for path in _PATH.findall(document.read_text(encoding="utf-8")):
