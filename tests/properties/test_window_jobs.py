@@ -22,7 +22,7 @@ from window_shapes import MOST_LANES, Item, Shape, Targets
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.operators.timers import function_timers
+from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
@@ -91,7 +91,7 @@ class History:
     def run(self, happenings: Sequence[tuple[int, str, int, str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
-            patch.setattr(function_timers, "MOST_FIRED", 2)  # so that few timers are a storm
+            patch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few timers are a storm
             for before, kind, after, what in happenings:
                 self.job.run(before)
                 if not self.job.running:

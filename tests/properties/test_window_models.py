@@ -30,7 +30,7 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
 )
 from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
-from penstock.runtime.operators.windows import triggered_window
+from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
 
@@ -217,7 +217,7 @@ class Run:
 def live(case: Case, steps: Sequence[Any]) -> None:
     run = Run(case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triggered_window, "MOST_FIRED", 2)  # so that few timers are a storm
+        patch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few windows are a storm
         for step in steps:
             run.step(step)
         run.end()

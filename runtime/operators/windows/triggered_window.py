@@ -17,8 +17,8 @@ first, and the state that `on_merge` merges. Timers of the old windows are gone;
 this happens before the record is added. So a session grows with each record, and there is never a moment at
 which it is half merged.
 
-*A storm of timers* is sliced as that of a process function (`timers/function_timers.py`): the watermark is
-held while `flush` fires some at a time.
+*A storm of timers* is sliced: the watermark is held while `flush` fires some at a time
+(`timers/held_watermark.py`).
 
 *The end.* At the end of the input all windows of event time fire, and those of processing time as well. No
 record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
@@ -42,8 +42,9 @@ from penstock.runtime.operators.functions.keyed_function_operator import (
     only_nested_table,
 )
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
+from penstock.runtime.operators.timers.held_watermark import HeldWatermark, some_of
 from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.user_code.result_collector import PATIENCE, ResultCollector, iterator_of
+from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterator_of
 from penstock.runtime.operators.windows.evictor import Evictor, TimestampedValue
 from penstock.runtime.operators.windows.timer_index import Span
 from penstock.runtime.operators.windows.trigger import Trigger, TriggerResult
@@ -70,9 +71,6 @@ TRIGGERED_WINDOWS: Final = "triggered_windows"
 
 #: Name in the statistics of the number of windows that are open.
 OPEN_WINDOWS: Final = "windows"
-
-#: Most timers that fire until a checkpoint may come.
-MOST_FIRED: Final = 1024
 
 _SECOND: Final = 1_000_000
 
@@ -122,7 +120,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._collector: ResultCollector | None = None
         self._reached: ReachedWatermark | None = None
         self._clock: Clock | None = None
-        self._held: Watermark | None = None
+        self._hold: HeldWatermark | None = None
         self._stamp: int | None = None
         self._late = 0
         self._late_rows: list[Any] = []
@@ -150,6 +148,8 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             lateness=self._plan.lateness,
             is_endless=self._assigner.is_endless,
         )
+        event_time = self._windows.event_time
+        self._hold = HeldWatermark(self._reached, lambda: event_time.next_at, self._fire_event_time)
         self._calls = CurrentTrigger(self._windows, self._clock)
         self._calls.begin_batch(self._reached.timestamp)
 
@@ -179,17 +179,11 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Fire the timers that event time has reached; the watermark is held when some are left."""
-        assert self._reached is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
-        reached = self._reached.advance(watermark.timestamp)
-        is_end = watermark.timestamp == END_OF_TIME
-        self._calls.begin_batch(reached)
-        self._held = watermark
-        yield from self._fired(EVENT_TIMERS, reached, None if is_end else MOST_FIRED)
-        if is_end:
-            yield from self._fired(PROCESSING_TIMERS, END_OF_TIME, None)
-        if is_end or not self._event_is_due():
-            self._held = None
+        assert self._hold is not None, "open() comes first"
+        yield from self._hold.advance(watermark)
+        if watermark.timestamp == END_OF_TIME:
+            self._begin_batch()
+            yield from self._fired(PROCESSING_TIMERS, END_OF_TIME, everything=True)
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
         """Fire what a watermark before the status has reached."""
@@ -198,32 +192,28 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
     @property
     def holds_watermark(self) -> bool:
         """Whether timers are left that the watermark has reached."""
-        return self._held is not None
+        return self._hold is not None and self._hold.is_holding
 
     @property
     def flush_at(self) -> float | None:
         """Monotonic time at which the next timer is due."""
-        if self._windows is None or self._clock is None:
+        if self._windows is None or self._clock is None or self._hold is None:
             return None
-        if self._held is not None or self._event_is_due():
+        if self._hold.is_due:
             return 0.0
         at = self._windows.processing_time.next_at
         return None if at is None else self._clock.monotonic() + at / _SECOND - self._clock.now()
 
     def flush(self) -> Iterator[Output]:
         """Fire some of the timers that are due; a held watermark follows the last that it has reached."""
-        assert self._reached is not None, "open() comes first"
+        assert self._hold is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
-        reached = self._reached.timestamp
-        self._calls.begin_batch(reached)
-        if self._held is None and not self._event_is_due():
-            yield from self._fired(PROCESSING_TIMERS, self._calls.current_processing_time, MOST_FIRED)
-            return
-        assert reached is not None, "only a watermark makes timers of event time due"
-        yield from self._fired(EVENT_TIMERS, reached, MOST_FIRED)
-        if self._held is not None and not self._event_is_due():
-            passed, self._held = self._held, None
-            yield passed
+        if self._hold.is_due:
+            yield from self._hold.flush()
+        else:
+            self._begin_batch()
+            now = self._calls.current_processing_time
+            yield from self._fired(PROCESSING_TIMERS, now, everything=False)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
@@ -254,17 +244,14 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     def _before_batch(self) -> Iterator[Output]:
         """Fire what a held watermark has reached."""
+        assert self._hold is not None, "open() comes first"
+        yield from self._hold.release()
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
         assert self._reached is not None, "open() comes first"
         assert self._calls is not None, "open() comes first"
-        while self._held is not None:
-            yield from self.flush()
         self._calls.begin_batch(self._reached.timestamp)
-
-    def _event_is_due(self) -> bool:
-        if self._windows is None or self._reached is None or self._reached.timestamp is None:
-            return False
-        at = self._windows.event_time.next_at
-        return at is not None and at <= self._reached.timestamp
 
     def _emitted(self, results: Iterable[Any]) -> Iterator[Output]:
         """Results as batches, and behind them the records that were late."""
@@ -427,22 +414,21 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._asking = None
         self._windows.touch(key, merged, entry)
 
-    def _fired(self, kind: int, until: int, most: int | None) -> Iterator[Output]:
-        yield from self._emitted(self._firings(kind, until, most))
+    def _fire_event_time(self, until: int, everything: bool) -> Iterator[Output]:
+        self._begin_batch()
+        yield from self._fired(EVENT_TIMERS, until, everything=everything)
 
-    def _firings(self, kind: int, until: int, most: int | None) -> Iterator[Any]:
+    def _fired(self, kind: int, until: int, *, everything: bool) -> Iterator[Output]:
+        yield from self._emitted(self._firings(kind, until, everything))
+
+    def _firings(self, kind: int, until: int, everything: bool) -> Iterator[Any]:
         """What windows emit at their timers up to a moment; stops behind some of them."""
         assert self._windows is not None, "open() comes first"
-        assert self._calls is not None, "open() comes first"
         assert self._clock is not None, "open() comes first"
         index = self._windows.event_time if kind == EVENT_TIMERS else self._windows.processing_time
-        monotonic, fired = self._clock.monotonic, 0
-        deadline = monotonic() + PATIENCE
-        while (due := index.pop(until)) is not None:
-            yield from self._on_timer(kind, *due)
-            fired += 1
-            if most is not None and (fired >= most or monotonic() >= deadline):
-                break
+        due = iter(lambda: index.pop(until), None)
+        for at, span, key in some_of(due, self._clock.monotonic, everything=everything):
+            yield from self._on_timer(kind, at, span, key)
         self._stamp = None
 
     def _on_timer(self, kind: int, at: int, span: Span, key: Any) -> Iterator[Any]:

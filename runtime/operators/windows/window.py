@@ -5,10 +5,13 @@ goes when the job is rescaled. Beside it stands an index in memory: which keys h
 given moment. It takes the place of event-time timers. The operator builds it from the state when it opens, so
 it is in no snapshot and can't disagree with the state.
 
-A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
-to no window that is still to come is *late*: it goes to a side output. What is late is the same after a
-restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its own beside one
-that has fired. That happens if the old subtask of its key was ahead.
+A window fires once, when a watermark reaches its last microsecond, and is forgotten. When many have ended,
+they fire some at a time, and the watermark waits for the last of them (`timers/held_watermark.py`). The rest
+is in the state, so a snapshot between two slices needs nothing more.
+
+A record that belongs to no window that is still to come is *late*: it goes to a side output. What is late is
+the same after a restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its
+own beside one that has fired. That happens if the old subtask of its key was ahead.
 
 Windows of one shape must never be taken for those of another.
 """
@@ -16,7 +19,6 @@ Windows of one shape must never be taken for those of another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
 
@@ -24,11 +26,14 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.functions.function_operator import check_function, rows_of
 from penstock.runtime.operators.functions.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
+from penstock.runtime.operators.timers.held_watermark import HeldWatermark, some_of
 from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.user_code.result_collector import ResultCollector
 from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.windows.window_ends import WindowEnds
 from penstock.runtime.operators.windows.window_shape import WindowShape
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.state_backend import KeyedTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
@@ -77,9 +82,11 @@ class WindowOperator(KeyedFunctionOperator):
         self._table: KeyedTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: ReachedWatermark | None = None
+        self._hold: HeldWatermark | None = None
+        self._clock: Clock | None = None
         self._late = 0
-        self._ends: list[int] = []
-        self._keys_by_end: dict[int, dict[Any, None]] = {}
+        self._ends = WindowEnds()
+        self._stamp: int | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state, and find out again which windows end when.
@@ -92,13 +99,15 @@ class WindowOperator(KeyedFunctionOperator):
         for function in self._contents.other_functions:
             check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
-        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._clock = context.connector.clock
+        self._collector = ResultCollector(self._clock.monotonic)
         self._reached = ReachedWatermark(context, REACHED)
+        self._hold = HeldWatermark(self._reached, lambda: self._ends.next_at, self._fire)
         if self._table.entries:
             self._shape.check(context.restored.get(SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
-                self._remember(start + self._size, key)
+                self._ends.add(start + self._size, key)
 
     @property
     def doing(self) -> str:
@@ -110,6 +119,8 @@ class WindowOperator(KeyedFunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         """Put the records of a batch into their windows; the late ones come out at the side."""
         assert self._table is not None, "open() comes first"
+        assert self._hold is not None, "open() comes first"
+        yield from self._hold.release()
         rows = rows_of(batch)
         self._records_in += len(rows)
         if rows.timestamps is None and len(rows):
@@ -128,12 +139,29 @@ class WindowOperator(KeyedFunctionOperator):
             yield Tagged(self._late_tag, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Emit the windows that have ended, the earliest first."""
-        assert self._reached is not None, "open() comes first"
-        reached = self._reached.advance(watermark.timestamp)
-        while self._ends and self._ends[0] - 1 <= reached:
-            end = heappop(self._ends)
-            yield from self._fire(end, self._keys_by_end.pop(end))
+        """Emit windows that have ended, the earliest first; the watermark is held when some are left."""
+        assert self._hold is not None, "open() comes first"
+        return self._hold.advance(watermark)
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Emit what a watermark before the status has reached."""
+        assert self._hold is not None, "open() comes first"
+        return self._hold.release()
+
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether windows are left that the watermark has reached."""
+        return self._hold is not None and self._hold.is_holding
+
+    @property
+    def flush_at(self) -> float | None:
+        """At once while windows are left that event time has reached; else never."""
+        return 0.0 if self._hold is not None and self._hold.is_due else None
+
+    def flush(self) -> Iterator[Output]:
+        """Emit some of the windows that are left; a held watermark follows the last of them."""
+        assert self._hold is not None, "open() comes first"
+        return self._hold.flush() if self._hold.is_due else iter(())
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
         """How far event time has come, and what windows these are; the windows themselves are keyed state."""
@@ -174,37 +202,31 @@ class WindowOperator(KeyedFunctionOperator):
                         windows[start] = add(windows[start], row)
                     else:
                         windows[start] = first(row)
-                        self._remember(start + size, key)
+                        self._ends.add(start + size, key)
         except TypeError:
             self._after_type_error(key)
             raise
         return late
 
-    def _remember(self, end: int, key: Any) -> None:
-        """A key has a window that ends then."""
-        keys = self._keys_by_end.get(end)
-        if keys is None:
-            keys = self._keys_by_end[end] = {}
-            heappush(self._ends, end)
-        keys[key] = None
-
-    def _fire(self, end: int, keys: Iterable[Any]) -> Iterator[RowBatch]:
-        """Emit one window of many keys, with its last microsecond as timestamp."""
+    def _fire(self, until: int, everything: bool) -> Iterator[RowBatch]:
+        """Emit windows that have ended by then, with their last microseconds as timestamps."""
         assert self._collector is not None, "open() comes first"
-        chosen = list(keys)
-        stamps = [end - 1] * len(chosen)
-        for output in self._collector.collect(
-            self._results(TimeWindow(end - self._size, end), chosen), stamps
-        ):
+        assert self._clock is not None, "open() comes first"
+        due = some_of(self._ends.due(until), self._clock.monotonic, everything=everything)
+        # The stamp of the window that has emitted last, until none is left.
+        for output in self._collector.collect(self._results(due), iter(lambda: self._stamp, None)):
             self._records_out += len(output)
             yield output
 
-    def _results(self, window: TimeWindow, keys: list[Any]) -> Iterator[Iterable[Any] | None]:
+    def _results(self, due: Iterable[tuple[int, Any]]) -> Iterator[Iterable[Any] | None]:
         """What each key's window emits; it is forgotten when that is used up."""
         assert self._table is not None, "open() comes first"
-        entries, changed = self._table.entries, self._table.changed
+        entries, changed, size = self._table.entries, self._table.changed, self._size
         self._firing = True
-        for key in keys:
+        window = None
+        for end, key in due:
+            if window is None or window.end != end:
+                window, self._stamp = TimeWindow(end - size, end), end - 1
             windows = entries[key]
             yield self._contents.results(key, window, windows[window.start])
             del windows[window.start]
@@ -212,6 +234,7 @@ class WindowOperator(KeyedFunctionOperator):
                 del entries[key]
             changed.add(key)
         self._firing = False
+        self._stamp = None
 
     def _counters(self) -> Mapping[str, int]:
         return {LATE_RECORDS: self._late}

@@ -10,7 +10,7 @@ from unaligned_setup import ENDLESS, config, in_flight, unaligned
 from penstock.runtime import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.timers.function_timers import MOST_FIRED
+from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import CheckpointBarrier, Watermark
 from penstock.runtime.restore.task_restore import ChannelRestore, OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.handles import SubtaskSnapshot

@@ -13,7 +13,7 @@ import pytest
 from penstock.runtime import KeyedProcessFunction, OutputTag, RuntimeContext
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.functions.keyed_process import TIMERS
-from penstock.runtime.operators.timers.function_timers import MOST_FIRED
+from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing import ManualClock, OperatorHarness
 

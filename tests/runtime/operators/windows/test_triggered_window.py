@@ -34,7 +34,7 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from penstock.runtime.operators.windows import triggered_window
+from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.operators.windows.triggered_window import TRIGGERED_WINDOWS, TriggeredWindowOperator
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
@@ -416,7 +416,7 @@ def test_windows_that_have_ended_leave_nothing_behind(way: str) -> None:
 
 
 def test_a_storm_of_windows_lets_a_checkpoint_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triggered_window, "MOST_FIRED", 3)
+    monkeypatch.setattr(held_watermark, "MOST_FIRED", 3)
     build = windowed(EventTimeSessionWindows(1e-6), values)
     with OperatorHarness.of(build) as harness:
         pushed(harness, *((f"key {n}", n, 5) for n in range(10)))
@@ -437,7 +437,7 @@ def test_a_storm_of_windows_lets_a_checkpoint_through(monkeypatch: pytest.Monkey
 
 
 def test_records_behind_a_held_watermark_come_behind_what_it_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triggered_window, "MOST_FIRED", 1)
+    monkeypatch.setattr(held_watermark, "MOST_FIRED", 1)
     with OperatorHarness.of(windowed(EventTimeSessionWindows(1e-6), values)) as harness:
         pushed(harness, ("a", 1, 5), ("b", 2, 5), ("c", 3, 5))
         assert harness.push_watermark(5) == [[1]]

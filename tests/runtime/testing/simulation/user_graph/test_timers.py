@@ -18,7 +18,7 @@ from penstock.runtime import (
     WatermarkStrategy,
 )
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.timers import function_timers
+from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.testing import simulate
 from penstock.runtime.testing.simulation.user_graph.watched import WatchedOperator
 
@@ -69,7 +69,7 @@ def build() -> tuple[StreamEnvironment, Any]:
 def test_timers_fire_once_and_in_front_of_their_watermark_under_failures_and_rescales(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(function_timers, "MOST_FIRED", 2)  # so that few timers are a storm
+    monkeypatch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few timers are a storm
     report = simulate(build, output=lambda results: results.rows(), seeds=range(6), interleavings=2)
     assert report.passed
 
