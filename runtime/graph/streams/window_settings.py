@@ -26,6 +26,7 @@ from penstock.runtime.operators.windows.triggers import (
     EventTimeTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
+    part_of_other_time,
     positive,
 )
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowOperator
@@ -116,6 +117,7 @@ class WindowSettings:
                 f"trigger: windows of {self.assigner!r} merge, and {trigger!r} can't: "
                 "write on_merge(window, ctx), which sets the timers of the window that was made of several"
             )
+        self._check_time_of(trigger)
         return replace(self, own_trigger=trigger)
 
     def with_evictor(self, evictor: object) -> WindowSettings:
@@ -170,6 +172,24 @@ class WindowSettings:
             trigger = EventTimeTrigger() if self.records.is_event_time else ProcessingTimeTrigger()
         plan = WindowPlan(self.records, trigger, evictor, self.lateness, self.late_tag)
         return partial(triggered_operator, key_selector, plan, make)
+
+    def _check_time_of(self, trigger: Trigger[Any]) -> None:
+        """Refuse a trigger that waits for the end of windows by a time at which they don't end."""
+        windows = self.records
+        if windows.is_endless:
+            return  # only the end of the input ends them, and that fires both
+        part = part_of_other_time(trigger, is_event_time=windows.is_event_time)
+        if part is None:
+            return
+        if windows.is_event_time:
+            ends, waits = "in event time", "by the time of day"
+            instead = "EventTimeTrigger(early=ContinuousProcessingTimeTrigger(5)), or processing-time windows"
+        else:
+            ends, waits = "by the time of day", "in event time"
+            instead = "ProcessingTimeTrigger(), or event-time windows"
+        refuse(
+            f"trigger: {self.assigner!r} end {ends}, and {part!r} waits for their end {waits}. Use {instead}"
+        )
 
     def __str__(self) -> str:
         parts = [repr(self.assigner)]

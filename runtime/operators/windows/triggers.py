@@ -328,6 +328,31 @@ class PurgingTrigger(Trigger[Any]):
         return f"PurgingTrigger({self.trigger!r})"
 
 
+def part_of_other_time(trigger: Trigger[Any], *, is_event_time: bool) -> Trigger[Any] | None:
+    """The trigger, or the part of it, that waits for the end of windows by the other kind of time.
+
+    Args:
+        is_event_time: Whether the windows end in event time; otherwise they end by the time of day.
+
+    Example:
+        >>> part_of_other_time(PurgingTrigger(ProcessingTimeTrigger()), is_event_time=True)
+        ProcessingTimeTrigger()
+        >>> part_of_other_time(ContinuousProcessingTimeTrigger(5), is_event_time=True) is None
+        True
+    """
+    if isinstance(trigger, PurgingTrigger):
+        return part_of_other_time(trigger.trigger, is_event_time=is_event_time)
+    if isinstance(trigger, ProcessingTimeTrigger):
+        return trigger if is_event_time else None
+    if isinstance(trigger, EventTimeTrigger | ContinuousEventTimeTrigger) and not is_event_time:
+        return trigger
+    if isinstance(trigger, EventTimeTrigger):
+        parts = [part for part in (trigger.early, trigger.late) if part is not None]
+        wrong = (part_of_other_time(part, is_event_time=is_event_time) for part in parts)
+        return next((part for part in wrong if part is not None), None)
+    return None
+
+
 def positive(what: str, count: object) -> int:
     """A number of records.
 
