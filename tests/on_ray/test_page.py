@@ -144,10 +144,10 @@ def printed(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def act(page: Any, name: str) -> None:
+def act(page: Any, name: str, sure: str) -> None:
     """Press an action and then the button that confirms it."""
     page.get_by_role("group", name="Actions").get_by_role("button", name=name, exact=True).click()
-    confirm(page, name)
+    confirm(page, sure)
 
 
 def confirm(page: Any, name: str) -> None:
@@ -219,7 +219,7 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     ).to_be_visible()
     picture("checkpoints")
 
-    act(page, "Savepoint")
+    act(page, "Savepoint", "Take a savepoint")
     saved = page.get_by_role("dialog").locator(".notice.good code").inner_text()
     assert printed("inspect", saved)["kind"] == "savepoint"
     close(page)
@@ -231,7 +231,7 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
         f"penstock rescale {job.job_id} enrich=3"
     )
     picture("rescale")
-    confirm(page, "Rescale")
+    confirm(page, "Rescale the job")
     close(page)
     vertices = printed("status", job.job_id)["graph"]["vertices"]
     assert {vertex["id"]: vertex["parallelism"] for vertex in vertices}["enrich"] == 3
@@ -240,7 +240,7 @@ def test_a_job_is_watched_steered_and_stopped_by_hand(
     expect(page.get_by_role("region", name="Subtasks of enrich").locator("tbody tr")).to_have_count(3)
     picture("subtasks")
 
-    act(page, "Stop")
+    act(page, "Stop", "Stop the job")
     stopped = page.get_by_role("dialog").locator(".notice.good code").inner_text()
     close(page)
     assert job.status() is JobStatus.FINISHED
