@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from left_behind import rows_left
 
 from penstock.runtime import (
     Count,
@@ -93,6 +94,24 @@ def test_values_of_windows_that_have_fired_are_forgotten() -> None:
         assert len(operator._pairs["kinds"]) == 3
         harness.push_watermark(10 * SECOND)
         assert len(operator._pairs["kinds"]) == 1
+
+
+@pytest.mark.parametrize("windows", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
+def test_windows_that_have_ended_leave_nothing_behind(windows: Any) -> None:
+    functions = {"n": Count(), "kinds": CountDistinct("v")}
+    operator = WindowedAggregateOperator(KEY, Aggregation(KEY.names, functions), windows)
+    with OperatorHarness(operator) as harness:
+        fired = 0
+        for number in range(0, 10_000, 2_000):
+            batch = columns(*((f"k{each}", each, 10 * each) for each in range(number, number + 2_000)))
+            harness.push_batch(batch)
+            harness.complete_checkpoint(harness.snapshot())
+            fired += len(harness.push_watermark(10 * number * SECOND))
+        fired += len(harness.push_watermark(END_OF_TIME - 1))
+        assert fired >= 10_000
+        assert operator._table is not None
+        assert (len(operator._table), len(operator._pairs["kinds"])) == (0, 0)
+        assert rows_left(harness) == 0
 
 
 def test_a_combiner_sends_one_row_a_key_and_pane_and_the_receiver_merges_it_into_its_windows() -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 import pytest
+from left_behind import rows_left
 
 from penstock.runtime import KeyedProcessFunction, OutputTag, RuntimeContext
 from penstock.runtime.errors import OperatorError
@@ -417,3 +418,25 @@ def test_records_at_the_side_leave_in_front_of_the_watermark_that_fires_them() -
         assert [(name, len(list(some))) for name, some in groupby(harness.side_output("domains"))] == [
             ("event_time", 2 * MOST_FIRED)
         ]
+
+
+@pytest.mark.parametrize("what", ["set", "set clock"])
+def test_timers_that_have_fired_leave_nothing_behind(what: str) -> None:
+    total, part = 10_000, 2_500
+    with alarms() as harness:
+        now = int(harness.clock.now()) * SECOND
+        for number in range(0, total, part):
+            moments = range(number, number + part)
+            harness.push([(f"key {at % 1_000}", what, now + at + SECOND) for at in moments])
+            assert rows_left(harness) >= part
+            if what == "set":
+                harness.push_watermark(now + number + part // 2 + SECOND)
+        harness.push_watermark(END_OF_TIME - 1)
+        harness.advance(2)
+        while harness.flush():
+            pass
+        assert len(harness.outputs) == total
+        assert rows_left(harness) == 0
+        timers = harness._operator._timers  # type: ignore[attr-defined]
+        assert len(timers) == 0
+        assert timers._event._heap == timers._processing._heap == []

@@ -22,6 +22,8 @@ from penstock.runtime import (
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.testing.harness import OperatorHarness
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 TEN = TumblingEventTimeWindows(1e-5)
 HERE = r"test_refusals.py:\d+"
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from left_behind import rows_left
 from window_setup import SLIDING, TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WINDOW_STATE, WindowOperator
 from penstock.runtime.operators.windows.window_contents import ReducedContents, WindowContents
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
+from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows, WindowAssigner
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -112,3 +113,24 @@ def test_contents_are_made_anew_for_each_subtask() -> None:
     WindowOperator(first, TEN, contents)
     WindowOperator(first, TEN, contents)
     assert len({id(each) for each in made}) == 2
+
+
+@pytest.mark.parametrize("windows", [TEN, SLIDING], ids=["tumbling", "sliding"])
+def test_windows_that_have_ended_leave_nothing_behind(windows: WindowAssigner) -> None:
+    operator = summed(windows)
+    with OperatorHarness(operator) as harness:
+        total, part = (5_000 if windows is SLIDING else 10_000), 2_500  # a record is in two that slide
+        for number in range(0, total, part):
+            many = range(number, number + part)
+            harness.push([(f"key {each}", each) for each in many], [10 * each for each in many])
+            assert rows_left(harness) >= part
+            harness.push_watermark(10 * (number + part) - 10)
+            harness.flush()
+        harness.push_watermark(END_OF_TIME - 1)
+        while operator.holds_watermark:
+            harness.flush()
+        assert len(harness.outputs) == 10_000
+        assert harness.state(WINDOW_STATE) == {}
+        assert rows_left(harness) == 0
+        ends = operator._ends
+        assert (ends._ends, ends._keys, len(ends._turn)) == ([], {}, 0)

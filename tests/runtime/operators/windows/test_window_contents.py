@@ -18,6 +18,8 @@ from penstock.runtime.operators.windows.window_contents import (
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 TEN = TumblingEventTimeWindows(1e-5)
 WINDOW = TimeWindow(0, 10)
 

@@ -21,6 +21,8 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 
 def test_records_without_timestamps_are_told_what_is_missing() -> None:
     with (

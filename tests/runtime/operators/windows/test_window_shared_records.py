@@ -21,6 +21,8 @@ from penstock.runtime.operators.windows.window_contents import (
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TimeWindow, WindowAssigner
 
+pytestmark = pytest.mark.usefixtures("either_backend")
+
 Record = dict[str, Any]
 
 
