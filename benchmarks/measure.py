@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import random
 import statistics
 import tempfile
 import time
@@ -281,6 +282,23 @@ def middle(values: Iterable[float]) -> float:
 def spread(values: Sequence[float]) -> str:
     """Smallest and largest, for a table."""
     return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def median_interval(values: Sequence[float], share: float = 0.95, draws: int = 4_000) -> tuple[float, float]:
+    """The bootstrap interval of a median: the part of redrawn medians that is in the middle.
+
+    Args:
+        values: The measurements; each call gives the same for the same ones.
+        share: How much of the redrawn medians lies in it.
+        draws: How often as many values are drawn, with replacement.
+
+    Example:
+        >>> median_interval([1.0] * 9), median_interval([0.9, 1.0, 1.1])
+        ((1.0, 1.0), (0.9, 1.1))
+    """
+    chance = random.Random(0)
+    medians = sorted(middle(chance.choices(values, k=len(values))) for _ in range(draws))
+    return quantile(medians, (1 - share) / 2), quantile(medians, (1 + share) / 2)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -130,7 +131,11 @@ def test_latency_and_idle_checkpoints_are_measured(
 def test_the_cost_of_an_open_page_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_tiny("ui", tmp_path, capsys)
 
-    assert figures["ratios"]["rate_with_page_open"] > 0
+    ratios = {"rate_with_page_open", "processor_time_with_page_open"}
+    assert figures["ratios"].keys() == ratios
+    for name in ratios:
+        low, high = figures["details"][f"{name}, 95 % of medians"]
+        assert low <= figures["ratios"][name] <= high
     assert figures["seconds"].keys() <= {"page_of_100_vertices", "longest_task_of_an_update"}
 
 
@@ -272,6 +277,19 @@ def test_memory_that_was_freed_and_kept_by_the_process_is_measured_when_it_is_us
         del held
 
     assert seen.most > size // 2
+
+
+def test_the_interval_of_a_median_has_the_true_one_nearly_always_and_narrows_with_more_rounds() -> None:
+    interval = importlib.import_module("measure").median_interval
+    chance = random.Random(7)
+    widths, hits = [], 0
+    for rounds in [30] * 60 + [300]:
+        low, high = interval([chance.gauss(1.02, 0.1) for _ in range(rounds)], draws=400)
+        widths.append(high - low)
+        hits += low <= 1.02 <= high
+
+    assert hits >= 52
+    assert widths[-1] < min(widths[:-1])
 
 
 def test_results_have_a_place_for_every_benchmark() -> None:
