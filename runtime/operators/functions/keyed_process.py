@@ -78,7 +78,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._opened, self._has_timers = True, has_timers
         context.requested.bind_declared(self._user, self._backend)
         context.lists.bind_declared(self._user)
-        self._user.open(self._context)
+        self._call_beside(self._user, "open", self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""
@@ -146,7 +146,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         """Close the user's function."""
         if self._opened:
             self._opened = False
-            self._user.close()
+            self._call_beside(self._user, "close")
 
     def _results(self, batch: RowBatch) -> Iterator[Any]:
         """What the function returns for each record."""

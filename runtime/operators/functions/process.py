@@ -45,7 +45,7 @@ class ProcessOperator(FunctionOperator):
         self._context = FunctionContext(context, FunctionTimerService(clock), self._side)
         self._opened = True
         context.lists.bind_declared(self._user)
-        self._user.open(self._context)
+        self._call_beside(self._user, "open", self._context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""
@@ -75,7 +75,7 @@ class ProcessOperator(FunctionOperator):
         """Close the user's function."""
         if self._opened:
             self._opened = False
-            self._user.close()
+            self._call_beside(self._user, "close")
 
     def _results(self, batch: RowBatch) -> Iterator[Any]:
         context, process = self._context, self._function

@@ -79,6 +79,27 @@ class FunctionContext(AsksForMetrics):
         """Number of subtasks of this operator."""
         return self._connector.parallelism
 
+    @property
+    def watermark(self) -> int | None:
+        """How far event time has come, in microseconds; `None` before the first watermark.
+
+        A record whose timestamp is not greater has come late. In `on_timer` it is the watermark that fires
+        the timer, which may be far past the timer's moment.
+
+        Example:
+            >>> from penstock.runtime.testing import OperatorHarness
+            >>> class Punctual(ProcessFunction[str, str]):
+            ...     def process(self, value, ctx):
+            ...         is_late = ctx.watermark is not None and ctx.timestamp <= ctx.watermark
+            ...         yield f"{value} is {'late' if is_late else 'on time'}"
+            >>> with OperatorHarness.of(lambda names: names.process("punctual", Punctual())) as harness:
+            ...     first = harness.push(["ann"], timestamps=[5])
+            ...     passed = harness.push_watermark(10)
+            ...     first, harness.push(["bob", "cid"], timestamps=[10, 11])
+            (['ann is on time'], ['bob is late', 'cid is on time'])
+        """
+        return self.timer_service.current_watermark
+
     def output(self, tag: OutputTag[T], record: T) -> None:
         """Emit a record on a side output, with the timestamp of the current record or timer.
 
