@@ -1,4 +1,4 @@
-"""One browser and one server with jobs that have ended, for all tests of a file."""
+"""One browser for all files, and one server with jobs that have ended for all tests of a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with started() as browser:
         yield browser

@@ -121,7 +121,7 @@ def test_on_a_phone_the_graph_fits(taken: Taken, opened: Any, live: LivePage) ->
     live.page.set_viewport_size({"width": 390, "height": 800})
     dialog = opened()
     expect(box(dialog, "parse (job.py:12)")).to_be_visible()
-    assert dialog.locator(".flames").bounding_box()["width"] <= 390
+    live.page.wait_for_function("document.querySelector('.flames').getBoundingClientRect().width <= 390")
 
 
 #: Frames as py-spy names them.
