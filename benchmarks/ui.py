@@ -6,8 +6,8 @@ One job runs all the time. A page (a stream of server-sent events) is open and c
 of a round are compared. The server is a process of its own on the same machine. Then a Chromium, if there is
 one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are made up.
 
-Rates vary with whatever else runs on the machine. Processor time a record varies less. It is that of the job's
-own processes, the JobMaster among them, for it answers the page. Both have the bootstrap interval of the
+Rates vary with whatever else runs on the machine. Processor time a record varies less. It is that of the
+job's own processes, the JobMaster among them, for it answers the page. Both have the bootstrap interval of the
 median.
 """
 
