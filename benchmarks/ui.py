@@ -7,8 +7,7 @@ of a round are compared. The server is a process of its own on the same machine.
 one, opens a job of 100 vertices and 1,000 checkpoints. Its reports are made up.
 
 Rates vary with whatever else runs on the machine. Processor time a record varies less. It is that of the
-job's own processes, the JobMaster among them, for it answers the page. Both have the bootstrap interval of the
-median.
+job's own processes, the JobMaster among them, for it answers the page. Both have a bootstrap interval.
 """
 
 from __future__ import annotations
