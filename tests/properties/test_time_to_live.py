@@ -6,6 +6,7 @@ backends must show exactly that, whatever was swept, and keep nothing in memory 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from deep import DEEP
@@ -13,14 +14,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.runtime.config.state_backends import RocksDB
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import InlineHandle, KeyedStateHandle, StateHandle
+from penstock.runtime.snapshot.handles import InlineHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range
 from penstock.runtime.state.keyed_states import ListState, MapState, ValueState
 from penstock.runtime.state.redistribution import reassign_keyed
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.state_backends import open_state_backend
 
 KEY_GROUPS = 8
 KEYS = st.sampled_from(["a", "b", "c", 1, (2, "x")])
@@ -71,13 +75,16 @@ class StateWithTtl(RuleBasedStateMachine):
         self.numbers: dict[Any, int] = {}
         self.start(parallelism, [], None)
 
+    backends: Sequence[Any] = ()
+
     def start(self, parallelism: int, old: list[KeyedStateHandle], shared_id: int | None) -> None:
         self.subtask_of = KeyToSubtask(parallelism, KEY_GROUPS)
+        self.close_backends()
         self.backends, self.views = [], []
         shares = reassign_keyed([[h] for h in old], len(old), parallelism, KEY_GROUPS) if old else None
         for index in range(parallelism):
             own = key_group_range(index, parallelism, KEY_GROUPS)
-            backend = HeapKeyedStateBackend(KEY_GROUPS, own, ValueCodec(), clock=self.clock)
+            backend = self.new_backend(own)
             if shares is not None:
                 backend.restore(shares[index], InMemory(), restored_checkpoint_id=shared_id)
             backend.time.record = self.record
@@ -90,6 +97,20 @@ class StateWithTtl(RuleBasedStateMachine):
             if self.watermark is not None:
                 backend.time.advance(self.watermark)
             self.backends.append(backend)
+
+    def close_backends(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+    def teardown(self) -> None:
+        self.close_backends()
+
+    def new_backend(self, own: KeyGroupRange) -> Any:
+        return HeapKeyedStateBackend(KEY_GROUPS, own, ValueCodec(), clock=self.clock)
+
+    def stamps(self, backend: Any) -> list[int]:
+        """The stamps of all entries in memory."""
+        return stamps(backend)
 
     # -- the model ------------------------------------------------------------------------------------------
 
@@ -214,7 +235,7 @@ class StateWithTtl(RuleBasedStateMachine):
         for backend in self.backends:
             while backend.sweep_in is not None and backend.sweep_in <= 0:
                 backend.sweep(3)
-            assert end is None or all(stamp + TTL + BUCKET > end for stamp in stamps(backend))
+            assert end is None or all(stamp + TTL + BUCKET > end for stamp in self.stamps(backend))
 
     @rule(parallelism=st.integers(1, 3), fails=st.booleans(), is_savepoint=st.booleans())
     def a_checkpoint_is_taken_and_restored(self, parallelism: int, fails: bool, is_savepoint: bool) -> None:
@@ -223,7 +244,7 @@ class StateWithTtl(RuleBasedStateMachine):
         handles = []
         for backend in self.backends:
             snapshot = backend.snapshot(self.checkpoint_id, confirmed, self_contained=is_savepoint)
-            assert end is None or all(stamp + TTL > end for stamp in stamps(backend))
+            assert end is None or all(stamp + TTL > end for stamp in self.stamps(backend))
             handles.append(snapshot.finish(InMemory()))
             backend.snapshot_finished(self.checkpoint_id, handles[-1])
         self.forget_over()
@@ -236,11 +257,11 @@ class StateWithTtl(RuleBasedStateMachine):
             self.now()
             for backend in self.backends:
                 backend.time.watermark = None
-                assert end is None or all(stamp + TTL > end for stamp in stamps(backend))
+                assert end is None or all(stamp + TTL > end for stamp in self.stamps(backend))
 
     @invariant()
     def keys_are_those_that_have_something(self) -> None:
-        if not hasattr(self, "backends"):
+        if not self.backends:
             return
         self.forget_over()
         now = self.now()
@@ -269,3 +290,18 @@ def stamps(backend: HeapKeyedStateBackend) -> list[int]:
 
 TestStateWithTtl = StateWithTtl.TestCase
 TestStateWithTtl.settings = settings(max_examples=30 * DEEP, stateful_step_count=40, deadline=None)
+
+
+class StateWithTtlOnRocksDB(StateWithTtl):
+    """The same on disk: what expired is not seen, but it may lie there until the clean-up has come by."""
+
+    def new_backend(self, own: KeyGroupRange) -> Any:
+        setup = BackendSetup("op", KEY_GROUPS, own, ValueCodec(), clock=self.clock)
+        return open_state_backend(RocksDB(8 * 1024 * 1024, "/dev/shm"), setup)
+
+    def stamps(self, backend: Any) -> list[int]:
+        return []
+
+
+TestStateWithTtlOnRocksDB = StateWithTtlOnRocksDB.TestCase
+TestStateWithTtlOnRocksDB.settings = settings(max_examples=8 * DEEP, stateful_step_count=30, deadline=None)

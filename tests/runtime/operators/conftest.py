@@ -79,6 +79,12 @@ def _new_backend() -> KeyedStateBackend:
 
 
 @pytest.fixture
+def new_backend(either_backend: None) -> Callable[[], KeyedStateBackend]:
+    """Opens backends of the kind that the test runs on."""
+    return _new_backend
+
+
+@pytest.fixture
 def make_context() -> Callable[..., OperatorContext]:
     return context_of
 

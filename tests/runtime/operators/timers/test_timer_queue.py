@@ -2,47 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.runtime.config.state_backends import RocksDB
 from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, KeyedTable
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.testing.state_backends import open_state_backend
 
 KEYS = st.sampled_from(["a", "b", 1, ("a", 2), None])
 MOMENTS = st.integers(-3, 12)
 
 
-def table_of(*timers: tuple[Any, int]) -> StateTable:
-    table = StateTable("timers", nested=True)
+#: Makes a table that has these timers.
+TableOf = Callable[..., KeyedTable]
+
+
+def with_timers(table: KeyedTable, *timers: tuple[Any, int]) -> Any:
     queue = TimerQueue(table)
     for key, at in timers:
         queue.register(key, at)
     return table
 
 
-def test_timers_fire_by_moment_and_then_in_the_order_in_which_they_were_set():
+@pytest.fixture
+def table_of(new_backend: Callable[[], KeyedStateBackend]) -> TableOf:
+    return lambda *timers: with_timers(new_backend().table("timers", nested=True), *timers)
+
+
+def test_timers_fire_by_moment_and_then_in_the_order_in_which_they_were_set(table_of: TableOf) -> None:
     queue = TimerQueue(table_of(("late", 30), ("b", 10), ("a", 10), (("not", "comparable"), 10)))
     assert list(queue.due(20)) == [(10, "b"), (10, "a"), (10, ("not", "comparable"))]
     assert list(queue.due(20)) == []
     assert (queue.next_at, len(queue)) == (30, 1)
 
 
-def test_timer_that_is_set_twice_fires_once_and_keeps_its_place():
+def test_timer_that_is_set_twice_fires_once_and_keeps_its_place(table_of: TableOf) -> None:
     queue = TimerQueue(table_of(("a", 1), ("b", 1), ("a", 1)))
     assert list(queue.due(1)) == [(1, "a"), (1, "b")]
 
 
-def test_timer_that_was_deleted_and_set_again_stands_behind_the_others():
+def test_timer_that_was_deleted_and_set_again_stands_behind_the_others(table_of: TableOf) -> None:
     queue = TimerQueue(table_of(("a", 1), ("b", 1)))
     queue.delete("a", 1)
     queue.register("a", 1)
     assert list(queue.due(1)) == [(1, "b"), (1, "a")]
 
 
-def test_timers_that_are_set_while_others_fire_fire_in_their_turn():
+def test_timers_that_are_set_while_others_fire_fire_in_their_turn(table_of: TableOf) -> None:
     queue = TimerQueue(table_of(("a", 1), ("a", 5)))
     fired = []
     for at, key in queue.due(6):
@@ -52,28 +68,32 @@ def test_timers_that_are_set_while_others_fire_fire_in_their_turn():
     assert queue.next_at == 7
 
 
-def test_table_knows_after_each_timer_which_are_left():
+def test_table_knows_after_each_timer_which_are_left(table_of: TableOf) -> None:
     table = table_of(("a", 1), ("b", 1), ("b", 2))
-    table.changed.clear()
-    due = TimerQueue(table).due(2)
-    assert list(islice(due, 2)) == [(1, "a"), (1, "b")]
-    assert set(table.changed) == {("a", 1), ("b", 1)}
+    assert list(islice(TimerQueue(table).due(2), 2)) == [(1, "a"), (1, "b")]
     assert list(TimerQueue(table).due(9)) == [(2, "b")]
-    assert table.entries == {}
+    assert list(table.entries.items()) == []
 
 
-def test_timers_of_several_old_subtasks_keep_the_order_of_each():
-    both = StateTable("timers", nested=True)
+def test_timers_that_have_fired_are_changes_for_the_next_checkpoint() -> None:
+    table = with_timers(StateTable("timers", nested=True), ("a", 1), ("b", 1), ("b", 2))
+    table.changed.clear()
+    assert list(islice(TimerQueue(table).due(2), 2)) == [(1, "a"), (1, "b")]
+    assert set(table.changed) == {("a", 1), ("b", 1)}
+
+
+def test_timers_of_several_old_subtasks_keep_the_order_of_each(table_of: TableOf) -> None:
+    both = table_of()
     for old in (table_of(("a", 1), ("b", 1), ("c", 0)), table_of((1, 1), (2, 1), (3, 0))):
-        both.entries.update(old.entries)
+        both.entries.update({key: dict(moments) for key, moments in old.entries.items()})
     fired = [key for _, key in TimerQueue(both).due(1)]
     assert [key for key in fired if isinstance(key, str)] == ["c", "a", "b"]
     assert [key for key in fired if isinstance(key, int)] == [3, 1, 2]
 
 
-def test_deleted_timers_leave_the_memory_too():
+def test_deleted_timers_leave_the_memory_too(table_of: TableOf) -> None:
     queue = TimerQueue(table_of())
-    for at in range(100_000):
+    for at in range(10_000):
         queue.register("session", at)
         queue.delete("session", at - 1)
     assert len(queue) == 1
@@ -85,9 +105,12 @@ class TimersBesideASortedList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = StateTable("timers", nested=True)
+        self.table = self.new_table()
         self.queue = TimerQueue(self.table)
         self.model: list[tuple[int, Any]] = []  # in the order of registration
+
+    def new_table(self) -> Any:
+        return StateTable("timers", nested=True)
 
     @rule(key=KEYS, at=MOMENTS)
     def register(self, key: Any, at: int) -> None:
@@ -125,3 +148,26 @@ class TimersBesideASortedList(RuleBasedStateMachine):
 
 
 TestTimersBesideASortedList = TimersBesideASortedList.TestCase
+
+
+class TimersOnRocksDB(TimersBesideASortedList):
+    """The same; a snapshot writes the timers back into the database."""
+
+    def new_table(self) -> Any:
+        setup = BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec())
+        self.backend = open_state_backend(RocksDB(8 * 1024 * 1024, "/dev/shm"), setup)
+        self.checkpoint_id = 0
+        return self.backend.table("timers", nested=True)
+
+    @rule()
+    def snapshot(self) -> None:
+        self.checkpoint_id += 1
+        self.backend.snapshot(self.checkpoint_id, -1)
+        self.backend.forget(self.checkpoint_id)
+
+    def teardown(self) -> None:
+        self.backend.close()
+
+
+TestTimersOnRocksDB = TimersOnRocksDB.TestCase
+TestTimersOnRocksDB.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
