@@ -102,9 +102,10 @@ def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: boo
         >>> len(list(some_of(due, lambda: 0.0, everything=False))), next(due)
         (1024, 1024)
     """
-    if everything:
-        yield from due
-        return
+    return iter(due) if everything else _sliced(due, monotonic)
+
+
+def _sliced(due: Iterable[T], monotonic: Callable[[], float]) -> Iterator[T]:
     deadline = monotonic() + PATIENCE
     for fired, each in enumerate(due, 1):
         yield each
