@@ -172,6 +172,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
         """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
 
+        Of more than 1,024 timers or windows the first ones fire. Call `flush` for the others, as a job does.
+
         Args:
             timestamp: Event time.
             stop_after: As for `push`.
