@@ -82,6 +82,15 @@ def test_courses_do_to_a_job_what_they_say(course: Course) -> None:
         assert any(each.attempts > 1 for each in done)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_job_that_is_moved_goes_on_upon_the_other_backend(backend: str) -> None:
+    (other,) = set(BACKENDS) - {backend}
+    assert Scenario(Course.MOVED, "aligned", backend, 0).backend_again == other
+    assert Scenario(Course.STOPPED, "aligned", backend, 0).backend_again == backend
+    done = [run(load("last_three"), Scenario(Course.MOVED, "aligned", backend, seed)) for seed in range(3)]
+    assert any(each.went_on for each in done)
+
+
 def test_job_that_goes_on_in_fewer_vertices_may_be_rescaled_again() -> None:
     done = run(load("two_sources"), Scenario(Course.RESCALED, "with-timeout", "heap", 4030199608))
     assert done.went_on

@@ -31,6 +31,9 @@ BACKENDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rocksdb": {"state_backend": RocksDB(memory=8 * 1024 * 1024)},
 }
 
+#: The backend on which a job goes on that changes it.
+OTHER_BACKEND: Final = {"heap": "rocksdb", "rocksdb": "heap"}
+
 #: The parallelism of a job at first, and of the one that goes on at another parallelism.
 PARALLELISM: Final = 2
 OTHER_PARALLELISM: Final = (1, 3)
@@ -48,11 +51,13 @@ class Course(Enum):
     DRAINED = "drained"
     #: Stopped midway, and started again at another parallelism.
     RESCALED = "rescaled"
+    #: Stopped midway, and started again on the other state backend.
+    MOVED = "moved"
 
     @property
     def is_restored(self) -> bool:
         """Whether the job is stopped and goes on."""
-        return self in (Course.STOPPED, Course.DRAINED, Course.RESCALED)
+        return self in (Course.STOPPED, Course.DRAINED, Course.RESCALED, Course.MOVED)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Scenario:
     backend: str
     seed: int
 
+    @property
+    def backend_again(self) -> str:
+        """The backend of the job that goes on."""
+        return OTHER_BACKEND[self.backend] if self.course is Course.MOVED else self.backend
+
     def arguments(self) -> str:
         """The same as arguments of the command that runs it."""
         settings = f"--course {self.course.value} --mode {self.mode} --backend {self.backend}"
@@ -85,6 +95,8 @@ def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
         return course is Course.PLAIN
     if course is Course.DRAINED:
         return pipeline.can_be_drained
+    if course is Course.MOVED:
+        return not pipeline.is_in_columns
     return course is not Course.RESCALED or pipeline.is_rescalable
 
 
@@ -96,7 +108,7 @@ def backends_of(pipeline: Pipeline) -> list[str]:
 def some(pipeline: Pipeline, seed: int) -> Iterator[Scenario]:
     """A sample: every course once and every mode once, one of the runs on each backend but the heap."""
     draws = random.Random(f"{pipeline.name} {seed}")
-    modes, backends, courses = list(MODES), backends_of(pipeline), [*Course, Course.FAILURES]
+    modes, backends, courses = list(MODES), backends_of(pipeline), list(Course)
     # The heap stays first: a run on disk takes three times as long.
     for each in (modes, courses):
         draws.shuffle(each)

@@ -66,8 +66,9 @@ def run(
 
     def made(results: Results, parallelism: int, *, again: bool) -> StreamEnvironment:
         checkpointing = Checkpointing(every=1, tolerable_failures=None, **MODES[scenario.mode])
+        backend = BACKENDS[scenario.backend_again if again else scenario.backend]
         env = StreamEnvironment(
-            pipeline.name, parallelism=parallelism, checkpointing=checkpointing, **BACKENDS[scenario.backend]
+            pipeline.name, parallelism=parallelism, checkpointing=checkpointing, **backend
         )
         for name, stream in pipeline.add_to(env, records, results.folder, again=again).items():
             stream.sink(f"{name}-sink", results.sink(name))
