@@ -280,6 +280,19 @@ class RayJobHandle(NearestMembers):
             )
         )
 
+    def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
+        """The newest checkpoint or savepoint with this id; `None` when it is not remembered.
+
+        It costs the JobMaster less than `checkpoints`.
+        """
+        found = self._master.quick(
+            "checkpoints",
+            lambda master: master.checkpoints.remote(self._job_id, checkpoint_id),
+            _ended_checkpoints,
+        )
+        alike = [each for each in found if each.record.checkpoint_id == checkpoint_id]
+        return alike[-1] if alike else None
+
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, sorted by time.

@@ -15,6 +15,7 @@ from rich.text import Text
 from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
+from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_and_rare
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
@@ -35,6 +36,9 @@ _COLOURS: Final = {
     "lost": "red",
 }
 _CHECKPOINTS_SHOWN: Final = 10
+#: The same in the history of checkpoints, and how many failed ones and savepoints stand before them.
+_HISTORY_SHOWN: Final = 100
+_RARE_SHOWN: Final = 20
 #: Most subtasks whose watermarks are shown one by one.
 _WATERMARKS_SHOWN: Final = 32
 
@@ -292,7 +296,8 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
 def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
     """The history, and what the subtasks measured of the newest completed checkpoint."""
     known = list(details)
-    yield _checkpoints_table(each.record for each in known)
+    records = [each.record for each in known]
+    yield _checkpoints_table(newest_and_rare(records, _HISTORY_SHOWN, _RARE_SHOWN))
     measured = [each for each in known if each.subtasks and each.record.size is not None]
     if not measured:
         return

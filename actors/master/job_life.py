@@ -61,6 +61,8 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 
+#: The newest checkpoints, among which those that have completed since the last look are: two seconds ago.
+_PUBLISHED: Final = 100
 #: Seconds that a wait for the end of an ended job waits for its report to be kept.
 _KEEPING: Final = 10.0
 #: Seconds for what still runs in threads when a job has ended.
@@ -185,10 +187,10 @@ class JobLife:
             return RescaleRefused("the job could not be taken up")
         return await self._requests.rescale(parallelism)
 
-    async def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first."""
+    async def checkpoints(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
         await self._prepared.wait()
-        return () if self._scheduler is None else self._scheduler.checkpoints()
+        return () if self._scheduler is None else self._scheduler.checkpoints(checkpoint_id=checkpoint_id)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
@@ -305,7 +307,7 @@ class JobLife:
 
         def checkpoints() -> tuple[CheckpointDetails, ...]:
             try:
-                return () if scheduler is None else scheduler.checkpoints()
+                return () if scheduler is None else scheduler.checkpoints(newest=_PUBLISHED)
             except CorruptSnapshotError as error:
                 self._reporter.warn(f"what older checkpoints have measured can't be read: {error}")
                 return ()

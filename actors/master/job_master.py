@@ -78,9 +78,11 @@ class JobMaster:
         """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         return await self._process.life(job_id).rescale(parallelism)
 
-    async def checkpoints(self, job_id: str) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first."""
-        return await self._process.life(job_id).checkpoints()
+    async def checkpoints(
+        self, job_id: str, checkpoint_id: int | None = None
+    ) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
+        return await self._process.life(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""

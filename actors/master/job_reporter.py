@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from penstock.actors.shared.failure_text import bounded
 from penstock.actors.shared.job_report import (
+    CHECKPOINTS_SHOWN,
     HistoryEntry,
     JobMasterProcess,
     JobReport,
@@ -17,6 +18,7 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
     Takeover,
 )
+from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_and_rare
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.settings_text import settings_as_text
@@ -47,8 +49,8 @@ NO_CHECKPOINTS = (
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Maximum number of checkpoints in a report.
-_CHECKPOINTS_SHOWN = 20
+#: Failed checkpoints, and savepoints, in a report before its last checkpoints.
+_RARE_SHOWN = 5
 
 #: Maximum number of failures in a report.
 _FAILURES_SHOWN = 16
@@ -267,9 +269,9 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints; those of the scheduler include those of earlier JobMasters."""
+        """The last checkpoints, and the last rare ones; those of earlier JobMasters are among them."""
         if seen is not None:
-            return seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
+            return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history
 
     def _savepoint(self, seen: SchedulerStatistics | None) -> str | None:

@@ -38,6 +38,9 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 #: The format that `to_dict` writes. Records of version 0.1 of Penstock have no number.
 FORMAT: Final = 2
 
+#: The last checkpoints that a report has whole; before them only failed ones and savepoints.
+CHECKPOINTS_SHOWN: Final = 20
+
 
 @dataclass(frozen=True, slots=True)
 class SubtaskProcess:
@@ -172,7 +175,8 @@ class JobReport(NearestMembers):
         master: Where its JobMaster runs; `None` when it has left.
         warnings: What its user must be told, oldest first.
         checkpoints: Counters of its checkpoints; `None` without checkpointing.
-        checkpoint_history: The last checkpoints, oldest first.
+        checkpoint_history: The last failed checkpoints and savepoints, then the last 20 of any kind; oldest
+            first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
         settings: Its configuration as text, by name; those of checkpoints begin with `checkpointing.`.
     """

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
+from penstock.actors.web.flink_names import record_of
 from penstock.runtime.graph.graph_info import VertexInfo
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
@@ -45,12 +46,14 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
     }
 
 
-def checkpoints_of(report: JobReport) -> dict[str, Any]:
-    """Counters, a summary with percentiles, the newest ones, and the history with the newest first."""
-    history = report.checkpoint_history[::-1]
+def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> dict[str, Any]:
+    """Counters, a summary with percentiles, the newest ones, and the history with the newest first.
+
+    Args:
+        records: All that are remembered, oldest first. The summary is over those of them that are complete.
+    """
+    history = records[::-1]
     completed = [each for each in history if each.status is CheckpointStatus.COMPLETED]
-    failed = [each for each in history if each.status is CheckpointStatus.FAILED]
-    savepoints = [each for each in completed if each.kind.value != "checkpoint"]
     counted = report.checkpoints
     return {
         "counts": {
@@ -59,18 +62,20 @@ def checkpoints_of(report: JobReport) -> dict[str, Any]:
             "failed": 0 if counted is None else counted.failed,
             "in_progress": sum(each.status in _RUNNING for each in history),
         },
+        "summarized": len(completed),
         "summary": {
             "end_to_end_duration": summary_of(each.duration for each in completed),
             "state_size": summary_of(each.size for each in completed),
             "persisted_data": summary_of(each.in_flight_bytes for each in completed),
             "written_bytes": summary_of(each.written_bytes for each in completed),
+            "checkpointed_size": summary_of(each.written_bytes for each in completed),
         },
         "latest": {
-            "completed": _record(completed),
-            "failed": _record(failed),
-            "savepoint": _record(savepoints),
+            "completed": _first(completed),
+            "failed": _first(each for each in history if each.status is CheckpointStatus.FAILED),
+            "savepoint": _first(each for each in completed if each.kind.is_savepoint),
         },
-        "history": [each.to_dict() for each in history],
+        "history": [record_of(each) for each in history],
     }
 
 
@@ -167,5 +172,6 @@ def _level(share: float) -> str:
     return _LEVELS[(share > _LOW) + (share > _HIGH)]
 
 
-def _record(records: Sequence[CheckpointRecord]) -> dict[str, Any] | None:
-    return records[0].to_dict() if records else None
+def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
+    first = next(iter(records), None)
+    return None if first is None else record_of(first)

@@ -23,8 +23,10 @@ import ray
 
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.web.checkpoint_history import CheckpointHistory
 from penstock.actors.web.samples import Sample, Samples, sample_of
 from penstock.runtime.errors import DeploymentError, PenstockError
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +67,8 @@ class JobWatcher:
         self.error: Exception | None = None
         self.newest_sample: Sample | None = None
         self._in_thread = in_thread
+        self._history = CheckpointHistory()
+        self._history_task: asyncio.Task[None] | None = None
         self._asked_at = 0.0
         self._answered_at: float | None = None
         self._viewers = 0
@@ -80,10 +84,11 @@ class JobWatcher:
 
     async def end(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._history_task):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
     @property
     def has_ended(self) -> bool:
@@ -137,6 +142,23 @@ class JobWatcher:
             raise DeploymentError(msg)
         return self.report
 
+    async def checkpoints(self, report: JobReport) -> list[CheckpointRecord]:
+        """All checkpoints that are remembered, oldest first; those of the report while no more are known."""
+        if not self._history.is_complete:
+            if self._history_task is None or self._history_task.done():
+                self._history_task = asyncio.get_running_loop().create_task(self._ask_for_history())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._history_task), _FRESH)
+        return self._history.records(report.checkpoint_history)
+
+    async def _ask_for_history(self) -> None:
+        try:
+            found = await self._in_thread(self.handle.checkpoints)
+        except (PenstockError, ray.exceptions.RayError) as error:
+            logger.warning("checkpoints of job %s are not known: %s", self.handle.job_id, error)
+        else:
+            self._history.take(each.record for each in found)
+
     @asynccontextmanager
     async def viewed(self) -> AsyncIterator[None]:
         """Somebody looks at the job inside."""
@@ -186,6 +208,7 @@ class JobWatcher:
             self.error = None
             self._answered_at = time.monotonic()
             self.report = report
+            self._history.merge(report.checkpoint_history)
             self.version += 1
             self.newest_sample = None
             if not report.status.is_terminal:

@@ -17,12 +17,14 @@ from penstock.actors.web.answers import (
     watermarks_of,
 )
 from penstock.actors.web.flame_graph import flame_graph
+from penstock.actors.web.flink_names import details_of
 from penstock.actors.web.job_log import filter_lines
 from penstock.actors.web.rescale_preview import preview_of
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.saved_state import newest_snapshot, value_of_key
 from penstock.actors.web.server import WebServer
 from penstock.runtime.graph.graph_info import VertexInfo
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 
 async def info(server: WebServer, _: web.Request) -> Any:
@@ -54,7 +56,9 @@ async def exceptions(server: WebServer, request: web.Request) -> Any:
 
 async def checkpoints(server: WebServer, request: web.Request) -> Any:
     """Its checkpoints."""
-    return checkpoints_of(await server.report(request))
+    watcher = await server.watcher(request)
+    report = await watcher.fresh()
+    return checkpoints_of(report, await watcher.checkpoints(report))
 
 
 async def checkpoint_config(server: WebServer, request: web.Request) -> Any:
@@ -189,13 +193,13 @@ def _process(report: JobReport, vertex: VertexInfo, index: int) -> SubtaskProces
 async def _details(server: WebServer, request: web.Request) -> dict[str, Any]:
     wanted = request.match_info["checkpoint"]
     watcher = await server.watcher(request)
-    for each in await server.in_thread(watcher.handle.checkpoints):
-        if str(each.record.checkpoint_id) == wanted:
-            found: dict[str, Any] = each.to_dict()
-            return found
-    raise Problem(
-        404, f"job {watcher.handle.job_id} has no checkpoint {wanted!r:.80} among the last that it knows"
-    )
+    records = await watcher.checkpoints(await watcher.fresh())
+    record = next((each for each in reversed(records) if str(each.checkpoint_id) == wanted), None)
+    if record is None:
+        msg = f"job {watcher.handle.job_id} has no checkpoint {wanted!r:.80} among the last that it knows"
+        raise Problem(404, msg)
+    found = await server.in_thread(watcher.handle.checkpoint_details, record.checkpoint_id)
+    return details_of(found or CheckpointDetails(record, {}))
 
 
 def _number(request: web.Request, name: str) -> int | None:

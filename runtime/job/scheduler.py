@@ -273,9 +273,19 @@ class JobScheduler:
         """The current state."""
         return self._job.state.name
 
-    def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first."""
-        return () if self._job.coordinator is None else self._job.coordinator.details()
+    def checkpoints(
+        self, *, newest: int | None = None, checkpoint_id: int | None = None
+    ) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first.
+
+        Args:
+            newest: Only so many of the newest.
+            checkpoint_id: Only those with this id.
+        """
+        coordinator = self._job.coordinator
+        if coordinator is None:
+            return ()
+        return coordinator.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_checkpoint(self) -> CheckpointDetails | None:
         """The newest completed checkpoint with what each subtask measured.

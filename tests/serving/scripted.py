@@ -14,7 +14,11 @@ from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, CoordinatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointStatus,
+    CoordinatorStatistics,
+)
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.rates import OperatorRates, SubtaskRates
 from serving.reports import record
@@ -36,6 +40,13 @@ class ScriptedJob:
 
     def log_reader(self) -> ScriptedLog:
         return ScriptedLog(self.lines)
+
+    def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        return tuple(CheckpointDetails(each, {}) for each in self.current.checkpoint_history)
+
+    def checkpoint_details(self, checkpoint_id: int) -> CheckpointDetails | None:
+        alike = [each for each in self.checkpoints() if each.record.checkpoint_id == checkpoint_id]
+        return alike[-1] if alike else None
 
     def report(self, *, fresh: bool = True) -> JobReport:
         self.answers.wait()

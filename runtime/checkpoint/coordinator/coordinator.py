@@ -746,9 +746,11 @@ class CheckpointCoordinator:
         """The newest completed checkpoint or savepoint."""
         return self._files.latest
 
-    def details(self) -> tuple[CheckpointDetails, ...]:
+    def details(
+        self, *, newest: int | None = None, checkpoint_id: int | None = None
+    ) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with what each subtask measured, oldest first."""
-        return self._history.details()
+        return self._history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_details(self) -> CheckpointDetails | None:
         """The newest completed checkpoint with what each subtask measured."""

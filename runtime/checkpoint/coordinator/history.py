@@ -10,11 +10,13 @@ not retained. They are still counted, because each retained checkpoint stores ho
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import TypeAlias
 
+from penstock.runtime.checkpoint.coordinator.checkpoint_records import CAPACITY, CheckpointRecords
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -37,12 +39,12 @@ class CheckpointHistory:
     """The last checkpoints with their status, and counters over all of them.
 
     Args:
-        capacity: Number of checkpoints that are remembered.
+        capacity: Number of checkpoints that are remembered; some failed ones and savepoints stay longer.
         detailed: Number of checkpoints whose metrics by subtask are remembered.
     """
 
-    def __init__(self, capacity: int = 100, detailed: int = 20) -> None:
-        self._records: deque[CheckpointRecord] = deque(maxlen=capacity)
+    def __init__(self, capacity: int = CAPACITY, detailed: int = 20) -> None:
+        self._records = CheckpointRecords(capacity)
         #: By id and attempt: another JobMaster may use the id of a checkpoint that did not complete again.
         self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
         self._detailed = detailed
@@ -51,7 +53,7 @@ class CheckpointHistory:
 
     def recall(self, earlier: EarlierHistory) -> None:
         """Go on with the history of earlier JobMasters; `recover` corrects it when the log has been read."""
-        self._records.extend(earlier.records)
+        self._records.replace_all((*self._records, *earlier.records))
         self._counters = earlier.counters
 
     def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
@@ -65,8 +67,7 @@ class CheckpointHistory:
             return
         self._is_recovered = True
         records = _recovered_records(self._records, retained, highest_id)
-        self._records.clear()
-        self._records.extend(records)
+        self._records.replace_all(records)
         self._counters = _recovered_counters(self._counters, retained)
         for checkpoint in retained:
             if checkpoint.statistics is not None:
@@ -118,7 +119,7 @@ class CheckpointHistory:
     def progress(self, pending: PendingCheckpoint) -> None:
         """More subtasks have acknowledged."""
         known = pending.statistics()
-        record = self._update(
+        record = self._records.update(
             pending.checkpoint_id,
             acknowledged=known.acknowledged,
             written_bytes=known.written_bytes,
@@ -138,11 +139,11 @@ class CheckpointHistory:
 
     def finalizing(self, checkpoint_id: int) -> None:
         """The record of a checkpoint is being written."""
-        self._update(checkpoint_id, status=CheckpointStatus.FINALIZING)
+        self._records.update(checkpoint_id, status=CheckpointStatus.FINALIZING)
 
     def completed(self, checkpoint_id: int, at: float, duration: float, size: int) -> None:
         """A checkpoint completed at `at` (wall-clock seconds)."""
-        self._update(checkpoint_id, status=CheckpointStatus.COMPLETED, duration=duration, size=size)
+        self._records.update(checkpoint_id, status=CheckpointStatus.COMPLETED, duration=duration, size=size)
         counters = replace(self._counters, completed=self._counters.completed + 1)
         if checkpoint_id > counters.latest_completed_id:
             counters = replace(
@@ -159,7 +160,7 @@ class CheckpointHistory:
     ) -> None:
         """A checkpoint failed or was aborted."""
         failed = CheckpointStatus.FAILED
-        self._update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
+        self._records.update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
         self._counters = replace(self._counters, failed=self._counters.failed + 1)
 
     def counters(self) -> CoordinatorStatistics:
@@ -170,13 +171,24 @@ class CheckpointHistory:
         """The remembered checkpoints, oldest first."""
         return tuple(self._records)
 
-    def details(self) -> tuple[CheckpointDetails, ...]:
+    def details(
+        self, *, newest: int | None = None, checkpoint_id: int | None = None
+    ) -> tuple[CheckpointDetails, ...]:
         """The same with the metrics of each subtask.
+
+        Args:
+            newest: Only so many of the newest.
+            checkpoint_id: Only those with this id: another attempt may have used it, too.
 
         Raises:
             CorruptSnapshotError: Statistics in the metadata of a retained checkpoint can't be read.
         """
-        return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in self._records)
+        chosen: Iterable[CheckpointRecord] = self._records
+        if checkpoint_id is not None:
+            chosen = (each for each in self._records if each.checkpoint_id == checkpoint_id)
+        elif newest is not None:
+            chosen = islice(self._records, max(0, len(self._records) - newest), None)
+        return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in chosen)
 
     def newest_completed(self) -> CheckpointDetails | None:
         """The newest completed checkpoint with the metrics of each subtask.
@@ -184,7 +196,7 @@ class CheckpointHistory:
         Raises:
             CorruptSnapshotError: Its statistics can't be read.
         """
-        completed = (each for each in reversed(self._records) if each.status is CheckpointStatus.COMPLETED)
+        completed = (each for each in reversed(self.records()) if each.status is CheckpointStatus.COMPLETED)
         newest = next(completed, None)
         return None if newest is None else CheckpointDetails(newest, self._metrics_of(newest))
 
@@ -196,13 +208,6 @@ class CheckpointHistory:
         self._measured[checkpoint_id, attempt] = measured
         while len(self._measured) > self._detailed:
             self._measured.popitem(last=False)
-
-    def _update(self, checkpoint_id: int, **changes: Any) -> CheckpointRecord | None:
-        for position in range(len(self._records) - 1, -1, -1):
-            if self._records[position].checkpoint_id == checkpoint_id:
-                record = self._records[position] = replace(self._records[position], **changes)
-                return record
-        return None
 
 
 def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:

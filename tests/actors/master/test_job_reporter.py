@@ -242,3 +242,18 @@ def test_a_job_without_checkpoints_is_warned_of_once() -> None:
     made = reporter(Scheduler(warning="take care"))
     made.report()
     assert made.report().warnings == (NO_CHECKPOINTS, "take care")
+
+
+def test_a_report_has_the_last_checkpoints_and_a_few_failed_ones_and_savepoints_before_them() -> None:
+    def taken(number: int) -> CheckpointRecord:
+        status = CheckpointStatus.FAILED if number % 100 == 0 else CheckpointStatus.COMPLETED
+        kind = SnapshotKind.SAVEPOINT if number % 150 == 1 else SnapshotKind.CHECKPOINT
+        return CheckpointRecord(number, 1, kind, status, float(number), detail="why")
+
+    history = tuple(map(taken, range(1, 1_001)))
+    shown = [
+        each.checkpoint_id
+        for each in reporter(Scheduler(checkpoint_history=history)).report().checkpoint_history
+    ]
+    assert shown[-20:] == list(range(981, 1_001))
+    assert shown[:-20] == [301, 451, 500, 600, 601, 700, 751, 800, 900, 901]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.runtime.checkpoint.coordinator.checkpoint_records import CheckpointRecords
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
@@ -177,12 +178,46 @@ def test_a_job_of_many_retained_checkpoints_remembers_a_bounded_number() -> None
     assert counts(history) == (30, 30, 0)
 
 
-def test_a_hundred_checkpoints_are_shown_by_default_and_twenty_of_them_with_rows() -> None:
+def test_a_thousand_checkpoints_are_remembered_and_twenty_of_them_with_rows() -> None:
     history = CheckpointHistory()
-    history.recover([completed(n, triggered=n, completed=n) for n in range(1, 151)], 150)
+    history.recover([completed(n, triggered=n, completed=n) for n in range(1, 1_501)], 1_500)
     shown = history.details()
-    assert len(shown) == 100
-    assert [d.record.checkpoint_id for d in shown if d.subtasks] == list(range(131, 151))
+    assert [d.record.checkpoint_id for d in shown] == list(range(501, 1_501))
+    assert [d.record.checkpoint_id for d in shown if d.subtasks] == list(range(1_481, 1_501))
+
+
+def test_details_are_given_of_the_newest_or_of_one_id_alone() -> None:
+    history = recovered(*(completed(n) for n in range(1, 31)))
+    assert [d.record.checkpoint_id for d in history.details(newest=2)] == [29, 30]
+    assert [d.record.checkpoint_id for d in history.details(newest=99)] == list(range(1, 31))
+    [details] = history.details(checkpoint_id=29)
+    assert details.subtasks == MEASURED
+    assert history.details(checkpoint_id=99) == ()
+
+
+def test_failed_checkpoints_and_savepoints_outlive_a_thousand_others_and_are_bounded() -> None:
+    history = CheckpointHistory()
+    for number in range(1, 1_501):
+        if number % 5 == 0:
+            kind, reason = SnapshotKind.CHECKPOINT, CheckpointFailureReason.CHECKPOINT_EXPIRED
+            history.refused(number, 1, kind, 1.0, reason, f"disk {number}")
+            continue
+        history.started(pending(number))
+        history.completed(number, 1.0, 0.5, 10)
+    known = history.records()
+    assert [each.checkpoint_id for each in known[-1_000:]] == list(range(501, 1_501))
+    older = known[:-1_000]
+    assert [each.detail for each in older] == [f"disk {number}" for number in range(255, 501, 5)]
+    assert counts(history) == (1_500, 1_200, 300)
+
+
+def test_savepoints_that_are_complete_outlive_others_and_running_ones_do_not() -> None:
+    records = CheckpointRecords(capacity=2, kept=1)
+    for number in range(1, 6):
+        status = CheckpointStatus.IN_PROGRESS if number == 3 else CheckpointStatus.COMPLETED
+        records.append(replace(record(number, status), kind=SnapshotKind.SAVEPOINT))
+    assert [each.checkpoint_id for each in records] == [2, 4, 5]
+    assert records.update(2, detail="late") is None
 
 
 def test_checkpoint_that_ran_is_not_shown_when_one_of_its_id_has_completed_and_was_let_go() -> None:
