@@ -17,10 +17,11 @@ from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
 
-from penstock.runtime import FileSink, FixedDelay
+from penstock.runtime import FileSink, FixedDelay, JobConfig, RocksDB
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
+ON_DISK: dict[str, Any] = {"config": JobConfig(state_backend=RocksDB(memory=16 << 20))}
 UNALIGNED: dict[str, Any] = {"unaligned": True}
 WITH_TIMEOUT: dict[str, Any] = {"unaligned": True, "aligned_timeout": 0.02}
 
@@ -37,7 +38,9 @@ SOME = ("tumbling-reduce", "sliding-aggregate", "sliding-apply")
     ("how", "seed", "kills", "names", "parallelism"),
     [
         pytest.param({}, 1, 2, SOME, 1, id="2 kills"),
+        pytest.param(ON_DISK, 5, 1, SOME[:1], 1, id="1 kill, on disk"),
         long({}, 2, 20, WINDOWS, 2, id="20 kills, aligned"),
+        long(ON_DISK, 6, 20, WINDOWS, 2, id="20 kills, on disk"),
         long(UNALIGNED, 3, 20, WINDOWS, 2, id="20 kills, unaligned"),
         long(WITH_TIMEOUT, 4, 20, WINDOWS, 2, id="20 kills, aligned with timeout"),
     ],

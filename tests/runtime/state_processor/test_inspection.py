@@ -10,6 +10,7 @@ from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.state_backends import RocksDB
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -75,6 +76,36 @@ def test_operators_states_keys_sizes_and_positions_are_told(saved: str, places: 
     assert summary.size == sum(operator.size for operator in summary.operators) > 0
     assert summary.files == sum(operator.files for operator in summary.operators)
     assert summary.files == len(places(saved).list("")) - 1
+
+
+def test_checkpoint_of_a_backend_on_disk_is_told_and_its_number_of_entries_is_an_estimate(
+    places: MemoryPlaces,
+) -> None:
+    env = StreamEnvironment("count", parallelism=2, max_parallelism=16)
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT))
+    counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)
+    counts.sink("out", CollectSink(InMemoryCollector()))
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1), buffer_rows=5, state_backend=RocksDB(8 * 1024 * 1024)
+    )
+    storage = MemoryStorage()
+    job = ScriptedJob(build_execution_graph(env.build()), config, storage, 1, open_location=places)
+    job.run(100)
+    job.complete_checkpoint()
+    taken = job.newest
+    assert taken is not None
+    codec = ValueCodec(allow_pickle=False, classes=[IndexRange])
+    summary = inspect_snapshot(taken, lambda handle: read_state(storage, handle), codec)
+    operators = {operator.operator_id: operator for operator in summary.operators}
+    (largest,) = operators["largest"].states
+    assert (largest.name, largest.kind, largest.is_exact) == (
+        "(in the files of RocksDB)",
+        "keyed",
+        False,
+    )
+    assert largest.entries >= 1
+    assert operators["largest"].size > 0
+    assert operators["numbers"].states[0].is_exact
 
 
 def test_what_can_not_be_decoded_here_is_said_to_be_so(saved: str, places: MemoryPlaces) -> None:
