@@ -81,6 +81,6 @@ def expected(records: list[Record]) -> Mapping[str, list[Row]]:
 #: A drain emits a part of a minute.
 whole = None
 
-#: At another parallelism a watermark in flight is known later, when all old channels have had it. So a sum that
-#: is emitted on the way may have records that came behind its mark.
+#: At another parallelism a watermark in flight is known later, when all old channels have had it. So a sum
+#: that is emitted on the way may have records that came behind its mark.
 RESCALABLE = False
