@@ -178,7 +178,7 @@ def _same(given: str, known: Iterable[str]) -> str | None:
     """The one of the known secrets that was given; looks at all of them in any case."""
     found = None
     for each in known:
-        if hmac.compare_digest(given.encode(), each.encode()):
+        if hmac.compare_digest(given.encode("utf-8", "surrogatepass"), each.encode()):
             found = each
     return found
 

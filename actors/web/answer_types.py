@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
+
+from penstock.actors.web.report_forms import (
+    Checkpoint,
+    CheckpointDetailsForm,
+    Edge,
+    Failure,
+    MasterInSnapshot,
+    OperatorInSnapshot,
+    Report,
+    SampleForm,
+    SubtaskInSnapshot,
+    Trend,
+    Vertex,
+)
 
 
 class InfoAnswer(TypedDict):
@@ -38,47 +52,82 @@ class JobsOverviewAnswer(TypedDict):
 
 
 class JobAnswer(TypedDict):
-    """A job: `report` is that of `penstock status --json`, `age` the seconds since the JobMaster answered."""
+    """A job: `report` is that of `penstock status --json`, `age` the seconds since the JobMaster answered.
 
-    report: dict[str, Any]
+    `lag_trend` says whether its event time catches up; `null` before ten seconds of it are known.
+    """
+
+    report: Report
     age: float
     answering: bool
     live: bool
+    lag_trend: Trend | None
 
 
 class PlanAnswer(TypedDict):
     """The job graph."""
 
     name: str
-    vertices: list[dict[str, Any]]
-    edges: list[dict[str, Any]]
+    vertices: list[Vertex]
+    edges: list[Edge]
 
 
-class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": dict[str, Any] | None})):
+class ExceptionsAnswer(TypedDict("ExceptionsAnswer", {"root-exception": Failure | None})):
     """Why it is failing now, and the last failures, the newest first."""
 
-    history: list[dict[str, Any]]
+    history: list[Failure]
+
+
+class CheckpointCounts(TypedDict):
+    """Numbers of checkpoints of the job; all but `in_progress` over its whole life."""
+
+    total: int
+    completed: int
+    failed: int
+    in_progress: int
+
+
+class Percentiles(TypedDict):
+    """Of one figure of completed checkpoints; `null` for each where none is known."""
+
+    min: float | None
+    max: float | None
+    avg: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class CheckpointSummary(TypedDict):
+    """Seconds from trigger to end, and bytes; `written_bytes` and `checkpointed_size` are the same."""
+
+    end_to_end_duration: Percentiles
+    state_size: Percentiles
+    persisted_data: Percentiles
+    written_bytes: Percentiles
+    checkpointed_size: Percentiles
+
+
+class LatestCheckpoints(TypedDict):
+    """The newest of each kind."""
+
+    completed: Checkpoint | None
+    failed: Checkpoint | None
+    savepoint: Checkpoint | None
 
 
 class CheckpointsAnswer(TypedDict):
-    """Counters, percentiles, the newest ones, and the last ones with the newest first."""
+    """Counters, percentiles over `summarized` checkpoints, the newest ones, and the history, newest first."""
 
-    counts: dict[str, int]
-    summary: dict[str, dict[str, float | None]]
-    latest: dict[str, dict[str, Any] | None]
-    history: list[dict[str, Any]]
+    counts: CheckpointCounts
+    summarized: int
+    summary: CheckpointSummary
+    latest: LatestCheckpoints
+    history: list[Checkpoint]
 
 
-class CheckpointDetailsAnswer(TypedDict):
-    """One checkpoint and what each subtask measured; `penstock checkpoints --json` prints a list of these."""
-
-    checkpoint_id: int
-    status: str
-    kind: str
-    triggered_at: float
-    duration: float | None
-    size: int | None
-    by_subtask: list[dict[str, Any]]
+#: One checkpoint and what each subtask measured; `penstock checkpoints --json` prints a list of such.
+CheckpointDetailsAnswer = CheckpointDetailsForm
 
 
 class ConfigurationAnswer(TypedDict):
@@ -90,13 +139,23 @@ class ConfigurationAnswer(TypedDict):
 class SamplesAnswer(TypedDict):
     """Curves, oldest first: by seconds for five minutes, by tens of seconds for an hour."""
 
-    samples: list[dict[str, Any]]
+    samples: list[SampleForm]
+
+
+class LineOfLog(TypedDict):
+    """One line; `at` is in ISO 8601, `subtask` `null` for a line of the JobMaster or of Ray."""
+
+    at: str
+    vertex: str
+    subtask: int | None
+    stream: str
+    text: str
 
 
 class LogAnswer(TypedDict):
     """Lines, and the `offset` with which to ask for those behind them."""
 
-    lines: list[dict[str, Any]]
+    lines: list[LineOfLog]
     next: int
     silent_nodes: list[str]
 
@@ -107,7 +166,21 @@ class SavedStateAnswer(TypedDict):
     location: str
     kind: str
     checkpoint_id: int
-    operators: list[dict[str, Any]]
+    attempt: int
+    triggered_at: float
+    completed_at: float
+    size: int
+    files: int
+    operators: list[OperatorInSnapshot]
+    masters: list[MasterInSnapshot]
+    by_subtask: list[SubtaskInSnapshot]
+
+
+class KeyEntry(TypedDict):
+    """One value of a key as text; `part` is the key of a map's entry, or the window."""
+
+    part: str | None
+    value: str
 
 
 class KeyValueAnswer(TypedDict):
@@ -118,49 +191,119 @@ class KeyValueAnswer(TypedDict):
     kind: str
     checkpoint_id: int
     found: bool
-    entries: list[dict[str, str | None]]
+    entries: list[KeyEntry]
     more: int
 
 
-class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": str})):
-    """Shares of the time of the subtasks of a vertex."""
+_Level = Literal["ok", "low", "high"]
 
-    status: str
-    subtasks: list[dict[str, Any]]
+SubtaskShares = TypedDict(
+    "SubtaskShares",
+    {
+        "subtask": int,
+        "attempt-number": int,
+        "backpressure-level": _Level,
+        "ratio": float,
+        "busyRatio": float,
+        "idleRatio": float,
+    },
+)
+SubtaskShares.__doc__ = "Shares of a subtask's time, from 0 to 1; `ratio` is that with a full output."
+
+
+class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": _Level})):
+    """Shares of the time of the subtasks of a vertex; `deprecated` before any are known."""
+
+    status: Literal["ok", "deprecated"]
+    subtasks: list[SubtaskShares]
+
+
+class SubtaskWatermark(TypedDict):
+    """Event time of a subtask; `idle` when nobody waits for it."""
+
+    subtask: int
+    watermark: int | None
+    idle: bool
 
 
 class WatermarksAnswer(TypedDict):
     """Event time of the subtasks of a vertex, in microseconds since the epoch."""
 
-    watermarks: list[dict[str, Any]]
+    watermarks: list[SubtaskWatermark]
+
+
+class MetricValue(TypedDict):
+    """One metric: `0.records_in` is that of the first subtask; without `value` only its name was asked."""
+
+    id: str
+    value: NotRequired[float]
 
 
 class MetricsAnswer(TypedDict):
     """Metrics of the subtasks of a vertex: names, or with `get` values."""
 
-    metrics: list[dict[str, Any]]
+    metrics: list[MetricValue]
+
+
+class Stacks(TypedDict):
+    """A function, how many stacks hold it, and what it calls."""
+
+    name: str
+    value: int
+    children: list[Stacks]
 
 
 class FlameGraphAnswer(TypedDict):
-    """Stacks as a tree of `{name, value, children}`."""
+    """Stacks as a tree; `rate` is their number a second."""
 
-    root: dict[str, Any]
+    root: Stacks
     seconds: float
     rate: int
+
+
+MovedState = TypedDict(
+    "MovedState",
+    {
+        "vertex": str,
+        "from": int,
+        "to": int,
+        "key_groups": int,
+        "key_groups_moved": int,
+        "bytes_moved": int | None,
+        "has_keyed_state": bool,
+        "text": str,
+    },
+)
+MovedState.__doc__ = "A vertex at another parallelism; `text` says in words what moves."
 
 
 class RescalePreviewAnswer(TypedDict):
     """What a rescale would move."""
 
-    vertices: list[dict[str, Any]]
+    vertices: list[MovedState]
     restarts: list[str]
 
 
-class TriggerStatusAnswer(TypedDict):
-    """How far a request is: `status.id` is `IN_PROGRESS` or `COMPLETED`; then `operation` has the result."""
+class TriggerStatus(TypedDict):
+    """How far a request is."""
 
-    status: dict[str, str]
-    operation: NotRequired[dict[str, Any]]
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+RequestFailure = TypedDict("RequestFailure", {"class": str, "message": str})
+RequestFailure.__doc__ = "Why a request has failed."
+
+Operation = TypedDict(
+    "Operation", {"failure-cause": NotRequired[RequestFailure], "result": NotRequired[dict[str, Any]]}
+)
+Operation.__doc__ = "What came of a request: one of both. A savepoint's result has its `location`."
+
+
+class TriggerStatusAnswer(TypedDict):
+    """How far a request is; with `COMPLETED`, `operation` says what came of it."""
+
+    status: TriggerStatus
+    operation: NotRequired[Operation]
 
 
 AcceptedAnswer = TypedDict("AcceptedAnswer", {"request-id": str})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from math import ceil, isfinite
 from typing import Any, Final
 
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
 from penstock.actors.web.flink_names import record_of
 from penstock.runtime.graph.graph_info import VertexInfo
+from penstock.runtime.operators.metrics import HistogramStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 #: Shares of time with a full output from which a vertex counts as back-pressured a little, and much.
@@ -89,7 +91,7 @@ def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
     known = sorted(value for value in values if value is not None)
     if not known:
         return dict.fromkeys(("min", "max", "avg", *_PERCENTILES))
-    ranks = {name: known[math.ceil(share * len(known)) - 1] for name, share in _PERCENTILES.items()}
+    ranks = {name: known[ceil(share * len(known)) - 1] for name, share in _PERCENTILES.items()}
     return {"min": known[0], "max": known[-1], "avg": sum(known) / len(known), **ranks}
 
 
@@ -143,7 +145,9 @@ def metrics_of(report: JobReport, vertex: VertexInfo, wanted: Sequence[str]) -> 
     known: dict[str, float] = {}
     for each in report.subtasks:
         if each.subtask.vertex == vertex.id:
-            known.update({f"{each.subtask.index}.{name}": value for name, value in _numbers(each)})
+            known.update(
+                {f"{each.subtask.index}.{name}": value for name, value in _numbers(each) if isfinite(value)}
+            )
     names = wanted or sorted(known)
     return {
         "metrics": [
@@ -152,20 +156,39 @@ def metrics_of(report: JobReport, vertex: VertexInfo, wanted: Sequence[str]) -> 
     }
 
 
-def _numbers(subtask: SubtaskInfo) -> Iterable[tuple[str, float]]:
-    parts: list[tuple[str, Mapping[str, Any]]] = []
+def _numbers(subtask: SubtaskInfo) -> Iterator[tuple[str, float]]:
+    """All numbers of a subtask by name: its own, then those of each operator, then rates."""
     if subtask.statistics is not None:
-        statistics = subtask.statistics.to_dict()
-        parts.append(("", statistics))
-        for operator, counters in statistics["operators"].items():
-            parts.append((f"{operator}.", counters))
-            parts.append((f"{operator}.", counters.get("counters", {})))
+        yield from _plain("", subtask.statistics.to_dict())
+        for operator, counted in subtask.statistics.operators.items():
+            yield from _plain(f"{operator}.", {**asdict(counted), **counted.extra})
+            for name, gauge in counted.gauges.items():
+                yield f"{operator}.{name}", gauge.total  # of one subtask: the number that was set
+            for name, histogram in counted.histograms.items():
+                yield from _distribution(f"{operator}.{name}", histogram)
     if subtask.rates is not None:
-        parts.append(("rate.", subtask.rates.to_dict()))
-    for prefix, values in parts:
-        for name, value in values.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                yield f"{prefix}{name}", value
+        yield from _plain("rate.", subtask.rates.to_dict())
+        for operator, rates in subtask.rates.operators.items():
+            yield from _plain(f"{operator}.rate.", asdict(rates))
+
+
+def _plain(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+
+
+def _distribution(name: str, histogram: HistogramStatistics) -> Iterator[tuple[str, float]]:
+    """A histogram under the names that Flink's REST gives its parts."""
+    count = histogram.count
+    yield f"{name}_count", count
+    yield f"{name}_sum", histogram.total
+    if count:
+        yield f"{name}_min", histogram.least
+        yield f"{name}_max", histogram.greatest
+        yield f"{name}_mean", histogram.total / count
+        for rank, share in _PERCENTILES.items():
+            yield f"{name}_{rank}", histogram.quantile(share)
 
 
 def _level(share: float) -> str:

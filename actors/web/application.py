@@ -15,6 +15,7 @@ from penstock.actors.web.access import SAFE_HEADERS, Refusal
 from penstock.actors.web.openapi import describe_routes
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.server import WebServer
+from penstock.actors.web.strict_json import dumps
 from penstock.runtime.errors import (
     ConfigurationError,
     DeploymentError,
@@ -93,7 +94,7 @@ def _handler(server: WebServer, route: Route) -> _Handler:
         answer = await route.handler(server, request)
         if isinstance(answer, web.StreamResponse):
             return answer
-        return web.json_response(answer, status=route.status)
+        return web.json_response(answer, status=route.status, dumps=dumps)
 
     return handle
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from aiohttp import web
 from penstock.actors.web.job_watcher import JobWatcher
 from penstock.actors.web.route import Route
 from penstock.actors.web.server import WebServer
+from penstock.actors.web.strict_json import dumps
 
 #: Seconds between two looks at a job that says nothing, and between two comments that keep proxies awake.
 _LOOK: Final = 1.0
@@ -38,11 +38,11 @@ async def _tell(server: WebServer, watcher: JobWatcher, stream: web.StreamRespon
                 seen, quiet = watcher.version, 0.0
                 await _send_report(stream, watcher)
                 if watcher.newest_sample is not None:
-                    await _send(stream, "sample", json.dumps(watcher.newest_sample.to_dict()).encode())
+                    await _send(stream, "sample", dumps(watcher.newest_sample.to_dict()).encode())
             else:
                 quiet += _LOOK
                 if not watcher.is_answering:
-                    await _send(stream, "age", json.dumps(watcher.status()).encode())
+                    await _send(stream, "age", dumps(watcher.status()).encode())
                 elif quiet >= _BEAT:
                     quiet = 0.0
                     await stream.write(b": nothing new\n\n")
@@ -60,7 +60,7 @@ async def overview_events(server: WebServer, request: web.Request) -> Any:
 async def _tell_overview(server: WebServer, stream: web.StreamResponse) -> None:
     sent, quiet = b"", 0.0
     while not server.is_closing:
-        now = json.dumps(await server.overview()).encode()
+        now = dumps(await server.overview()).encode()
         if now != sent:
             sent, quiet = now, 0.0
             await _send(stream, "overview", now)
@@ -80,7 +80,7 @@ async def _open(request: web.Request) -> web.StreamResponse:
 
 
 async def _send_report(stream: web.StreamResponse, watcher: JobWatcher) -> None:
-    status = json.dumps(watcher.status()).encode()
+    status = dumps(watcher.status()).encode()
     await _send(stream, "report", b'{"report": ' + watcher.encoded() + b", " + status[1:])
 
 

@@ -12,7 +12,6 @@ A watcher belongs to the server's event loop. Calls of the job's handle run in t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,7 +23,9 @@ import ray
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web.checkpoint_history import CheckpointHistory
+from penstock.actors.web.lag_trend import lag_trend
 from penstock.actors.web.samples import Sample, Samples, sample_of
+from penstock.actors.web.strict_json import dumps
 from penstock.runtime.errors import DeploymentError, PenstockError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord
 
@@ -113,13 +114,19 @@ class JobWatcher:
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
-        """How old the report is, for the page."""
-        return {"age": round(self.age, 1), "answering": self.is_answering, "live": not self.has_ended}
+        """How old the report is, and what it alone does not say: whether the job catches up."""
+        trend = None if self.has_ended else lag_trend(self.samples.all())
+        return {
+            "age": round(self.age, 1),
+            "answering": self.is_answering,
+            "live": not self.has_ended,
+            "lag_trend": None if trend is None else trend.to_dict(),
+        }
 
     def encoded(self) -> bytes:
         """The newest report as JSON; made once for all browsers."""
         if self._encoded[0] != self.version and self.report is not None:
-            self._encoded = self.version, json.dumps(self.report.to_dict()).encode()
+            self._encoded = self.version, dumps(self.report.to_dict()).encode()
         return self._encoded[1]
 
     async def fresh(self) -> JobReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Final
 
 from aiohttp import web
@@ -145,7 +146,9 @@ async def flames(server: WebServer, request: web.Request) -> Any:
     try:
         seconds = float(request.query.get("seconds", "3"))
     except ValueError:
-        raise Problem(400, "?seconds= is a number of seconds, at most 30") from None
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise Problem(400, "?seconds= is a number of seconds, at most 30")
     return await server.in_thread(flame_graph, _process(report, vertex, index), seconds)
 
 
@@ -153,7 +156,7 @@ async def rescale_preview(server: WebServer, request: web.Request) -> Any:
     """What a rescale would move."""
     try:
         wanted = json.loads(request.query.get("parallelism", ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         wanted = None
     if not isinstance(wanted, dict) or not all(type(number) is int for number in wanted.values()):
         raise Problem(400, 'give the new parallelism by operator id, as JSON: ?parallelism={"count":4}')
@@ -206,11 +209,13 @@ def _number(request: web.Request, name: str) -> int | None:
     text = request.query.get(name, "")
     if not text:
         return None
-    if not text.isascii() or not text.isdecimal():
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
         raise Problem(400, f"?{name}= is a number from 0 on, not {text!r:.80}")
     return int(text)
 
 
+#: Digits of the largest number that anything has.
+_DIGITS: Final = 18
 _JOB: Final = "/v1/jobs/{job}"
 _VERTEX: Final = "/v1/jobs/{job}/vertices/{vertex}"
 

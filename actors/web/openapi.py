@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from penstock.actors.web.route import Route
 
 _NAME = re.compile(r"{([a-z]+)}")
+#: An attribute in a docstring, with the lines that go on.
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*\n(?:        .*\n)*)", re.MULTILINE)
 _REFERENCE = "#/components/schemas/{model}"
 _ERROR = {
     "type": "object",
@@ -78,8 +82,49 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
+class _Written(GenerateJsonSchema):
+    """Dataclasses as answers have them: each attribute is there, whether it has a default or not."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
 def _schema(form: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    made = TypeAdapter(form).json_schema(ref_template=_REFERENCE)
-    schemas.update(made.pop("$defs", {}))
-    schemas[form.__name__] = made
-    return {"$ref": _REFERENCE.format(model=form.__name__)}
+    made = TypeAdapter(form).json_schema(
+        ref_template=_REFERENCE, schema_generator=_Written, mode="serialization"
+    )
+    parts = made.pop("$defs", {})
+    if "$ref" not in made:
+        name = made.get("title") or form.__name__
+        parts[name] = made
+        made = {"$ref": _REFERENCE.format(model=name)}
+    for name, part in parts.items():
+        described = _described(part)
+        if schemas.setdefault(name, described) != described:
+            msg = f"two forms have the name {name}"
+            raise ValueError(msg)
+    return made
+
+
+def _described(part: dict[str, Any]) -> dict[str, Any]:
+    """A part with what its docstring says of each attribute, and without titles, which repeat names."""
+    head, _, rest = part.get("description", "").partition("\n\nAttributes:\n")
+    text = head.partition("\n\nExample:")[0].partition("\n\nArgs:")[0]
+    said = dict(_ATTRIBUTE.findall(rest.partition("\n\n")[0] + "\n"))
+    properties = {
+        name: _untitled(known) | ({"description": _line(said[name])} if name in said else {})
+        for name, known in part.get("properties", {}).items()
+    }
+    described = _untitled(part) | ({"description": _line(text)} if text else {})
+    return described | ({"properties": properties} if properties else {})
+
+
+def _untitled(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "title"}
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -95,7 +95,7 @@ def key_of(text: str) -> Any:
     """
     try:
         return _as_tuples(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -178,9 +178,9 @@ class WebServer:
         Raises:
             Problem: It has another form.
         """
-        text = await request.text()
+        written = await request.read()
         try:
-            return TypeAdapter(form).validate_json(text or "{}", strict=True)
+            return TypeAdapter(form).validate_json(written or b"{}", strict=True)
         except ValidationError as error:
             problems = (
                 f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()

@@ -77,6 +77,12 @@ def test_no_path_answers_without_a_token(stranger: Client, route: object) -> Non
         assert "penstock ui" in answer.errors
 
 
+def test_bytes_that_are_no_text_are_no_token(stranger: Client) -> None:
+    for headers in ({"Authorization": "Bearer \xff\xfe"}, {"Cookie": f"penstock-{stranger.port}=\xff"}):
+        assert stranger.get("/v1/info", **headers).status == 401, headers
+    assert begin_session(stranger, "\xff\u20ac").status == 401
+
+
 def test_the_printed_address_begins_one_session_and_no_second_one(
     server: WebServer, stranger: Client
 ) -> None:

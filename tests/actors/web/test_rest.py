@@ -123,6 +123,8 @@ def test_the_preview_of_a_rescale_counts_key_groups_that_move(client: Client) ->
     assert (vertex["from"], vertex["to"], vertex["key_groups"]) == (4, 2, 128)
     assert 0 < vertex["key_groups_moved"] < 128
     assert found["restarts"] == ["lines", "count"]
+    assert vertex["has_keyed_state"]
+    assert vertex["text"] == f"{vertex['key_groups_moved']} of 128 key groups move"
 
 
 def test_settings_are_shown_whole_and_those_of_checkpoints_alone(client: Client) -> None:
