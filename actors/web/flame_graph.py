@@ -64,6 +64,8 @@ def take_stacks(pid: int, seconds: float) -> tuple[list[str], str]:
         )
     except subprocess.TimeoutExpired:
         return [], f"py-spy has not ended after {seconds + _PATIENCE:.0f} s"
+    except OSError as error:
+        return [], f"{program} can't be run: {error}"
     stacks = [line for line in done.stdout.splitlines() if line.rpartition(" ")[2].isdecimal()]
     if done.returncode == 0 and stacks:
         return stacks, ""

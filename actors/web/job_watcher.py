@@ -22,7 +22,7 @@ import ray
 
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.web.checkpoint_history import CheckpointHistory
+from penstock.actors.web.known_checkpoints import KnownCheckpoints
 from penstock.actors.web.lag_trend import lag_trend
 from penstock.actors.web.samples import Sample, Samples, sample_of
 from penstock.actors.web.strict_json import dumps
@@ -68,7 +68,7 @@ class JobWatcher:
         self.error: Exception | None = None
         self.newest_sample: Sample | None = None
         self._in_thread = in_thread
-        self._history = CheckpointHistory()
+        self._history = KnownCheckpoints()
         self._history_task: asyncio.Task[None] | None = None
         self._asked_at = 0.0
         self._answered_at: float | None = None

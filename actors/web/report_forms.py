@@ -114,7 +114,7 @@ _NAMES_OF_FLINK: Final[dict[str, Any]] = {
 _CHECKPOINT = _form(CheckpointRecord, "Checkpoint", **_NAMES_OF_FLINK)
 
 
-class Alignment(TypedDict):
+class AlignmentOfSubtask(TypedDict):
     """Seconds that barriers were aligned, and bytes of data between subtasks that the checkpoint holds."""
 
     duration: float
@@ -132,7 +132,7 @@ _SUBTASK_CHECKPOINT = _form(
     state_size=int,
     checkpointed_size=int,
     checkpoint=CheckpointParts,
-    alignment=Alignment,
+    alignment=AlignmentOfSubtask,
 )
 
 Report: TypeAlias = Annotated[dict[str, Any], _As(_REPORT)]

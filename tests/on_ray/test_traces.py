@@ -20,13 +20,16 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from penstock.actors import start_local
-from jobs.driving import after_checkpoints, finish, kill_subtask, submit
+from jobs.driving import after_checkpoints, finish, kill_subtask, submit, wait_until
 from jobs.talking import talking_job
 
 start_local(num_cpus=4)
-job = submit(talking_job(Path(sys.argv[1]), 500, 2_000.0, attempt=2))
+job = submit(talking_job(Path(sys.argv[1]), 500, 2_000.0, attempt=3))
 after_checkpoints(job, 1)
 kill_subtask(job, "largest")
+wait_until(job, "a second attempt", lambda report: report.statistics.attempt == 2)
+after_checkpoints(job, job.report().statistics.completed_checkpoints + 1)
+job.rescale({"largest": 3})
 finish(job)
 """
 
@@ -82,7 +85,7 @@ def collector() -> Iterator[Collector]:
     running.server.server_close()
 
 
-def test_checkpoints_and_the_restart_of_a_real_job_reach_a_collector(
+def test_checkpoints_a_restart_and_a_rescale_of_a_real_job_reach_a_collector(
     tmp_path: Path, collector: Collector
 ) -> None:
     mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -103,6 +106,8 @@ def test_checkpoints_and_the_restart_of_a_real_job_reach_a_collector(
     assert [sorted(parts) for parts in collector.parts_of("start")] == [["deploying", "initialising"]]
     (restart,) = collector.parts_of("restart")
     assert {"failing", "deploying"} <= set(restart)
+    (rescale,) = collector.parts_of("rescale")
+    assert {"rescaling", "deploying", "initialising"} <= set(rescale)
     checkpoints = collector.parts_of("checkpoint")
     assert sorted(checkpoints[0]) == ["largest[0]", "largest[1]", "numbers[0]", "numbers[1]"]
     assert {tuple(parts) for parts in collector.parts_of("largest[0]")} == {

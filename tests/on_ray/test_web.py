@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import ray
 from jobs.commands import run_here
@@ -20,6 +21,7 @@ from serving.client import PATIENCE, Client
 
 from penstock.actors import RayJobHandle
 from penstock.actors.client.user_interface import open_interfaces
+from penstock.actors.web.application import ROUTES, description
 from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -74,6 +76,10 @@ def test_it_shows_what_the_command_line_shows(client: Client, job: RayJobHandle)
     path = f"/v1/jobs/{job.job_id}"
     seen, said = client.look(path), printed("status", job.job_id)
     assert (seen["live"], seen["answering"]) == (True, True)
+    described = description()
+    jsonschema.validate(
+        seen, {"$ref": "#/components/schemas/JobAnswer", "components": described["components"]}
+    )
     assert seen["report"].keys() == said.keys()
     for name in ("job_id", "name", "status", "graph", "storage", "settings", "master", "failures"):
         assert seen["report"][name] == said[name], name
@@ -163,34 +169,87 @@ def test_a_flame_graph_names_the_functions_of_a_subtask_or_what_forbids_it(
         assert "ptrace" in answer.errors
 
 
-def test_a_job_is_cancelled_by_rest(client: Client, job: RayJobHandle) -> None:
-    assert client.carry_out(job.job_id, "PATCH", "?mode=cancel") == {"result": {}}
-    eventually("it has ended", lambda: job.status() is JobStatus.CANCELLED)
-    overview = {each["job_id"]: each for each in client.look("/v1/jobs/overview")["jobs"]}
-    assert overview[job.job_id]["status"] == "cancelled"
-
-
-def snippets() -> list[str]:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "web.md").read_text(encoding="utf-8")
+def snippets(document: str) -> list[str]:
+    text = (Path(__file__).resolve().parents[2] / "docs" / document).read_text(encoding="utf-8")
     return re.findall(r"<!-- runs in a test -->\n```bash\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: RayJobHandle) -> None:
-    assert len(snippets()) == 2
+WATCHING, (LOOKING, FLAMES, LISTENING, CHANGING, CANCELLING) = snippets("web.md"), snippets("operations.md")
+
+
+def carried_out(client: Client, job: RayJobHandle, snippet: str) -> subprocess.CompletedProcess[str]:
     places = {"UI": client.address.rstrip("/"), "TOKEN": TOKEN, "JOB": job.job_id}
-    for snippet in snippets():
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", snippet],
-            env={**os.environ, **places},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert "failure-cause" not in done.stdout
-    assert done.stdout.count("COMPLETED") == 4
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", snippet],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def printed_by(client: Client, job: RayJobHandle, snippet: str) -> str:
+    done = carried_out(client, job, snippet)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_path_has_a_command_in_the_documents() -> None:
+    said = "\n".join(snippets("operations.md")).replace("\\\n", " ")
+    for route in ROUTES:
+        path = re.escape("$UI") + re.sub(r"{[a-z]+}", r"[^/?\"{}]+", route.path) + r"[?\"]"
+        method = "" if route.method == "GET" else f"-X {route.method} "
+        assert re.search(rf'{method}"{path}', said), f"{route.method} {route.path}"
+
+
+def test_the_commands_in_the_documents_do_what_they_say(client: Client, job: RayJobHandle) -> None:
+    watched = [printed_by(client, job, snippet) for snippet in WATCHING]
+    assert "COMPLETED" in watched[-1]
+    answers = [json.loads(line) for line in printed_by(client, job, LOOKING).splitlines()]
+    assert len(answers) == 20
+    assert {"entries", "found"} <= answers[-2].keys()
+    assert answers[-1]["vertices"][0]["to"] == 3
+    flames = carried_out(client, job, FLAMES)
+    assert json.loads(flames.stdout).get("root") or "ptrace" in flames.stdout
+    events = re.findall(r"^event: (\w+)$", printed_by(client, job, LISTENING), re.MULTILINE)
+    assert {"overview", "report"} <= set(events)
+    ended = printed_by(client, job, CHANGING)
+    assert "failure-cause" not in ended
+    assert ended.count("COMPLETED") == 4
     assert job.status() is JobStatus.FINISHED
+
+
+def test_a_job_is_cancelled_by_a_command_in_the_documents(client: Client, job: RayJobHandle) -> None:
+    assert "request-id" in printed_by(client, job, CANCELLING)
+    eventually("it has ended", lambda: job.status() is JobStatus.CANCELLED)
+
+    def state() -> str:
+        overview = {each["job_id"]: each for each in client.look("/v1/jobs/overview")["jobs"]}
+        return str(overview[job.job_id]["status"])
+
+    eventually("the list of jobs says so", lambda: state() == "cancelled")
+
+
+def test_more_checkpoints_than_a_report_has_are_shown(client: Client, job: RayJobHandle) -> None:
+    """The server asks the JobMaster once; what comes later joins that."""
+    path = f"/v1/jobs/{job.job_id}/checkpoints"
+    while len(job.checkpoints()) <= 25:
+        job.checkpoint()
+    first = client.look(path)
+    ids = [each["checkpoint_id"] for each in first["history"]]
+    assert len(ids) > 25
+    assert ids == list(range(ids[0], 0, -1))
+    assert len(client.look(f"/v1/jobs/{job.job_id}")["report"]["checkpoint_history"]) == 20
+    assert first["summarized"] == sum(each["status"] == "completed" for each in first["history"])
+    job.checkpoint()
+
+    def newest() -> int:
+        return int(client.look(path)["latest"]["completed"]["id"])
+
+    eventually("a new one is shown", lambda: newest() > ids[0])
+    assert len(client.look(path)["history"]) > len(ids)
+    assert len(client.look(f"{path}/details/{newest()}")["by_subtask"]) == 4
 
 
 def test_a_handle_opens_a_server_that_ends_with_its_program(job: RayJobHandle) -> None:

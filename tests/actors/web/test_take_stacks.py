@@ -58,3 +58,11 @@ def test_no_stack_at_all_is_no_flame_graph(folder: Path) -> None:
 def test_any_other_failure_is_said_in_its_words(folder: Path) -> None:
     install(folder, 'echo "Error: No such process (os error 3)" >&2; exit 1')
     assert take_stacks(1, 1.0) == ([], "Error: No such process (os error 3)")
+
+
+def test_a_program_that_can_not_be_run_is_named(folder: Path) -> None:
+    install(folder, "exit 0")
+    (folder / "py-spy").write_text("#!/nowhere/interpreter\n", encoding="utf-8")
+    stacks, problem = take_stacks(1, 1.0)
+    assert stacks == []
+    assert problem.startswith(f"{folder / 'py-spy'} can't be run: ")

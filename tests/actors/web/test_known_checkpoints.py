@@ -14,7 +14,7 @@ from serving.reports import TOKEN
 from serving.scripted import ScriptedDirectory
 
 from penstock.actors.shared.job_report import CHECKPOINTS_SHOWN
-from penstock.actors.web.checkpoint_history import CheckpointHistory
+from penstock.actors.web.known_checkpoints import KnownCheckpoints
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 
@@ -107,7 +107,7 @@ def test_few_checkpoints_are_all_in_the_report(client: Client, job: RememberingJ
 
 
 def test_what_ran_goes_on_and_what_has_ended_stays() -> None:
-    history = CheckpointHistory()
+    history = KnownCheckpoints()
     running = taken(31, status=CheckpointStatus.IN_PROGRESS, duration=None, acknowledged=1)
     history.take([*made(1, 30), running])
     on = replace(running, acknowledged=5)
@@ -122,7 +122,7 @@ def test_what_ran_goes_on_and_what_has_ended_stays() -> None:
 
 
 def test_one_that_ran_when_the_job_master_died_and_is_not_known_any_more_is_gone() -> None:
-    history = CheckpointHistory()
+    history = KnownCheckpoints()
     running = taken(31, status=CheckpointStatus.IN_PROGRESS, duration=None)
     history.take([*made(1, 30), running])
     later = [replace(each, attempt=3) for each in made(31, 32)]
@@ -132,7 +132,7 @@ def test_one_that_ran_when_the_job_master_died_and_is_not_known_any_more_is_gone
 
 
 def test_it_forgets_what_the_job_master_does_not_remember_for_ever() -> None:
-    history = CheckpointHistory()
+    history = KnownCheckpoints()
     history.take(made(1, 30))
     for last in range(31, 3_000):
         history.merge(made(last - CHECKPOINTS_SHOWN + 1, last))
