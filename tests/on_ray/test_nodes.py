@@ -19,6 +19,12 @@ from jobs.nodes import (
 from jobs.oracle import hidden_files
 from jobs.words import NEVER, paced_lines
 
+from penstock.actors.shared.job_report import SubtaskProcess
+from penstock.actors.shared.node_processes import own_node
+from penstock.actors.web import flame_graph
+from penstock.runtime import JobStatus
+from penstock.runtime.errors import DeploymentError
+
 COUNT, RATE = 3_000, 3_000.0
 
 
@@ -26,6 +32,40 @@ COUNT, RATE = 3_000, 3_000.0
 def nodes() -> Iterator[Nodes]:
     with three_nodes() as started:
         yield started
+
+
+def test_a_flame_graph_is_taken_on_the_node_of_its_subtask(
+    tmp_path: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by py-spy, where the system lets it look at other processes."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(counted_on_workers(tmp_path, source, parallelism=2))
+    try:
+        report = after_checkpoints(job, 1)
+        process = next(each for each in report.processes if each.subtask.vertex == "count")
+        assert process.node_id == nodes.hosting(report, "count").node_id != own_node()
+        assert_flame_graph(process, monkeypatch)
+    finally:
+        job.cancel()
+    eventually("the end of the job", lambda: job.status() is JobStatus.CANCELLED)
+
+
+def assert_flame_graph(process: SubtaskProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        stacks = flame_graph.flame_graph(process, 1.0)["root"]
+    except DeploymentError as error:
+        assert "ptrace" in str(error)  # noqa: PT017
+    else:
+        assert stacks["value"] > 0
+
+    def where(pid: int, seconds: float) -> tuple[list[str], str]:
+        return [f"{own_node()};{pid} {seconds:.0f}"], ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flame_graph, "take_stacks", where)
+        (node,) = flame_graph.flame_graph(process, 2.0)["root"]["children"]
+    assert (node["name"], node["children"][0]["name"]) == (process.node_id, str(process.pid))
+    assert node["value"] == 2
 
 
 def test_a_worker_node_that_dies_costs_nothing(tmp_path: Path, nodes: Nodes) -> None:
