@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 #: Checkpoints that are remembered: about 300 bytes each.
@@ -27,7 +28,6 @@ class CheckpointRecords:
         kept: Number of failed ones, and of savepoints, that are remembered beyond.
 
     Example:
-        >>> from penstock.runtime.record.elements import SnapshotKind
         >>> records = CheckpointRecords(capacity=2)
         >>> for number, status in enumerate(["failed", "completed", "completed", "completed"]):
         ...     status = CheckpointStatus(status)
@@ -107,7 +107,10 @@ def newest_and_rare(
     """
     chosen: list[CheckpointRecord] = []
     left = {is_failed: rare, is_savepoint: rare}
-    for record in reversed(records[:-newest]):
+    completed, plain = CheckpointStatus.COMPLETED, SnapshotKind.CHECKPOINT
+    # A report is made every second: the thousand that are not rare must cost next to nothing.
+    others = [each for each in records[:-newest] if each.status is not completed or each.kind is not plain]
+    for record in reversed(others):
         for is_kind in left:
             if left[is_kind] and is_kind(record):
                 left[is_kind] -= 1
