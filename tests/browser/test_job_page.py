@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from serving.browser import PATIENCE
-from serving.pipeline import BEGAN, PipelinePage, pipeline_page, pipeline_report
+from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_report
 
 from penstock.actors.web.server import WebServer
 from penstock.runtime import JobStatus
@@ -103,6 +103,25 @@ def test_a_process_that_died_has_the_lines_of_its_operators(pipeline: PipelinePa
     defined = page.locator(".failures .pairs > div").filter(has_text="Operators defined at")
     lines = [f"/home/ada/shop/order_totals.py:{number}" for number in (20, 21, 22)]
     expect(defined.locator("dd code:first-child")).to_have_text(lines)
+
+
+def test_a_lag_says_when_it_will_be_gone(browser: Any) -> None:
+    trend = {
+        "lag": 120.0,
+        "slope": -0.5,
+        "direction": "shrinks",
+        "gone_in": 240.0,
+        "text": "is gone in about 4 min",
+    }
+
+    def with_trend(route: Any) -> None:
+        route.fulfill(json=route.fetch().json() | {"lag_trend": trend})
+
+    with pipeline_page(browser) as pipeline:
+        pipeline.page.route(f"**/v1/jobs/{JOB}", with_trend)
+        pipeline.page.route("**/events", lambda route: route.abort())
+        pipeline.page.reload()
+        expect(figure(pipeline.page, "Lag")).to_contain_text("is gone in about 4 min")
 
 
 def test_curves_show_their_last_values(pipeline: PipelinePage) -> None:

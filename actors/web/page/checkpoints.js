@@ -106,12 +106,11 @@ export function Checkpoints({ report }) {
   const records = picked.map((id) => answer.history.find((row) => row.checkpoint_id === id)).filter(Boolean);
   const under = records.at(-1)?.checkpoint_id;
   const summary = Object.entries(SUMMARY).map(([name, [title, unit]]) => ({ name, title, unit, values: answer.summary[name] }));
-  const completed = answer.history.filter((row) => row.status === "completed").length;
   return html`<section>
     <dl class="figures">
       ${["total", "completed", "failed", "in_progress"].map((name) => html`<${Figure} key=${name} name=${name.replace("_", " ")}>${count(answer.counts[name])}<//>`)}
     </dl>
-    <h2>Summary ${completed < answer.counts.completed ? `of the last ${count(completed)} completed ones` : "of the completed ones"}</h2>
+    <h2>Summary ${answer.summarized < answer.counts.completed ? `of the last ${count(answer.summarized)} completed ones` : "of the completed ones"}</h2>
     <${Table} caption="Summary" rows=${summary} keyOf=${(row) => row.name} columns=${[{ name: "Of", of: (row) => row.title }, ...RANKS.map((rank) => ({ name: rank, kind: "number", of: (row) => row.unit(rank === "avg" && row.values[rank] !== null && row.unit === bytes ? Math.round(row.values[rank]) : row.values[rank]) }))]} />
     <h2>History</h2>
     <form class="filter" onSubmit=${(event) => event.preventDefault()}>

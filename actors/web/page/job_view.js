@@ -78,7 +78,7 @@ function useTitle(name) {
   }, [name]);
 }
 
-function Figures({ report, live, newest }) {
+function Figures({ report, live, newest, trend }) {
   const last = html`<${Figure} name="Last checkpoint">${moment(lastCheckpoint(report))}<//>`;
   const attempts = html`<${Figure} name="Restarts">${count(report.statistics.restarts)}<//><${Figure} name="Attempt">${count(report.statistics.attempt)}<//>`;
   if (!live) {
@@ -92,13 +92,13 @@ function Figures({ report, live, newest }) {
     <${Figure} name="Running for">${duration(report.duration)}<//>
     <${Figure} name="In, all sources" title="Records per second that all sources read">${rate(newest?.records_in)}<//>
     <${Figure} name="Out, all sinks" title="Records per second that all sinks take: a record counts once for each sink that it reaches">${rate(newest?.records_out)}<//>
-    <${Figure} name="Lag" title="The time less the lowest watermark">${duration(newest?.lag)}<//>
+    <${Figure} name="Lag" title="The time less the lowest watermark">${duration(newest?.lag)}${trend && trend.direction !== "stays" && html` <small class="faint">${trend.text}</small>`}<//>
     ${last}${attempts}
   </dl>`;
 }
 
 export function JobView({ id, tab, rest, readOnly }) {
-  const { report, age, answering, live, samples, error, connected } = useJob(id);
+  const { report, age, answering, live, lag_trend: trend, samples, error, connected } = useJob(id);
   useTitle(report?.name ?? id);
   if (error) return html`<${Empty} title="This job can't be shown"><p>${named(error.message)}</p><p><a href="#/">All jobs</a></p><//>`;
   if (report === null) return html`<${Notice}>Asking the JobMaster…<//>`;
@@ -110,7 +110,7 @@ export function JobView({ id, tab, rest, readOnly }) {
     ${!answering && html`<${Notice} kind="error">The JobMaster has not answered for ${Math.round(age)} s. What you see is that old. If its process has died, another one takes the job over.<//>`}
     ${report.failure && html`<${Notice} kind="error">${named(report.failure.root.message)} <a href="#/jobs/${id}/failures">All failures</a><//>`}
     ${report.warnings.map((text) => html`<${Notice} key=${text} kind="warning">${named(text)}<//>`)}
-    <${Figures} report=${report} live=${live} newest=${newest} />
+    <${Figures} report=${report} live=${live} newest=${newest} trend=${trend} />
     ${report.bottleneck && live && html`<p class="bottleneck" role="status">${named(report.bottleneck.text)}</p>`}
     ${!readOnly && html`<${Actions} report=${report} live=${live} answering=${answering} />`}
     <nav class="tabs" aria-label="Views of the job">${Object.entries(VIEWS).map(([name, title]) => html`
