@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -66,6 +67,12 @@ _CLUSTERS: Final = {"ray_cluster", "spark"}
 _SHARED: Final = pytest.StashKey[bool]()
 #: Seconds for the actors of a test to end.
 _PATIENCE: Final = 30.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell lets programs in its background ignore Ctrl-C, and what they start, too. Some tests press it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
