@@ -22,7 +22,7 @@ from penstock.runtime.testing.simulation.user_graph.comparison import difference
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-#: One of them in every run, on two processors each of the others takes ten seconds.
+#: The first one runs always; each of the others takes about ten seconds.
 CHOSEN = [
     ("baskets", "unaligned", "rocksdb", 1, 2),
     *(
