@@ -26,7 +26,8 @@ from jobs.driving import (
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines, wide_line
 
-from penstock.runtime import FileSink, FixedDelay, GeneratorSource
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime import FileSink, FixedDelay, GeneratorSource, RocksDB
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -62,6 +63,13 @@ def without_room(disk: Path) -> Iterator[None]:
         yield
     finally:
         filler.unlink()
+
+
+def said_of_rocksdb(report: JobReport) -> list[str]:
+    """What failed checkpoints and attempts say of RocksDB."""
+    said = [record.detail for record in report.checkpoint_history]
+    said += [failure.root.message for failure in report.failures]
+    return [each for each in said if "RocksDB" in each]
 
 
 @pytest.mark.parametrize("victim", [None, "count", "master"])
@@ -103,6 +111,29 @@ def test_a_sink_finds_no_room_for_a_while(tmp_path: Path, small: Path) -> None:
     finish(job)
     assert_exactly_once(small / "out", lines(COUNT))
     assert hidden_files(small / "out") == []
+
+
+def test_the_scratch_disk_of_rocksdb_has_no_room_for_a_while(tmp_path: Path, small: Path) -> None:
+    """The folder of the databases is full, and that of the checkpoints is not."""
+    env = environment(
+        tmp_path,
+        restart=FixedDelay(attempts=1_000, delay=0.2),
+        state_backend=RocksDB(memory=8 << 20, folder=str(small)),
+    )
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    counted(env.from_source("lines", source), FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    after_checkpoints(job, 2)
+    with without_room(small):
+        report = wait_until(job, "a failure of RocksDB", lambda r: bool(said_of_rocksdb(r)))
+        assert all(str(small) in each and "Free room" in each for each in said_of_rocksdb(report))
+    done = wait_until(job, "a report", lambda r: True).statistics.completed_checkpoints
+    after_checkpoints(job, done + 2)
+    (tmp_path / "go").touch()
+
+    finish(job)
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert [left.name for left in small.iterdir()] == []
 
 
 def test_a_state_file_that_somebody_deletes_is_named_when_it_is_needed(tmp_path: Path) -> None:

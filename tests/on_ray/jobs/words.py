@@ -24,6 +24,7 @@ from penstock.runtime import (
     StreamEnvironment,
 )
 from penstock.runtime.config.restart import RestartConfig
+from penstock.runtime.config.state_backends import StateBackend
 
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)
@@ -109,6 +110,7 @@ def environment(
     config: JobConfig | None = None,
     buffer_timeout: float = _BUFFER_TIMEOUT,
     restart: RestartConfig = RESTART,
+    state_backend: StateBackend | None = None,
     **checkpointing: Any,
 ) -> StreamEnvironment:
     """An environment with checkpoints in the test's folder; `every=None` takes none and never restarts."""
@@ -119,6 +121,7 @@ def environment(
         if every is None
         else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
         restart=restart if every is not None else None,
+        state_backend=state_backend,
         config=replace(config or JobConfig(), buffer_timeout=buffer_timeout),
     )
 
