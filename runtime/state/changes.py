@@ -31,6 +31,7 @@ It must never hand out a reference to a value that may change, or forget a chang
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
@@ -183,6 +184,9 @@ class Changes:
         else:
             self._examined = self.written
         self._begin_anew()
+        # Values that replace others set off no collection: as many die as are made. The next one would have
+        # to walk all that were made since the last one, and would stop the task for it.
+        gc.collect(0)
 
     def loose(self) -> dict[Any, Any]:
         """The values that have to be encoded now, as they may change; nothing is forgotten."""

@@ -163,18 +163,25 @@ class HeapKeyedStateBackend:
     @property
     def sweep_in(self) -> float | None:
         """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
-        if any(table.changed.is_examination_due for table in self._tables.values()):
-            return 0.0
         due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
         return min((seconds for seconds in due if seconds is not None), default=None)
 
     def sweep(self, most: int) -> None:
-        """Delete what has expired, this many entries at most, and prepare the next snapshot."""
+        """Delete what has expired, this many entries at most."""
+        for table in self._tables.values():
+            if table.lifetime is not None and most > 0:
+                most -= table.lifetime.sweep(table, most)
+
+    @property
+    def is_examination_due(self) -> bool:
+        """Whether `examine_changes` should be called before the next batch."""
+        return any(table.changed.is_examination_due for table in self._tables.values())
+
+    def examine_changes(self) -> None:
+        """Work between two batches: find out which values of the next snapshot can't change."""
         for table in self._tables.values():
             if table.changed.is_examination_due:
                 table.changed.examine()
-            if table.lifetime is not None and most > 0:
-                most -= table.lifetime.sweep(table, most)
 
     def contents(self, name: str) -> dict[Any, Any]:
         """A copy of what a state holds that has not expired: by key a value, a list or a map."""

@@ -110,6 +110,15 @@ class KeyedStateBackend(HasCurrentKey, Protocol):
         ...
 
     @property
+    def is_examination_due(self) -> bool:
+        """Whether so much has changed that `examine_changes` should be called before the next batch."""
+        ...
+
+    def examine_changes(self) -> None:
+        """Work between two batches, for some milliseconds: prepare the next snapshot."""
+        ...
+
+    @property
     def table_names(self) -> tuple[str, ...]:
         """Names of the tables that hold anything."""
         ...

@@ -291,6 +291,11 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
     def sweeps(self) -> None:
         self.backend.sweep(3)
 
+    @rule()
+    def looks_ahead(self) -> None:
+        if self.backend.is_examination_due:
+            self.backend.examine_changes()
+
     @precondition(lambda self: len(self.writers) < 4)
     @rule(is_savepoint=st.sampled_from([False, False, False, True]))
     def takes_a_snapshot(self, is_savepoint: bool) -> None:

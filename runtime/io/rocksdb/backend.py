@@ -186,6 +186,14 @@ class RocksDBKeyedStateBackend:
             if table.lifetime is not None and most > 0:
                 most -= table.lifetime.sweep(table, most)
 
+    @property
+    def is_examination_due(self) -> bool:
+        """Never: rows are encoded when they are written."""
+        return False
+
+    def examine_changes(self) -> None:
+        """There is nothing to prepare."""
+
     def contents(self, name: str) -> dict[Any, Any]:
         """A copy of what a state holds that has not expired: by key a value, a list or a map."""
         table = self._tables.get(name)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import ConfigurationError, StorageError
-from penstock.runtime.io.rocksdb.rows import group_bytes, table_of
+from penstock.runtime.io.rocksdb.rows import end_of, group_bytes, table_of
 from penstock.runtime.io.rocksdb.shared_memory import SharedMemory, shared_memory
 
 if TYPE_CHECKING:
-    from rocksdict import Options, Rdict, RdictIter
+    from rocksdict import Options, Rdict, RdictIter, ReadOptions
 
 _MIB: Final = 1024 * 1024
 #: Size of a memtable that is flushed, and of a file that a compaction writes.
@@ -105,20 +105,21 @@ class Database:
             prefix: What their keys begin with.
             first: Where to begin.
         """
-        with self._reading():
-            at: RdictIter = self._db.iter()
-            at.seek(max(prefix, first))
-        yield from self._walk(at, prefix)
+        return self._walk(max(prefix, first), end_of(prefix))
 
-    def _walk(self, at: RdictIter, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        while at.valid():
-            row = at.key()
-            if not row.startswith(prefix):
-                return
-            yield row, at.value()
-            at.next()
+    def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        options = _up_to(end)
         with self._reading():
-            at.status()
+            at: RdictIter = self._db.iter(options)
+            at.seek(first)
+        try:
+            while at.valid():
+                yield at.key(), at.value()
+                at.next()
+            with self._reading():
+                at.status()
+        finally:
+            del at  # before the options: the iterator reads the end in their memory
 
     def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
         """The first table of a key group that has rows: its prefix and name; `None` when there is none.
@@ -213,13 +214,20 @@ class FrozenDatabase(Database):
 
     def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """All rows from `first` to in front of `end`, in the order of their bytes."""
-        with self._reading():
-            at: RdictIter = self._db.iter()
-            at.seek(first)
-        for row, value in self._walk(at, b""):
-            if end is not None and row >= end:
-                return
-            yield row, value
+        return self._walk(first, end)
+
+
+def _up_to(end: bytes | None) -> ReadOptions:
+    """Options of an iterator that stops in front of a row; they must live as long as the iterator.
+
+    Without them it would walk over all deleted rows behind the wanted ones, until it meets a live row.
+    """
+    from rocksdict import ReadOptions
+
+    options = ReadOptions()
+    if end is not None:
+        options.set_iterate_upper_bound(end)
+    return options
 
 
 def database_options(memory: SharedMemory) -> Options:

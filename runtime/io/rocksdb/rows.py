@@ -40,6 +40,17 @@ def group_bytes(key_group: int) -> bytes:
     return key_group.to_bytes(GROUP_BYTES)
 
 
+def end_of(prefix: bytes) -> bytes | None:
+    r"""The first row behind all that begin with a prefix; `None` when no row can be behind them.
+
+    Example:
+        >>> end_of(b"ab"), end_of(b"a\xff"), end_of(b"\xff")
+        (b'ac', b'b', None)
+    """
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
 def table_prefix(name: str, *, nested: bool) -> bytes:
     r"""What stands behind the key group in the rows of a table.
 

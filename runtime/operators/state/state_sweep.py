@@ -1,8 +1,12 @@
-"""`StateSweep`: lets an operator's keyed state forget what has expired, some entries at a time.
+"""`StateSweep`: lets an operator's keyed state do its work between two batches.
 
-It works between two batches, so that a user's function never sees its state change under it. A slice looks at
-`MOST_ENTRIES` entries, which takes about a millisecond. Between two slices the task does something else for
-several times as long. So when a million entries expire at once, records still flow and barriers still pass.
+There are two kinds. What has expired is forgotten, some entries at a time. A slice looks at `MOST_ENTRIES`
+entries, which takes about a millisecond. Between two slices the task does something else for several times as
+long. So when a million entries expire at once, records still flow and barriers still pass. A user's function
+never sees its state change under it.
+
+What has changed is examined for the next snapshot. This never rests: changes come as fast as records do. A
+rest would make each examination longer than the one before it, and so the next rest, too.
 """
 
 from __future__ import annotations
@@ -35,13 +39,18 @@ class StateSweep:
     @property
     def due_at(self) -> float | None:
         """Monotonic time of the next slice, `None` for never; in the past when it is due."""
+        if self._backend.is_examination_due:
+            return 0.0
         due_in = self._backend.sweep_in
         if due_in is None:
             return None
         return self._rest_until if due_in <= 0 else self._clock.monotonic() + due_in
 
     def run_if_due(self) -> None:
-        """Do one slice, if it is time."""
+        """Examine what has changed, or else do one slice, if it is time."""
+        if self._backend.is_examination_due:
+            self._backend.examine_changes()
+            return
         due_at, begun = self.due_at, self._clock.monotonic()
         if due_at is None or due_at > begun:
             return
