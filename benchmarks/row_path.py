@@ -43,8 +43,8 @@ CHAIN, BYTEWAX = "penstock, chain", "bytewax, keyed sum, one worker"
 
 #: Ratio, the contender above, the one below, and what it has to be.
 RATIOS = [
-    ("keyed_sum_1x1_vs_bytewax", ONE, BYTEWAX, "at least 1.50"),
-    ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, ""),
+    ("keyed_sum_1x1_vs_bytewax", ONE, BYTEWAX, "at least 3.50"),
+    ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, "at least 2.50"),
     ("keyed_sum_1x1_vs_bare_loop", ONE, LOOP, ""),
     ("chained_vs_bare_loop", CHAIN_LOOP, CHAIN, "at most 1.60"),
 ]

@@ -33,7 +33,6 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
         for operator in report.operators
         if operator.is_source and operator.id in subtask.rates.operators
     ]
-    checkpoints = report.checkpoints
     return {
         "job_id": report.job_id,
         "name": report.name,
@@ -43,9 +42,18 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
         "duration": report.duration,
         "restarts": report.statistics.restarts,
         "records_in": sum(rates) if rates else None,
-        "last_checkpoint": None if checkpoints is None else checkpoints.latest_completed_at,
+        "last_checkpoint": _last_completed_at(report),
         "live": known.is_running,
     }
+
+
+def _last_completed_at(report: JobReport) -> float | None:
+    """When its newest checkpoint was complete; the counters of a job that has ended may be gone."""
+    counted = report.checkpoints
+    if counted is not None and counted.latest_completed_at is not None:
+        return counted.latest_completed_at
+    completed = (each for each in report.checkpoint_history if each.status is CheckpointStatus.COMPLETED)
+    return max((each.triggered_at + (each.duration or 0.0) for each in completed), default=None)
 
 
 def checkpoints_of(report: JobReport, records: Sequence[CheckpointRecord]) -> dict[str, Any]:

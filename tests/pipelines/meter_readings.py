@@ -83,4 +83,4 @@ whole = None
 
 #: At another parallelism a watermark in flight is known later, when all old channels have had it. So a sum
 #: that is emitted on the way may have records that came behind its mark.
-RESCALABLE = False
+RESCALABLE_IN_FLIGHT = False

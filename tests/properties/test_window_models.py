@@ -20,12 +20,17 @@ from window_models import Model, Record, Row, aligned, cumulative, sessions_of
 
 from penstock.runtime import (
     AggregateFunction,
+    ContinuousEventTimeTrigger,
+    CountEvictor,
     CountTrigger,
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
     EventTimeTrigger,
+    Evictor,
     PurgingTrigger,
     SlidingEventTimeWindows,
+    TimeEvictor,
+    TimestampedValue,
     TimeWindow,
     TumblingEventTimeWindows,
 )
@@ -86,6 +91,8 @@ class Case:
     late: int | None
     purges: bool
     aggregates: bool
+    every: int | None = None
+    evictor: str | None = None
     on_disk: bool = False
 
     @property
@@ -119,19 +126,54 @@ class Case:
                 spans = lambda record: [(record.stamp, record.stamp + self.size)]  # noqa: E731
             case _:
                 spans = lambda record: [(record.stamp, record.stamp + 1 + record.value % 7)]  # noqa: E731
-        return Model(spans, "session" in self.kind, self.lateness, self.early, self.late, self.purges)
+        merges, left = "session" in self.kind, None if self.evictor is None else EVICTORS[self.evictor][1]
+        return Model(spans, merges, self.lateness, self.early, self.late, self.purges, self.every, left)
 
     def build(self, records: Any) -> Any:
         windows = records.key_by(lambda record: record.key).window(self.assigner)
         windows = windows.allowed_lateness(micros(self.lateness))
-        if self.early or self.late or self.purges:
+        if self.early or self.late or self.every or self.purges:
             early, late = (count and CountTrigger(count) for count in (self.early, self.late))
             trigger: Any = EventTimeTrigger(early, late)
+            if self.every:
+                trigger = ContinuousEventTimeTrigger(micros(self.every))
             windows = windows.trigger(PurgingTrigger(trigger) if self.purges else trigger)
+        if self.evictor is not None:
+            windows = windows.evictor(EVICTORS[self.evictor][0])
         return windows.aggregate("w", Values(), named) if self.aggregates else windows.apply("w", told)
 
 
+class Even(Evictor[Record]):
+    """Takes out what is odd."""
+
+    def evict_before(
+        self, elements: list[TimestampedValue], window: TimeWindow
+    ) -> Sequence[TimestampedValue]:
+        return [element for element in elements if element.value.value % 2 == 0]
+
+
+def not_older(values: list[int], stamps: dict[int, int]) -> list[int]:
+    return [value for value in values if stamps[value] > max(stamps[each] for each in values) - 4]
+
+
+#: By its name an evictor, and what it leaves.
+EVICTORS: dict[str, tuple[Evictor[Any], Any]] = {
+    "two": (CountEvictor(2), lambda values, stamps: values[-2:]),
+    "new": (TimeEvictor(micros(4)), not_older),
+    "even": (Even(), lambda values, stamps: [value for value in values if value % 2 == 0]),
+}
+
 kinds = st.sampled_from(["tumbling", "sliding", "cumulative", "session", "dynamic session"])
+
+
+def sensible(case: Case) -> Case:
+    """An offset within a window; a trigger that is continuous has no parts; an evictor needs the records."""
+    case = replace(case, offset=min(case.offset, case.size * case.steps))
+    if case.every is not None:
+        case = replace(case, early=None, late=None)
+    return replace(case, aggregates=False) if case.evictor is not None else case
+
+
 cases = st.builds(
     Case,
     kind=kinds,
@@ -143,7 +185,9 @@ cases = st.builds(
     late=st.none() | st.integers(1, 3),
     purges=st.booleans(),
     aggregates=st.booleans(),
-).map(lambda case: replace(case, offset=min(case.offset, case.size * case.steps)))
+    evictor=st.none() | st.sampled_from(sorted(EVICTORS)),
+    every=st.none() | st.integers(1, 7),
+).map(sensible)
 steps = st.lists(
     st.tuples(st.sampled_from(KEYS), st.integers(-5, 40))
     | st.integers(-5, 45)

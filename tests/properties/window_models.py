@@ -1,7 +1,7 @@
 """Windows computed the slow way: every record is kept, and everything is found by looking at all of them.
 
 The model knows nothing of the operators. It is told what a window's trigger does in words: how many records
-make a result. Whether a result is forgotten is said, too.
+make a result, or how much time. It is also told whether a result is forgotten, and what an evictor leaves.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class OpenWindow:
     values: list[int] = field(default_factory=list)
     counted: int = 0
     has_ended: bool = False
+    #: When the next result is due on the way; `None` when none is awaited.
+    due: int | None = None
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Model:
         merges: Whether windows that overlap become one.
         early: A result after every so many records before the end.
         late: A result after every so many records behind the end; `None` for one after each.
+        every: A result whenever time has passed a whole number of these, of which a record has come since.
+        left: The values that an evictor leaves, of values with the times of all values.
     """
 
     spans_of: Callable[[Record], Iterable[Span]]
@@ -47,6 +51,9 @@ class Model:
     early: int | None = None
     late: int | None = None
     purges: bool = False
+    every: int | None = None
+    left: Callable[[list[int], dict[int, int]], list[int]] | None = None
+    stamps: dict[int, int] = field(default_factory=dict)
     reached: float = float("-inf")
     windows: dict[str, list[OpenWindow]] = field(default_factory=dict)
     late_values: list[int] = field(default_factory=list)
@@ -54,6 +61,7 @@ class Model:
     def record(self, record: Record) -> list[Row]:
         rows: list[Row] = []
         taken = False
+        self.stamps[record.value] = record.stamp
         for span in self.spans_of(record):
             mine = self.windows.setdefault(record.key, [])
             touching = [w for w in mine if w.span[0] < span[1] and span[0] < w.span[1]] if self.merges else []
@@ -69,10 +77,18 @@ class Model:
                 touching.sort(key=lambda w: w.span)
                 values = [value for w in touching for value in w.values]
                 counted = sum(w.counted for w in touching)
-                window = OpenWindow(span, values, counted)
+                dues = [w.due for w in touching if w.due is not None]
+                window = OpenWindow(span, values, counted, due=min(dues, default=None))
                 mine[:] = [w for w in mine if w not in touching] + [window]
             window.has_ended = span[1] - 1 <= self.reached
             window.values.append(record.value)
+            if window.has_ended:
+                window.due = None
+            elif self.every is not None:
+                come = record.stamp if self.reached < record.stamp else int(self.reached) + 1
+                due = (come // self.every + 1) * self.every - 1
+                if due < span[1] - 1:
+                    window.due = due if window.due is None else min(due, window.due)
             every = self.late if window.has_ended else self.early
             if every is None:
                 fires = window.has_ended
@@ -91,10 +107,12 @@ class Model:
         self.reached = max(self.reached, moment)
         for key, windows in self.windows.items():
             for window in sorted(windows, key=lambda w: w.span[1]):
+                if window.due is not None and window.due <= self.reached:
+                    window.due = None
+                    rows += self._emitted(key, window)
                 if not window.has_ended and window.span[1] - 1 <= self.reached:
                     window.has_ended, window.counted = True, 0
-                    if window.values:
-                        rows += self._emitted(key, window)
+                    rows += self._emitted(key, window)
             windows[:] = [w for w in windows if w.span[1] - 1 + self.lateness > self.reached]
         return rows
 
@@ -104,10 +122,12 @@ class Model:
         return sum(bool(w.values) for windows in self.windows.values() for w in windows)
 
     def _emitted(self, key: str, window: OpenWindow) -> list[Row]:
+        if self.left is not None:
+            window.values = self.left(window.values, self.stamps)
         row = (key, window.span, tuple(window.values))
         if self.purges:
-            window.values.clear()
-        return [row]
+            window.values = []
+        return [row] if row[2] else []
 
 
 def aligned(size: int, slide: int, offset: int) -> Callable[[Record], list[Span]]:

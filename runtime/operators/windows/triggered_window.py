@@ -352,10 +352,14 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         if result.purges:
             del entry[CONTENTS:]
         span = window.start, window.end
-        if is_empty(entry):
+        if self._is_over_early(entry):
             self._windows.delete(key, span)
         else:
             self._windows.touch(key, span, entry)
+
+    def _is_over_early(self, entry: Entry) -> bool:
+        """Whether nobody would miss a window in front of its end; a session still joins others."""
+        return is_empty(entry) and not self._assigner.is_merging
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
         """What a window emits."""
@@ -453,7 +457,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         if left is None:
             return  # it held nothing any more
         entry = left
-        if is_empty(entry):
+        if self._is_over_early(entry):
             self._windows.delete(key, span)
         elif is_last:
             self._calls.begin(key, span, entry)

@@ -6,6 +6,7 @@ are not there when they were purged. So a window that has ended leaves nothing b
 entry. A checkpoint writes the windows that were touched since the last one.
 
 A window that holds nothing any more has no entry either, though it has not ended. A global window never ends.
+A session keeps its entry until it has ended. Records that come meanwhile join it, also when it was purged.
 
 Beside the table stand two indexes in memory (`timer_index.py`): when windows are due in event time, and when
 in processing time. A window is due at each of its timers and at the end of its life.

@@ -14,7 +14,8 @@ And these where the job needs them:
 * `comparable(rows)`: what of the results is the same in every run; by default all of them
 * `whole(rows)`: makes of the results what is the same when a drain has fired windows and timers early. `None`
   for a job of which nothing is.
-* `RESCALABLE = False`: the results depend on the parallelism of its operators
+* `RESCALABLE_IN_FLIGHT = False`: the results depend on the order of watermarks and records of several
+  channels. With data in flight another parallelism changes it
 * `IN_COLUMNS = True`: its state is in columns, which only the heap can hold
 """
 
@@ -81,9 +82,9 @@ class Pipeline:
         return self._viewed("comparable", rows)
 
     @property
-    def is_rescalable(self) -> bool:
-        """Whether another parallelism gives the same results."""
-        return bool(getattr(self.module, "RESCALABLE", True))
+    def is_rescalable_in_flight(self) -> bool:
+        """Whether another parallelism gives the same results from a snapshot with data in flight."""
+        return bool(getattr(self.module, "RESCALABLE_IN_FLIGHT", True))
 
     @property
     def is_in_columns(self) -> bool:

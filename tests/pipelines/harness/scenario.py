@@ -97,7 +97,12 @@ def is_possible(pipeline: Pipeline, course: Course, mode: str) -> bool:
         return pipeline.can_be_drained
     if course is Course.MOVED:
         return not pipeline.is_in_columns
-    return course is not Course.RESCALED or pipeline.is_rescalable
+    return course is not Course.RESCALED or can_rescale(pipeline, mode)
+
+
+def can_rescale(pipeline: Pipeline, mode: str) -> bool:
+    """Whether another parallelism gives the same results in this mode."""
+    return pipeline.is_rescalable_in_flight or not MODES[mode].get("unaligned", False)
 
 
 def backends_of(pipeline: Pipeline) -> list[str]:

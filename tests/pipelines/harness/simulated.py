@@ -17,6 +17,7 @@ from pipelines.harness.scenario import (
     PARALLELISM,
     Course,
     Scenario,
+    can_rescale,
 )
 
 from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
@@ -97,7 +98,7 @@ def run(
         Run(
             scenario.seed,
             with_failures=scenario.course is Course.FAILURES or (going_on is not None and with_failures),
-            rescale=pipeline.is_rescalable,
+            rescale=can_rescale(pipeline, scenario.mode),
             usual_moves=usual_moves,
             going_on=going_on,
         ),

@@ -231,6 +231,18 @@ def test_sessions_that_merge_merge_what_they_hold() -> None:
             assert harness.push_watermark(END_OF_TIME) == expected
 
 
+def test_a_session_that_was_purged_is_still_joined_while_it_is_kept() -> None:
+    build = windowed(
+        EventTimeSessionWindows(1e-5), trigger=PurgingTrigger(EventTimeTrigger()), allowed_lateness=1e-5
+    )
+    with OperatorHarness.of(build) as harness:
+        pushed(harness, ("a", 1, 10))
+        assert harness.push_watermark(20) == [("a", (10, 20), [1])]
+        assert pushed(harness, ("a", 2, 5)) == [("a", (5, 20), [2])]
+        assert harness.push_watermark(END_OF_TIME) == []
+        assert harness.state(TRIGGERED_WINDOWS) == {}
+
+
 def test_a_function_behind_an_aggregation_gets_key_window_and_result() -> None:
     def named(key: str, window: TimeWindow, result: Any) -> Iterator[Any]:
         yield key, tuple(window), result
