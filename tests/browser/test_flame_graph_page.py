@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from serving.acting import STACKS
-from serving.browser import PATIENCE
+from serving.browser import PATIENCE, until
 from serving.live_page import LivePage
 
 from penstock.actors.web import look_routes
@@ -121,7 +121,7 @@ def test_on_a_phone_the_graph_fits(taken: Taken, opened: Any, live: LivePage) ->
     live.page.set_viewport_size({"width": 390, "height": 800})
     dialog = opened()
     expect(box(dialog, "parse (job.py:12)")).to_be_visible()
-    live.page.wait_for_function("document.querySelector('.flames').getBoundingClientRect().width <= 390")
+    until(live.page, "document.querySelector('.flames').getBoundingClientRect().width <= 390")
 
 
 #: Frames as py-spy names them.

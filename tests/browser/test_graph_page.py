@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-from serving.browser import PATIENCE
+from serving.browser import PATIENCE, until
 from serving.pipeline import JOB, PipelinePage, pipeline_page, pipeline_report
 
 from penstock.runtime.graph.graph_info import GraphInfo
@@ -26,12 +26,13 @@ def view_of(page: Any) -> tuple[float, float, float]:
 
 
 def wait_for_move(page: Any, before: tuple[float, float, float]) -> tuple[float, float, float]:
-    page.wait_for_function(
+    until(
+        page,
         """([x, y, zoom]) => {
             const m = document.querySelector(".graph svg > g").transform.baseVal.consolidate().matrix;
             return m.e !== x || m.f !== y || m.a !== zoom;
         }""",
-        arg=list(before),
+        list(before),
     )
     return view_of(page)
 
@@ -191,4 +192,4 @@ def test_on_a_phone_the_graph_is_a_list_that_fingers_enlarge(browser: Any) -> No
             "Input.synthesizePinchGesture",
             {"x": box["x"] + 100, "y": box["y"] + 50, "scaleFactor": 2, "relativeSpeed": 4_000},
         )
-        page.wait_for_function("visualViewport.scale > 1.5")
+        until(page, "visualViewport.scale > 1.5")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from serving.browser import PATIENCE
+from serving.browser import PATIENCE, until
 from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_report
 
 from penstock.actors.web.server import WebServer
@@ -140,7 +140,7 @@ def test_marks_on_axes_are_round_whole_and_apart(browser: Any) -> None:
         page = pipeline.page
         page.add_init_script(NOTES_OF_TEXTS)
         pipeline.show()
-        page.wait_for_function("window.drawn.some((each) => each.text === '500 d')")
+        until(page, "window.drawn.some((each) => each.text === '500 d')")
         drawn = page.evaluate("window.drawn")
         texts = {each["text"] for each in drawn}
         assert {"500 d", "1000 d", "1500 d"} <= texts  # event time is 1,100 days behind, or more

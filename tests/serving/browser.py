@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,17 @@ def browser() -> Iterator[Any]:
             yield started
         finally:
             started.close()
+
+
+def until(page: Any, expression: str, argument: object = None) -> None:
+    """Wait until an expression, or a function of the argument, is true in the page.
+
+    Playwright's own `wait_for_function` evaluates text within the page, which the page's policy forbids.
+    """
+    deadline = time.monotonic() + PATIENCE / 1_000
+    while not page.evaluate(expression, argument):
+        assert time.monotonic() < deadline, f"never true in the page: {expression}"
+        page.wait_for_timeout(20)
 
 
 @contextmanager
