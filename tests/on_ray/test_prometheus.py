@@ -28,9 +28,13 @@ from penstock.runtime import (
     WatermarkStrategy,
 )
 
-pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.prometheus]
+pytestmark = [
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.prometheus,
+    pytest.mark.timeout(600),
+]
 
-_PATIENCE = 120.0
+_PATIENCE = 240.0
 NAME = "watched by prometheus"
 
 
