@@ -28,7 +28,7 @@ function Card({ vertex, summary, at, job }) {
       <rect class="load" width="5" height=${height - 16} x="0" y="8" rx="2" />
       <text class="name" x="14" y="24">${cut(vertex.id, 24)}<title>${vertex.id}</title></text>
       <text class="parallelism" x=${right} y="24" text-anchor="end">× ${vertex.parallelism}</text>
-      ${operators.map((operator, number) => html`<text key=${operator.id} class="operator" x="14" y=${46 + LINE * number}>${cut(operator.name, 17)}<title>${operator.name}${operator.defined_at ? `\n${operator.defined_at.file}:${operator.defined_at.line}` : ""}</title></text>
+      ${operators.map((operator, number) => html`<text key=${operator.id} class="operator" x="14" y=${46 + LINE * number}>${cut(operator.name, 16)}<title>${operator.name}${operator.defined_at ? `\n${operator.defined_at.file}:${operator.defined_at.line}` : ""}</title></text>
         <text key="${operator.id} line" class="line" x=${right} y=${46 + LINE * number} text-anchor="end">${cutFront(fileLine(operator.defined_at), 15)}</text>`)}
       ${more > 0 && html`<text class="line" x="14" y=${46 + LINE * operators.length}>and ${more} more</text>`}
       <line class="rule" x1="14" x2=${right} y1=${below - 12} y2=${below - 12} />
