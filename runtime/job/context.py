@@ -59,7 +59,7 @@ class JobContext:
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
         stopped_with: The complete savepoint that the job was stopped with.
-        uncovered: Uncommitted output of its sinks; removed at the end of a job that did not finish.
+        uncovered: Uncommitted output of its sinks; removed at the end of the job.
         is_fenced: Another JobMaster owns the job, so this one does nothing any more.
     """
 

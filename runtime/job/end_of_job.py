@@ -124,10 +124,15 @@ class EndOfJob:
         job.close_operators(closed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
-        """Remove uncommitted output, before the checkpoints go that tell what is covered."""
+        """Remove uncommitted output, before the checkpoints go that tell what is covered.
+
+        A job that has finished in its first attempt has none. Behind a failed attempt the sinks remove it
+        when a checkpoint is complete. But an attempt may be there for the last commits alone, and see none.
+        """
         job = self._job
         output = job.uncovered
-        if state is JobState.FINISHED or output is None or not output.is_known:
+        is_clean = state is JobState.FINISHED and job.attempt == 1
+        if is_clean or output is None or not output.is_known:
             self._delete_files(state, then)
             return
 

@@ -282,7 +282,7 @@ class RemovesLeftovers(Protocol):
 
 @runtime_checkable
 class RemovesUncovered(Protocol):
-    """Optional for a sink: clean up after a job that has failed or was cancelled."""
+    """Optional for a sink: clean up after a job that has ended, unless it finished in its first attempt."""
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
         """Remove all uncommitted work of one operator of a job that has ended, except what is covered.

@@ -92,21 +92,21 @@ def run(
             drain=scenario.course is Course.DRAINED,
             after=int(10 ** draws.uniform(*_STOPS)),
         )
-    done = run_user_job(
-        build,
-        output,
-        Run(
-            scenario.seed,
-            with_failures=scenario.course is Course.FAILURES or (going_on is not None and with_failures),
-            rescale=can_rescale(pipeline, scenario.mode),
-            usual_moves=usual_moves,
-            going_on=going_on,
-        ),
-        write,
+    course = Run(
+        scenario.seed,
+        with_failures=scenario.course is Course.FAILURES or (going_on is not None and with_failures),
+        rescale=can_rescale(pipeline, scenario.mode),
+        usual_moves=usual_moves,
+        going_on=going_on,
     )
+    command = REPLAY.format(name=pipeline.name, arguments=scenario.arguments())
+    try:
+        done = run_user_job(build, output, course, write)
+    except AssertionError as error:  # `read` has looked at what the job has written
+        lines = [f"{pipeline.name}: {scenario}", str(error), f"see it again: {command} [--trace]"]
+        raise AssertionError("\n  ".join(lines)) from error
     problems = [done.problem] if done.problem else _differences(pipeline, scenario, records, done.output)
     if problems:
-        command = REPLAY.format(name=pipeline.name, arguments=scenario.arguments())
         happened = ", ".join(f"{kind.value} {count}" for kind, count in done.happened.items())
         lines = [f"{pipeline.name}: {scenario}", *problems, f"what happened: {happened or 'nothing'}"]
         raise AssertionError("\n  ".join([*lines, f"see it again: {command} [--trace]"]))
