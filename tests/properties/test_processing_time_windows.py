@@ -18,6 +18,7 @@ from window_models import Model, Record, Row, Span, aligned, cumulative
 
 from penstock.runtime import (
     ContinuousProcessingTimeTrigger,
+    CountTrigger,
     CumulativeProcessingTimeWindows,
     GlobalWindows,
     ProcessingTimeSessionWindows,
@@ -62,12 +63,14 @@ class Case:
         size: Of a window; the gap of a session.
         steps: By so much a window slides or grows.
         purges: Whether the trigger says so.
+        early: A result after every so many records, and none at the end.
     """
 
     kind: str
     size: int
     steps: int
     purges: bool
+    early: int | None
     on_disk: bool
 
     @property
@@ -94,12 +97,14 @@ class Case:
                 spans = cumulative(self.size * self.steps, self.size, 0)
             case _:
                 spans = lambda record: [(record.stamp, record.stamp + self.size)]  # noqa: E731
-        return Model(in_seconds(spans), merges=self.kind == "session", purges=self.purges)
+        model = Model(in_seconds(spans), self.kind == "session", early=self.early, purges=self.purges)
+        model.ends_silently = self.early is not None
+        return model
 
     def build(self, rows: Any) -> Any:
         windows = rows.key_by(lambda row: row[0]).window(self.assigner)
-        if self.purges:
-            windows = windows.trigger(PurgingTrigger(ProcessingTimeTrigger()))
+        trigger: Any = ProcessingTimeTrigger() if self.early is None else CountTrigger(self.early)
+        windows = windows.trigger(PurgingTrigger(trigger) if self.purges else trigger)
         return windows.apply("w", told)
 
 
@@ -144,6 +149,7 @@ cases = st.builds(
     size=st.integers(1, 6),
     steps=st.integers(1, 3),
     purges=st.booleans(),
+    early=st.none() | st.integers(1, 2),
     on_disk=st.sampled_from([False] * 9 + [True]),
 )
 #: A record, how many seconds pass, or what happens to the job.
@@ -236,4 +242,6 @@ def test_results_every_so_often_have_what_came_since_then(
 ) -> None:
     run = Run(build_often(interval, purges), on_disk, OftenModel(interval, purges))
     live(run, steps)
+    if purges:
+        assert all(harness.state("triggered_windows") == {} for harness in run.harnesses)
     run.close()

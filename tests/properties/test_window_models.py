@@ -248,6 +248,17 @@ class Run:
     def check(self, rows: Sequence[Any], expected: Sequence[Row]) -> None:
         assert sorted(map(tuple, rows)) == sorted(expected)
 
+    def check_sessions(self) -> None:
+        """The state holds each session until it has ended, and no other."""
+        if self.model.merges:
+            held = {
+                (key, tuple(span))
+                for harness in self.harnesses
+                for key, spans in harness.state("triggered_windows").items()
+                for span in spans
+            }
+            assert held == {(key, each.span) for key, open_ in self.model.windows.items() for each in open_}
+
     def end(self) -> None:
         assert sorted(self.late + self.side()) == sorted(self.model.late_values)
         expected = self.model.watermark(END_OF_TIME)
@@ -264,6 +275,7 @@ def live(case: Case, steps: Sequence[Any]) -> None:
         patch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few windows are a storm
         for step in steps:
             run.step(step)
+            run.check_sessions()
         run.end()
         run.close()
 

@@ -43,6 +43,7 @@ class Model:
         late: A result after every so many records behind the end; `None` for one after each.
         every: A result whenever time has passed a whole number of these, of which a record has come since.
         left: The values that an evictor leaves, of values with the times of all values.
+        ends_silently: Whether a window gives no result at its end.
     """
 
     spans_of: Callable[[Record], Iterable[Span]]
@@ -53,6 +54,7 @@ class Model:
     purges: bool = False
     every: int | None = None
     left: Callable[[list[int], dict[int, int]], list[int]] | None = None
+    ends_silently: bool = False
     stamps: dict[int, int] = field(default_factory=dict)
     reached: float = float("-inf")
     windows: dict[str, list[OpenWindow]] = field(default_factory=dict)
@@ -112,14 +114,9 @@ class Model:
                     rows += self._emitted(key, window)
                 if not window.has_ended and window.span[1] - 1 <= self.reached:
                     window.has_ended, window.counted = True, 0
-                    rows += self._emitted(key, window)
+                    rows += [] if self.ends_silently else self._emitted(key, window)
             windows[:] = [w for w in windows if w.span[1] - 1 + self.lateness > self.reached]
         return rows
-
-    @property
-    def open(self) -> int:
-        """Windows that hold anything."""
-        return sum(bool(w.values) for windows in self.windows.values() for w in windows)
 
     def _emitted(self, key: str, window: OpenWindow) -> list[Row]:
         if self.left is not None:

@@ -10,7 +10,7 @@ so only its calls stand in the `try` blocks here.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -108,7 +108,13 @@ class Database:
         return self._walk(max(prefix, first), end_of(prefix))
 
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        options = _up_to(end)
+        """The rows from `first` to in front of `end`.
+
+        RocksDB is told the end. It would walk over all deleted rows behind it, until it meets a live one.
+        """
+        options = self._read_options()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
         with self._reading():
             at: RdictIter = self._db.iter(options)
             at.seek(first)
@@ -119,7 +125,7 @@ class Database:
             with self._reading():
                 at.status()
         finally:
-            del at  # before the options: the iterator reads the end in their memory
+            del at  # before the options and the end, whose memory the iterator reads
 
     def next_table(self, key_group: int, after: bytes = b"") -> tuple[bytes, str] | None:
         """The first table of a key group that has rows: its prefix and name; `None` when there is none.
@@ -179,8 +185,9 @@ class Database:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _open(self, *, read_only: bool) -> Rdict:
-        from rocksdict import AccessType, Rdict, WriteOptions
+        from rocksdict import AccessType, Rdict, ReadOptions, WriteOptions
 
+        self._read_options: Callable[[], ReadOptions] = ReadOptions
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         self._unlogged = WriteOptions()
         setattr(self._unlogged, "disable_wal", True)  # noqa: B010 (its stub takes it for a method)
@@ -215,19 +222,6 @@ class FrozenDatabase(Database):
     def rows(self, first: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """All rows from `first` to in front of `end`, in the order of their bytes."""
         return self._walk(first, end)
-
-
-def _up_to(end: bytes | None) -> ReadOptions:
-    """Options of an iterator that stops in front of a row; they must live as long as the iterator.
-
-    Without them it would walk over all deleted rows behind the wanted ones, until it meets a live row.
-    """
-    from rocksdict import ReadOptions
-
-    options = ReadOptions()
-    if end is not None:
-        options.set_iterate_upper_bound(end)
-    return options
 
 
 def database_options(memory: SharedMemory) -> Options:

@@ -335,7 +335,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
     def _obeyed(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
     ) -> Iterator[Any]:
-        """Do what the trigger says; a window that holds nothing any more loses its entry."""
+        """Do what the trigger says; a window that holds nothing any more may lose its entry."""
         assert self._windows is not None, "open() comes first"
         if not isinstance(result, TriggerResult):
             msg = (
@@ -358,8 +358,8 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             self._windows.touch(key, span, entry)
 
     def _is_over_early(self, entry: Entry) -> bool:
-        """Whether nobody would miss a window in front of its end; a session still joins others."""
-        return is_empty(entry) and not self._assigner.is_merging
+        """Whether nobody would miss a window in front of its end; a session that ends still joins others."""
+        return is_empty(entry) and (self._assigner.is_endless or not self._assigner.is_merging)
 
     def _result(self, key: Any, window: TimeWindow, entry: Entry, *, stays: bool) -> Any:
         """What a window emits."""

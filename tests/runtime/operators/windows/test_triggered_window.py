@@ -39,6 +39,7 @@ from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.operators.windows.triggered_window import TRIGGERED_WINDOWS, TriggeredWindowOperator
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing.manual_time import ManualClock
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
@@ -240,6 +241,29 @@ def test_a_session_that_was_purged_is_still_joined_while_it_is_kept() -> None:
         assert harness.push_watermark(20) == [("a", (10, 20), [1])]
         assert pushed(harness, ("a", 2, 5)) == [("a", (5, 20), [2])]
         assert harness.push_watermark(END_OF_TIME) == []
+        assert harness.state(TRIGGERED_WINDOWS) == {}
+
+
+def test_a_session_of_processing_time_that_was_purged_is_still_joined() -> None:
+    build = windowed(ProcessingTimeSessionWindows(10), trigger=PurgingTrigger(CountTrigger(1)))
+    with OperatorHarness.of(build, clock=ManualClock(1_000)) as harness:
+        assert harness.push([("a", 1)]) == [("a", (1_000 * SECONDS, 1_010 * SECONDS), [1])]
+        harness.advance(5)
+        assert harness.push([("a", 2)]) == [("a", (1_000 * SECONDS, 1_015 * SECONDS), [2])]
+        harness.advance(10)
+        assert harness.state(TRIGGERED_WINDOWS) == {}
+
+
+class Everything(ProcessingTimeSessionWindows[Any]):
+    """One session that never ends."""
+
+    is_endless = True
+
+
+def test_a_session_without_an_end_that_was_purged_leaves_nothing() -> None:
+    build = windowed(Everything(10), values, trigger=PurgingTrigger(CountTrigger(1)))
+    with OperatorHarness.of(build) as harness:
+        assert harness.push([("a", 1), ("b", 2)]) == [[1], [2]]
         assert harness.state(TRIGGERED_WINDOWS) == {}
 
 
