@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from deep import DEEP
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, Span, aligned, cumulative
 
@@ -226,7 +226,12 @@ def live(run: Run, steps: Sequence[Any]) -> None:
         run.end()
 
 
+#: A record joins a session that was purged on its way.
+PURGED = Case("session", 6, 1, purges=True, early=1, on_disk=False)
+
+
 @settings(max_examples=50 * DEEP, deadline=None)
+@example(PURGED, ["ann", 3, "ann"])
 @given(cases, steps)
 def test_windows_by_the_time_of_day_emit_what_the_model_says(case: Case, steps: list[Any]) -> None:
     run = Run(case.build, case.on_disk, case.model)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from deep import DEEP
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, aligned, cumulative, sessions_of
 
@@ -280,7 +280,12 @@ def live(case: Case, steps: Sequence[Any]) -> None:
         run.close()
 
 
+#: A late record joins a session that was purged.
+PURGED = Case("session", 10, 1, 0, 10, None, None, purges=True, aggregates=False)
+
+
 @settings(max_examples=50 * DEEP, deadline=None)
+@example(PURGED, [("ann", 10), 20, ("ann", 5)])
 @given(cases, steps)
 def test_windows_emit_what_the_model_says_step_by_step(case: Case, steps: list[Any]) -> None:
     live(case, steps)
