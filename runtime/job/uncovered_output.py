@@ -1,4 +1,4 @@
-"""`UncoveredOutput`: removes output of a job that has ended which can't be committed any more.
+"""`UncoveredOutput`: removes the output of an ended job that can't be committed any more.
 
 Uncommitted output of a sink can be committed only if a completed snapshot names it. The newest snapshot names
 all of it, because a sink keeps its uncommitted output in every later snapshot. So everything else can be

@@ -62,8 +62,9 @@ class Case:
         kind: Name of the assigner.
         size: Of a window; the gap of a session.
         steps: By so much a window slides or grows.
-        purges: Whether the trigger says so.
+        purges: Whether a window forgets what it has emitted.
         early: A result after every so many records, and none at the end.
+        on_disk: Whether the state is in RocksDB.
     """
 
     kind: str
@@ -75,7 +76,7 @@ class Case:
 
     @property
     def assigner(self) -> Any:
-        # The clock begins at a multiple of nothing in particular, the model at 0.
+        # The model counts windows from 0, which is the beginning of the clock.
         offset = START % (self.size * self.steps if self.kind == "cumulative" else self.size)
         match self.kind:
             case "tumbling":
@@ -97,9 +98,13 @@ class Case:
                 spans = cumulative(self.size * self.steps, self.size, 0)
             case _:
                 spans = lambda record: [(record.stamp, record.stamp + self.size)]  # noqa: E731
-        model = Model(in_seconds(spans), self.kind == "session", early=self.early, purges=self.purges)
-        model.ends_silently = self.early is not None
-        return model
+        return Model(
+            in_seconds(spans),
+            merges=self.kind == "session",
+            early=self.early,
+            purges=self.purges,
+            ends_silently=self.early is not None,
+        )
 
     def build(self, rows: Any) -> Any:
         windows = rows.key_by(lambda row: row[0]).window(self.assigner)

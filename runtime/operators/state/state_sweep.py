@@ -1,6 +1,6 @@
 """`StateSweep`: lets an operator's keyed state do its work between two batches.
 
-There are two kinds. What has expired is forgotten, some entries at a time. A slice looks at `MOST_ENTRIES`
+The work has two parts. What has expired is forgotten, some entries at a time. A slice looks at `MOST_ENTRIES`
 entries, which takes about a millisecond. Between two slices the task does something else for several times as
 long. So when a million entries expire at once, records still flow and barriers still pass. A user's function
 never sees its state change under it.
