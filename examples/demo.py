@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import time
 from collections import Counter
@@ -111,9 +110,10 @@ def main() -> int:
     console.print("exactly once" if exact else "NOT exactly once")
     console.print(f"\nLook at {output}, examples/word_count.py, README.md and docs/architecture.md")
     if options.keep:
-        console.print(f"the page stays at {page.address} until Ctrl-C")
-        with suppress(KeyboardInterrupt):
-            signal.pause()
+        with suppress(KeyboardInterrupt):  # Ctrl-C counts from the moment that it is offered
+            console.print(f"the page stays at {page.address} until Ctrl-C")
+            while page.process.poll() is None:
+                time.sleep(0.5)
     page.close()
     ray.shutdown()
     return 0 if exact else 1
