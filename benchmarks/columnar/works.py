@@ -162,7 +162,7 @@ class Windows(_AgainstSpark):
 
     def files(self, name: str, rows: int) -> Files:
         """Files of their own, because time goes on."""
-        most = min(rows // 4, 200_000_000)
+        most = min(rows // 3, 400_000_000)
         return files.moments(self.folder / name, keys=1000, rows=most, each=min(2_000_000, most // 2))
 
     def job(self, env: StreamEnvironment, of: Files, results: Path | None = None) -> StreamEnvironment:
