@@ -63,6 +63,10 @@ DAMAGED_AND_GONE = (106413,)
 #: (`test_damaged_state_of_a_finished_source_is_found_at_the_restart_if_checkpoints_must_copy_it`).
 COPIED_DAMAGE_AGAIN_AND_AGAIN = (216451,)
 
+#: They had to copy one all the time, and the job was to tolerate any number of failed checkpoints
+#: (`test_damaged_state_that_all_checkpoints_have_to_copy_fails_the_attempt_whatever_is_tolerated`).
+TOLERATED_DAMAGE_FOR_EVER = (404316,)
+
 #: A JobMaster that counted as dead began an attempt; the other one left, and the job had none
 #: (`test_an_attempt_of_a_lost_process_takes_no_job_away_from_its_job_master`).
 BOTH_JOB_MASTERS_LEFT = (220116,)
@@ -104,6 +108,7 @@ FAILED = [
     *NOBODY_KNEW_THE_REASON,
     *DAMAGED_AND_GONE,
     *COPIED_DAMAGE_AGAIN_AND_AGAIN,
+    *TOLERATED_DAMAGE_FOR_EVER,
     *BOTH_JOB_MASTERS_LEFT,
     *DID_NOT_NAME_THE_LOST_RECORD,
     *DELETED_ONE_OF_TWO_TIMERS,

@@ -10,6 +10,10 @@ three cases the files must be copied, because they have another owner or belong 
 A savepoint in the job's own storage may need a copy of other state, too. The restart of a region begins an
 attempt, and the subtasks of other regions stay in theirs. They write into the savepoint's folder of their own
 attempt. So such files are copied into the folder of the savepoint's metadata, which people move as a whole.
+
+If a file that must be copied is damaged, no later checkpoint can be completed either. So the attempt fails
+(`CarriedStateError`). The next one finds the damage when it is described, and names it, or starts from an
+older checkpoint if the user allows that.
 """
 
 from __future__ import annotations
@@ -18,12 +22,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
+
+
+class CarriedStateError(CorruptSnapshotError):
+    """State of a finished subtask has to be copied, and is damaged or missing."""
 
 
 def bring_along(
@@ -40,7 +48,7 @@ def bring_along(
 
     Raises:
         StorageError: A file could not be copied.
-        CorruptSnapshotError: A file of the snapshot before is missing or damaged.
+        CarriedStateError: A file of the snapshot before is missing or damaged.
     """
     carried = checkpoint.carried
     if carried is None:
@@ -129,12 +137,18 @@ class _Copier:
                 return handle
             if handle.path not in self._copies:
                 path = self._path(operator_id, subtask, next(numbers))
-                data = read_state(self._place(self._carried.location), handle)
+                data = self._read(handle)
                 place = self._place(self._checkpoint.location, create=True)
                 self._copies[handle.path] = write_state_file(place, path, data)
             return self._copies[handle.path]
 
         return copied
+
+    def _read(self, handle: FileHandle) -> bytes:
+        try:
+            return read_state(self._place(self._carried.location), handle)
+        except CorruptSnapshotError as error:
+            raise CarriedStateError(str(error)) from error
 
     def _may_stay(self, handle: FileHandle) -> bool:
         is_of_this_job = self._carried.location is None and self._paths.may_delete(handle)

@@ -49,6 +49,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from penstock.runtime.checkpoint.coordinator.carried_state import CarriedStateError
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import (
@@ -686,13 +687,21 @@ class CheckpointCoordinator:
         """The record is not written, or that is unknown; in the second case all files stay."""
         reason = Reason.FINALIZE_CHECKPOINT_FAILURE
         files = pending.abort(reason)
-        is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
+        no_other_can_be = isinstance(error, CarriedStateError)
+        is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError)) and not no_other_can_be
         if isinstance(error, StorageError) and not is_unknown:
             self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
-        self._aborted(pending, reason, f"its record could not be written: {type(error).__name__}: {error}")
+        detail = f"its record could not be written: {type(error).__name__}: {error}"
+        self._aborted(pending, reason, detail, fails_job=no_other_can_be and not pending.kind.is_savepoint)
 
-    def _aborted(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
-        """Notify all participants of an abort, and let the next request start."""
+    def _aborted(
+        self, pending: PendingCheckpoint, reason: Reason, detail: str, *, fails_job: bool = False
+    ) -> None:
+        """Notify all participants of an abort, and let the next request start.
+
+        Args:
+            fails_job: The attempt fails, however many failures are tolerated.
+        """
         checkpoint_id, request = pending.checkpoint_id, pending.request
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
@@ -704,7 +713,8 @@ class CheckpointCoordinator:
             self._gateway.notify_checkpoint_aborted(self._unfinished(pending), checkpoint_id)
             self._coordinators.notify_checkpoint_aborted(checkpoint_id)
         self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
-        if self._must_fail_job(pending, reason) and self._attempt is not None:
+        fails_job = self._must_fail_job(pending, reason) or fails_job
+        if fails_job and self._attempt is not None:
             self._gateway.fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
         self._requests.poll()
         if was_starting:

@@ -1,6 +1,6 @@
 """Checkpoints that fail, and records that may or may not be in the log."""
 
-from coordinator_setup import ALL, COUNT, READ, READS, Run
+from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
@@ -8,6 +8,14 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    SubtaskSnapshot,
+)
+from penstock.runtime.snapshot.metadata import write_state_file
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 def test_too_many_failures_in_a_row_fail_the_job_once():
@@ -95,6 +103,39 @@ def test_a_record_of_which_nobody_knows_whether_it_is_there_deletes_nothing():
     assert run.answers[0].reason is Reason.FINALIZE_CHECKPOINT_FAILURE
     assert len(run.state_files()) == 4
     assert run.coordinator.latest_completed is None
+
+
+def test_damaged_state_that_all_checkpoints_have_to_copy_fails_the_attempt_whatever_is_tolerated():
+    """A finished subtask has its state in a savepoint: the next attempt names the damage."""
+    run = Run(tolerable_failures=None)
+    run.trigger(SnapshotKind.SAVEPOINT)
+    path = run.paths.savepoint_file(checkpoint_id=1, attempt=1, operator_id="read", subtask=1, number=0)
+    keyed = KeyedStateHandle(KeyGroupRange(0, 63), (write_state_file(run.storage, path, b"sums"),), 1)
+    snapshot = SubtaskSnapshot({"read": OperatorSubtaskState(keyed=(keyed,))})
+    run.coordinator.acknowledge(1, READS[1], 1, snapshot, CheckpointMetrics())
+    run.complete(1, subtasks=(READ, *COUNTS))
+    run.coordinator.subtask_finished(READS[1])
+    run.storage.put(path, b"ruin")
+    run.trigger()
+    run.complete(2, subtasks=(READ, *COUNTS))
+    assert run.gateway.said[-1] == ("fail_job",)
+    assert f"{path} should be a file of a snapshot but is damaged" in run.gateway.causes[0]
+    assert [name for name in run.state_files() if name.startswith("2-")] == [], "no record names them"
+
+
+def test_damage_that_only_a_savepoint_has_to_copy_fails_that_savepoint_alone():
+    run = Run(tolerable_failures=0)
+    run.trigger()
+    run.complete(1)
+    run.coordinator.subtask_finished(READS[1])
+    run.storage.put("job/shared/1-1-read-1-0", b"ruin")
+    run.trigger(SnapshotKind.SAVEPOINT)
+    run.complete(2, subtasks=(READ, *COUNTS))
+    assert run.answers[-1].reason is Reason.FINALIZE_CHECKPOINT_FAILURE
+    run.trigger()
+    run.complete(3, subtasks=(READ, *COUNTS))
+    assert run.coordinator.latest_completed.checkpoint_id == 3
+    assert run.gateway.causes == []
 
 
 def test_another_attempt_in_the_log_fences_it_for_good_and_nothing_is_deleted():
