@@ -104,6 +104,10 @@ class KeyTypeError(PenstockError, TypeError):
     """A value can't be a key: it is mutable, equals nothing reliably, or has no stable form."""
 
 
+class KeyGroupError(PenstockError, ValueError):
+    """Keyed state has a key of another subtask's key groups; the message names the key."""
+
+
 class StorageError(PenstockError):
     """A checkpoint storage can't be read or written; the message names the place and what to do."""
 

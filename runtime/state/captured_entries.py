@@ -82,7 +82,7 @@ class CapturedEntries:
         """These entries as bytes, block by block; in any thread.
 
         Raises:
-            ValueError: A key is not the subtask's own.
+            KeyGroupError: A key is not the subtask's own.
             KeyTypeError: Something can't be a key.
             CodecError: A value can't be encoded; names table and key.
         """

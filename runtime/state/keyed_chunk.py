@@ -53,7 +53,7 @@ def write_chunk(
         codec: Encodes the keys, and values that are not encoded yet.
 
     Raises:
-        ValueError: A table has a key that is not the subtask's own: no restore would ever find it.
+        KeyGroupError: A table has a key that is not the subtask's own: no restore would ever find it.
         KeyTypeError: A table has something as a key that can't be one.
         CodecError: A value can't be encoded; the message names table and key.
     """

@@ -109,7 +109,7 @@ class KeyedSnapshot:
         Raises:
             StorageError: A file could not be written or read.
             CorruptSnapshotError: A file to be merged is damaged.
-            ValueError: A table has a key that is not the subtask's own.
+            KeyGroupError: A table has a key that is not the subtask's own.
             CodecError: A value can't be encoded; names table and key.
         """
         with self.codec.for_another_thread() as codec:

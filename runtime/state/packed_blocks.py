@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.errors import CodecError
+from penstock.runtime.errors import CodecError, KeyGroupError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
@@ -38,7 +38,7 @@ def pack_rows(
         codec: Encodes the keys.
 
     Raises:
-        ValueError: A key is not the subtask's own: no restore would ever find it.
+        KeyGroupError: A key is not the subtask's own: no restore would ever find it.
         KeyTypeError: Something can't be a key.
     """
     keys, counts, parts = _unnested(block.keys) if block.nested else (list(block.keys), [], [])
@@ -53,7 +53,7 @@ def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange) -> PackedBlock:
     """A block of columns as bytes.
 
     Raises:
-        ValueError: A key is not the subtask's own.
+        KeyGroupError: A key is not the subtask's own.
     """
     _check_own(block.table, block.keys, block.key_groups, key_groups)
     groups = block.key_groups.astype("<u2").tobytes()
@@ -94,7 +94,7 @@ def _check_own(
             f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
             "entries must be keyed by the stream's own key"
         )
-        raise ValueError(msg)
+        raise KeyGroupError(msg)
 
 
 def _decode_block(

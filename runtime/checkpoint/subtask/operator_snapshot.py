@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.operators.state.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
@@ -169,9 +169,9 @@ class SubtaskSnapshotTask:
         files = self._files[operator]
         try:
             keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
-        except KeyTypeError as error:
+        except (KeyTypeError, KeyGroupError) as error:
             msg = f"the keyed state of operator {operator!r} can't be written: {error}"
-            raise KeyTypeError(msg) from error
+            raise type(error)(msg) from error
         lists = tuple(
             OperatorStateHandle(
                 name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms), s.of_type, s.is_declared

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.runtime.errors import OperatorError
+from penstock.runtime.errors import KeyGroupError, OperatorError
 from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.functions.map import MapOperator
 from penstock.runtime.operators.operator import Operator, Output, Tagged
@@ -96,7 +96,7 @@ def test_a_key_of_another_subtask_can_not_be_snapshotted():
     with OperatorHarness(counting(), parallelism=2) as harness:
         foreign = next(key for key in map(str, range(100)) if not harness.owns(key))
         harness.push([(foreign, 1)])
-        with pytest.raises(ValueError, match="outside of this subtask's"):
+        with pytest.raises(KeyGroupError, match="outside of this subtask's"):
             harness.snapshot()
 
 

@@ -15,7 +15,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -124,12 +124,21 @@ def test_after_a_merge_that_met_damage_the_next_snapshot_builds_on_no_file(
     assert len(third.deltas) == int(is_anew)
 
 
-def test_state_of_something_that_can_not_be_a_key_names_the_operator() -> None:
-    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
-    backend.table("t").entries[float("nan")] = 1
+@pytest.mark.parametrize(
+    ("key", "own", "error", "why"),
+    [
+        (float("nan"), KeyGroupRange(0, 15), KeyTypeError, "can't be a key"),
+        ("of another", KeyGroupRange(3, 3), KeyGroupError, "outside of this subtask's 3 to 3"),
+    ],
+)
+def test_state_of_something_that_can_not_be_a_key_here_names_the_operator(
+    key: object, own: KeyGroupRange, error: type[Exception], why: str
+) -> None:
+    backend = HeapKeyedStateBackend(16, own, CODEC)
+    backend.table("t").entries[key] = 1
     backend.table("t").changed.update(backend.table("t").entries)
     storage = MemoryStorage()
-    with pytest.raises(KeyTypeError, match=r"keyed state of operator 'b' can't be written: .*can't be a key"):
+    with pytest.raises(error, match=f"keyed state of operator 'b' can't be written: .*{why}"):
         snapshot_of(storage, LARGE, backend=backend).run()
     assert storage.list("") == []
 
