@@ -128,7 +128,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     let_restored_state_begin_its_life_again: 698,
     wait_for_idle_channels: 115,
     restored_splits_are_never_idle: 195,
-    wait_for_splits_of_subtasks_that_are_gone: 428,
+    wait_for_splits_of_subtasks_that_are_gone: 42,
 }
 
 #: With these a job stands still, which takes tens of thousands of moves to see.
