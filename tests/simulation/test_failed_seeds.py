@@ -83,7 +83,7 @@ EXPIRED_BY_A_DRAIN = (42690,)
 
 #: Jobs waited for a moment, and their checkpoints used up the moves of a job that stands still (a bug of the
 #: simulation).
-WAITED_FOR_A_MOMENT = (255759,)
+WAITED_FOR_A_MOMENT = (255759, 501420)
 
 #: Processes whose clocks differ did not agree on when a value expires (a bug of the simulation).
 CLOCKS_DISAGREED = (251050,)

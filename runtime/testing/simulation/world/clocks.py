@@ -7,9 +7,15 @@ hour. Monotonic time never jumps.
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.local_clock import LocalClock
+
+#: Most seconds by which a wall clock is wrong. A timer of processing time may wait for twice as long after a
+#: restore, and checkpoints every few milliseconds would use up the moves of a job that waits much longer.
+_WRONG: Final = 6.0
 
 
 class Clocks:
@@ -38,7 +44,7 @@ class Clocks:
             return self._world
         draws = self._draws
         rate = 1.0 + draws.real(-self._drift, self._drift)
-        clock = LocalClock(self._world, rate, draws.pick((0.0, draws.real(-60.0, 60.0))))
+        clock = LocalClock(self._world, rate, draws.pick((0.0, draws.real(-_WRONG, _WRONG))))
         self._made.append(clock)
         return clock
 
