@@ -14,7 +14,7 @@ from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.local_clock import LocalClock
 
 #: Most seconds by which a wall clock is wrong. A timer of processing time may wait for twice as long after a
-#: restore, and checkpoints every few milliseconds would use up the moves of a job that waits much longer.
+#: restore. If a job waits much longer, checkpoints every few milliseconds use up its moves.
 _WRONG: Final = 6.0
 
 
