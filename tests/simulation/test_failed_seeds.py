@@ -85,6 +85,9 @@ EXPIRED_BY_A_DRAIN = (42690,)
 #: simulation).
 WAITED_FOR_A_MOMENT = (255759, 501420)
 
+#: A second job was stopped, and no third one went on with what it had left (a bug of the simulation).
+STOPPED_THE_SECOND_JOB = (646104, 655774, 681694)
+
 #: Processes whose clocks differ did not agree on when a value expires (a bug of the simulation).
 CLOCKS_DISAGREED = (251050,)
 
@@ -114,6 +117,7 @@ FAILED = [
     *DELETED_ONE_OF_TWO_TIMERS,
     *EXPIRED_BY_A_DRAIN,
     *WAITED_FOR_A_MOMENT,
+    *STOPPED_THE_SECOND_JOB,
     *CLOCKS_DISAGREED,
 ]
 

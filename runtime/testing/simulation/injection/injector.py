@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Final
 
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
@@ -11,8 +12,11 @@ from penstock.runtime.testing.simulation.injection.families import STRIKES
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.injection.target import Target
 from penstock.runtime.testing.simulation.injection.user import User
-from penstock.runtime.testing.simulation.world.faults import Moment, PlannedFault
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.world import World
+
+#: Ends of a job that leave a part of its input to another job.
+_STOPS: Final = frozenset({FaultKind.STOPPED, FaultKind.DRAINED})
 
 
 class FaultInjector:
@@ -42,7 +46,12 @@ class FaultInjector:
         world.on_moment = self.occurred
 
     def go_on_with(self, control: ControlPlane) -> None:
-        """Another job runs now."""
+        """Another job runs now. It is not stopped: no third one would go on with what it leaves."""
+        self._due = [(at, fault) for at, fault in self._due if fault.kind not in _STOPS]
+        self._waiting = {
+            moment: [fault for fault in faults if fault.kind not in _STOPS]
+            for moment, faults in self._waiting.items()
+        }
         target = self._target
         target.control = control
         target.user = User(target.world, control, target.plan)
