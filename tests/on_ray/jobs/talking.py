@@ -71,7 +71,8 @@ def talking_job(
         name,
         parallelism=2,
         buffer_timeout=1.0,  # few frames: see `words`
-        checkpointing=Checkpointing(every=0.3, storage=str(tmp_path / "checkpoints")),
+        # Tests look at files of a checkpoint when newer ones are long complete.
+        checkpointing=Checkpointing(every=0.3, storage=str(tmp_path / "checkpoints"), retain=1_000),
         restart=FixedDelay(attempts=restarts, delay=0.1),
     )
     source = Lasting(GeneratorSource(number, count=count, rate=rate), attempt)
