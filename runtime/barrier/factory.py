@@ -139,7 +139,7 @@ class InFlightCapture:
 
     Attributes:
         timers: Ends alignments that take too long.
-        aligned_channels: Channels whose elements can't be re-distributed: no barrier overtakes there.
+        aligned_channels: Channels on which no barrier overtakes.
     """
 
     writer: ChannelStateWriter
@@ -148,8 +148,8 @@ class InFlightCapture:
 
 
 def channels_to_align(inputs: Iterable[InputChannelSpec]) -> frozenset[int]:
-    """Input channels on which no barrier overtakes: their elements can't be redistributed."""
-    return frozenset(spec.index for spec in inputs if not spec.can_be_redistributed)
+    """Input channels on which no barrier overtakes."""
+    return frozenset(spec.index for spec in inputs if not spec.supports_unaligned)
 
 
 def create_input_gate(

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from penstock.runtime.graph.aligned_edges import edges_to_align
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -26,6 +27,8 @@ class InputChannelSpec:
         sender: The subtask at the other end.
         edge: The exchange that it belongs to.
         partitioner: How the exchange spreads records.
+        forced_aligned: Barriers stay in line although what is in flight could be redistributed; see
+            `edges_to_align`.
     """
 
     index: int
@@ -33,11 +36,17 @@ class InputChannelSpec:
     sender: SubtaskId
     edge: EdgeId
     partitioner: Partitioner
+    forced_aligned: bool = False
 
     @property
     def can_be_redistributed(self) -> bool:
         """Whether what is in flight here may go to another subtask after a restart."""
         return self.partitioner.partitioning.can_be_redistributed
+
+    @property
+    def supports_unaligned(self) -> bool:
+        """Whether barriers may overtake here."""
+        return self.can_be_redistributed and not self.forced_aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,7 @@ class ResultPartitionSpec:
         max_parallelism: Number of key groups of the receiver.
         channels: One a receiving subtask, in the order of subtasks (a forward edge has one channel).
         edge: The exchange.
+        forced_aligned: As in `InputChannelSpec`.
     """
 
     operator: str
@@ -72,6 +82,12 @@ class ResultPartitionSpec:
     max_parallelism: int
     channels: tuple[OutputChannelSpec, ...]
     edge: EdgeId
+    forced_aligned: bool = False
+
+    @property
+    def supports_unaligned(self) -> bool:
+        """Whether barriers may overtake here."""
+        return self.partitioner.partitioning.can_be_redistributed and not self.forced_aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +160,16 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
     outputs: dict[SubtaskId, list[ResultPartitionSpec]] = {subtask: [] for subtask in inputs}
     gates: Counter[str] = Counter()
     alike: Counter[EdgeId] = Counter()
-    for edge in job.edges:
+    aligned = edges_to_align(job)
+    for position, edge in enumerate(job.edges):
         gate = gates[edge.target_vertex]
         gates[edge.target_vertex] += 1
         receiver = job.vertex(edge.target_vertex)
         edge_id = EdgeId(edge.source_operator, edge.tag, receiver.operators[0].id, edge.input_index)
         alike[edge_id] += 1
         edge_id = replace(edge_id, copy=alike[edge_id] - 1)
-        for sender_id, channels in _connect(job, edge, edge_id, gate, inputs):
+        forced = position in aligned and edge.partitioner.partitioning.can_be_redistributed
+        for sender_id, channels in _connect(job, edge, edge_id, gate, inputs, forced_aligned=forced):
             outputs[sender_id].append(
                 ResultPartitionSpec(
                     edge.source_operator,
@@ -160,6 +178,7 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
                     receiver.max_parallelism,
                     channels,
                     edge_id,
+                    forced,
                 )
             )
     subtasks = tuple(
@@ -175,6 +194,8 @@ def _connect(
     edge_id: EdgeId,
     gate: int,
     inputs: dict[SubtaskId, list[InputChannelSpec]],
+    *,
+    forced_aligned: bool,
 ) -> Iterator[tuple[SubtaskId, tuple[OutputChannelSpec, ...]]]:
     """Add the channels of one edge to its receivers; gives each sender with its ends of them."""
     sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
@@ -190,5 +211,7 @@ def _connect(
             receiver_id = SubtaskId(receiver.id, j)
             incoming = inputs[receiver_id]
             channels.append(OutputChannelSpec(receiver_id, len(incoming)))
-            incoming.append(InputChannelSpec(len(incoming), gate, sender_id, edge_id, edge.partitioner))
+            incoming.append(
+                InputChannelSpec(len(incoming), gate, sender_id, edge_id, edge.partitioner, forced_aligned)
+            )
         yield sender_id, tuple(channels)

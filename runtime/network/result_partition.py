@@ -69,7 +69,7 @@ class ResultPartition:
         config: NetworkConfig,
     ) -> None:
         self.spec = spec
-        self._lets_overtake = spec.partitioner.partitioning.can_be_redistributed
+        self._lets_overtake = spec.supports_unaligned
         self._codec = codec
         self._arrow_buffer = OpenArrowBuffer(config.arrow_buffer_rows, config.arrow_buffer_bytes)
         self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
@@ -126,7 +126,7 @@ class ResultPartition:
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel: ahead of what waits if it is unaligned, else behind it.
 
-        It stays behind on an edge whose elements can't be redistributed to another number of receivers.
+        It stays behind on an edge that does not support unaligned checkpoints.
 
         Returns:
             What it has overtaken, by channel; channels on which that is nothing are left out.

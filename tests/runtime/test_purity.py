@@ -16,8 +16,9 @@ RUNTIME = ROOT / "runtime"
 ALLOWED = frozenset(
     """
     __future__ abc bisect collections collections.abc contextlib copy dataclasses datetime decimal
-    difflib enum fractions functools heapq inspect itertools json math operator re reprlib string struct
-    types typing uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute pyarrow.types xxhash
+    difflib enum fractions functools graphlib heapq inspect itertools json math operator re reprlib string
+    struct types typing uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute pyarrow.types
+    xxhash
     """.split()  # noqa: SIM905
 )
 
