@@ -11,8 +11,8 @@ until that of `split` comes. `split` is in the middle of a call and has no credi
 none of `join`. The checkpoint waits for its own end, and only its timeout frees the job. A subtask that has
 taken the checkpoint (`count`) was *ahead* of one upstream of it that has not (`split`).
 
-The rule: where such a circle can close, all exchanges between the two stay in line. Then a subtask takes the
-checkpoint behind everybody upstream of it, as in an aligned one, and is ahead of nobody.
+The rule: where such a circle can close, all exchanges between a subtask that is ahead and one upstream of it
+stay in line. Then it takes the checkpoint behind everybody upstream, as in an aligned one.
 
 How a circle is found. An edge that can be blocked *waits for* the vertices which the other senders in line
 depend on. Edge i leads to edge j when i waits for a vertex that the sender of j can be ahead of. That vertex
@@ -20,14 +20,15 @@ may need credits of this sender, whose channel may be blocked. Circles of these 
 Steps that no circle has are dropped: those that lead nowhere, and those to which nothing leads. Edges in line
 make new ones wait, so this is repeated until nothing changes.
 
-What a sender in line depends on: its own calls, and the senders in line of its own. A subtask whose barriers
-overtake needs one barrier, from anybody. An exchange that overtakes connects everybody with everybody. So
-such a barrier has come when any subtask of the sending vertex, or of its own, has taken the checkpoint. The
-senders of i and j have taken it, and before them some subtasks upstream of them.
+What a sender in line depends on: its own calls, and the barriers that its subtasks miss. The senders of i and
+j have taken the checkpoint. An exchange that is not forward connects everybody with everybody. So when one
+subtask of a vertex has taken the checkpoint, the others miss only what comes to each one alone: barriers of
+forward exchanges. If the forward sender of one has ended, that one waits for any barrier that overtakes.
+Subtasks that have ended send no barriers, and nobody needs one of theirs.
 
 Why no other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
-outgoing channels are open. A subtask that was told by an overtaking barrier waits only for its own call to
-end. That call waits for credits of others, down to the sinks, which wait for nobody.
+outgoing channels are open. One that misses no barrier waits only for its own call to end. That call waits for
+credits of others, down to the sinks, which wait for nobody.
 
 Flink has no such rule. It captures what is in front of a barrier that stayed in line
 (`CheckpointOptions.AlignmentType.FORCED_ALIGNED`), and refuses to rescale with it.
@@ -130,20 +131,23 @@ class _Circles:
     def edges(self) -> set[int]:
         """The edges by which the sender of a blocked channel gets ahead of what the channel waits for."""
         edges = self._job.edges
-        behind: dict[tuple[int, int], set[str]] = {}
         waiting = [i for i in range(len(edges)) if self._aligned_beside(i)]
-        ahead = [j for j in waiting if self._ahead[edges[j].source_vertex]]
-        for i, j in product(waiting, ahead):
-            late = self._waits_for(i, j) & self._ahead[edges[j].source_vertex]
+        alone = {i: self._waits_for(i) for i in waiting}
+        steps = {
+            (i, j) for i, j in product(waiting, waiting) if alone[i] & self._ahead[edges[j].source_vertex]
+        }
+        behind: dict[tuple[int, int], set[str]] = {}
+        for i, j in _circling(steps):  # few are left, and only for these it is worth to look closer
+            ahead = edges[j].source_vertex
+            late = self._waits_for(i, ahead) & self._ahead[ahead]
             if late:
                 behind[i, j] = late
+        ways = {(late, edges[j].source_vertex) for i, j in _circling(behind) for late in behind[i, j]}
         return {
             position
-            for i, j in _circling(behind)
-            for late in behind[i, j]
+            for late, ahead in ways
             for position, edge in enumerate(edges)
-            if late in self._upstream[edge.source_vertex]
-            and edge.target_vertex in self._upstream[edges[j].source_vertex]
+            if late in self._upstream[edge.source_vertex] and edge.target_vertex in self._upstream[ahead]
         }
 
     def _order(self, vertex: str) -> None:
@@ -171,33 +175,37 @@ class _Circles:
         inputs = self._inputs[self._job.edges[blocked].target_vertex]
         return [e for e in inputs if e.is_aligned and not (e.edge == blocked and e.is_single)]
 
-    def _waits_for(self, blocked: int, other: int) -> set[str]:
-        """Vertices that may have to go on before a blocked channel of an edge is released.
+    def _waits_for(self, blocked: int, *ahead: str) -> set[str]:
+        """Vertices that may have to go on before a blocked channel of this edge is released.
 
-        The senders of this edge and of the other one have taken the checkpoint.
+        Args:
+            ahead: Vertices of which a subtask has taken the checkpoint and goes on, beside the edge's sender.
         """
-        edges = self._job.edges
-        begun = self._begun[edges[blocked].source_vertex] | self._begun[edges[other].source_vertex]
+        going_on = {self._job.edges[blocked].source_vertex, *ahead}
+        begun = set().union(*(self._begun[vertex] for vertex in going_on))
         waited: set[str] = set()
-        ahead = [each.sender for each in self._aligned_beside(blocked)]
-        while ahead:
-            vertex = ahead.pop()
+        missing = [each.sender for each in self._aligned_beside(blocked)]
+        while missing:
+            vertex = missing.pop()
             if vertex not in waited:
                 waited.add(vertex)
-                ahead += self._missing_at(vertex, begun)
+                missing += self._missing_at(vertex, begun, going_on)
         return waited
 
-    def _missing_at(self, vertex: str, begun: set[str]) -> list[str]:
+    def _missing_at(self, vertex: str, begun: set[str], going_on: set[str]) -> list[str]:
         """Senders whose barriers a subtask may still need.
 
         Args:
-            begun: Vertices of which some subtask has taken the checkpoint.
+            begun: Vertices of which some subtask has taken the checkpoint, or has ended.
+            going_on: Those of them of which some subtask has taken it, and has not ended.
         """
         inputs = self._inputs[vertex]
-        if vertex in begun:  # its other subtasks have all barriers but those that are for each one alone
-            return [each.sender for each in inputs if each.is_forward]
-        is_told = any(each.sender in begun for each in inputs if not each.is_aligned)
-        return [each.sender for each in inputs if each.is_aligned or not is_told]
+        is_told = any(each.sender in going_on for each in inputs if not each.is_aligned)
+        # When a subtask of it has begun, the others have all barriers but those that are for each one alone.
+        in_line = [each for each in inputs if (each.is_forward if vertex in begun else each.is_aligned)]
+        if vertex in begun and not in_line:
+            return []
+        return [each.sender for each in inputs if each in in_line or not (each.is_aligned or is_told)]
 
 
 def _circling(steps: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:

@@ -6,7 +6,8 @@ request waits here until its checkpoint can be taken:
 * A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
 * A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
   checkpoint that was aborted or has ended stops nobody, whether it is met before the notice or after it.
-  Neither does that of a checkpoint that was begun before a restart, which a reader may meet again.
+  Neither does that of a checkpoint that was begun before a restart, which a reader may meet again. A reader
+  whose mark is waited for reads on to it, however far it is ahead of its alignment group.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 """
@@ -91,6 +92,8 @@ class RequestedCheckpoints:
         """Deal with the oldest request that can be dealt with now; whether there was one."""
         self.forget_past()
         self._pass_over_past_mark()
+        if self._source is not None:
+            self._source.await_mark(is_awaited=self._is_induced and bool(self._waiting))
         if not self._waiting:
             return False
         if self._is_induced:

@@ -59,6 +59,7 @@ class SourceOperator:
         self._induced: ExternallyInducedReader | None = None
         self._follower: FollowsCheckpoints | None = None
         self.mark: int | None = None
+        self._is_awaited = False
         self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
 
@@ -138,7 +139,20 @@ class SourceOperator:
     @property
     def is_held(self) -> bool:
         """Whether its reader is not to be polled for that reason."""
-        return self._watermarks is not None and self._watermarks.holds_reader
+        return self._watermarks is not None and self._watermarks.holds_reader and not self._is_awaited
+
+    def await_mark(self, *, is_awaited: bool) -> None:
+        """A checkpoint waits for its mark, or none does.
+
+        The reader reads on to it, even when it is ahead of its alignment group: those that are behind may
+        wait for that checkpoint.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        if is_awaited != self._is_awaited:
+            self._is_awaited = is_awaited
+            self._pause_splits()
 
     def aligned(self, answer: WatermarksAligned) -> None:
         """The JobMaster has said how far it may read.
@@ -155,7 +169,7 @@ class SourceOperator:
         reader, watermarks = self._pauses, self._watermarks
         if reader is None or watermarks is None:
             return
-        ahead = watermarks.ahead
+        ahead = frozenset() if self._is_awaited else watermarks.ahead
         if ahead != self._paused:
             self._paused = ahead
             self.guarded("pause_splits", lambda: reader.pause_splits(ahead))

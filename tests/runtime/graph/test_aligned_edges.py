@@ -87,6 +87,12 @@ def test_ways_that_wait_for_each_other_across_are_aligned() -> None:
     assert aligned(*edges) == ["left ~> a", "right ~> b"]
 
 
+def test_a_forward_sender_that_has_ended_leaves_its_receiver_to_the_others() -> None:
+    edges = "others -> map", "numbers -> split", "split %> map", "map => out"
+    assert aligned(*edges) == ["split %> map"]
+    assert aligned("others ~> map", *edges[1:]) == []
+
+
 def test_one_subtask_is_not_ahead_of_itself() -> None:
     edges = "read ~> count", "read => join", "count ~> join"
     assert aligned(*edges) == ["read ~> count"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
-from subtask_setup import ScriptedSource, SubtaskSetup, rows
+from subtask_setup import ScriptedReader, ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask
 
 from penstock.runtime import (
@@ -109,6 +110,40 @@ def test_a_paused_subtask_takes_checkpoints(make_subtask: MakeSubtask) -> None:
     task.checkpoint(1)
     assert task.rows() == [7]
     assert 1 in task.acknowledged
+
+
+@dataclass
+class MarkedSource(ScriptedSource):
+    """Says behind which poll the mark of a checkpoint stands."""
+
+    marks: dict[int, int] = field(default_factory=dict)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[int]) -> MarkedReader:
+        return MarkedReader(self, 0)
+
+
+class MarkedReader(ScriptedReader):
+    _source: MarkedSource
+
+    def should_trigger_checkpoint(self) -> int | None:
+        return self._source.marks.pop(self._position, None)
+
+
+def test_a_subtask_that_is_ahead_reads_on_to_the_mark_of_a_checkpoint_and_no_further(
+    make_subtask: MakeSubtask,
+) -> None:
+    script = [*(Polled(rows(moment)) for moment in (7, 100, 200, 300, 400)), QUIET]
+    task = make_subtask(reading(MarkedSource(script, marks={4: 1})), "source")
+    allow(task, 1, 50)
+    assert task.rows() == [7, 100]
+    assert task.subtask.statistics().is_paused
+    task.checkpoint(1)
+    assert task.rows() == [7, 100, 200, 300]
+    assert 1 in task.acknowledged
+    task.run_freely()
+    assert task.rows() == [7, 100, 200, 300], "it is ahead, and no checkpoint waits"
+    allow(task, 9, 300)
+    assert task.rows() == [7, 100, 200, 300, 400]
 
 
 def test_the_end_is_reported_and_later_answers_do_nothing(make_subtask: MakeSubtask) -> None:
