@@ -3,7 +3,8 @@
 A JobMaster is guarded by some of its subtasks (`MasterGuard`). When these hang with it, or it has none yet,
 only its clients are left to notice. Some calls are answered late by a JobMaster that is well, such as a wait
 for the end of the job. So the guard asks it by itself, every few seconds. Only a JobMaster whose processor
-time stands still is killed. One that is busy is left to its subtasks.
+time stands still is killed. One that is busy is left to its subtasks. How long it may stand still is a
+setting of its job (`heartbeat_timeout`), which stands in the job's last report.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.master_registry import find_master
 from penstock.actors.shared.node_processes import end_process, own_node, processor_times, task_on_node
 from penstock.runtime.config.job_config import JobConfig
@@ -24,7 +26,7 @@ from penstock.runtime.execution.processes import Place
 
 logger = logging.getLogger(__name__)
 
-#: Those of a job with default settings: a client does not know others.
+#: Those of a job with default settings, until a report of the job is there.
 _LIMITS: Final = HeartbeatLimits.of(JobConfig().heartbeat_timeout, JobConfig().lease_timeout)
 #: Seconds for another node to kill the process.
 _KILL_TIMEOUT: Final = 10.0
@@ -58,9 +60,10 @@ class ClientGuard:
             return
         if self._question is None:
             self._ask()
-        place = self._place()
-        if place is None:
+        report = load_from_cluster(self._job_id)
+        if report is None or report.master is None or self._has_other_limits(report):
             return
+        place = Place(report.master.pid, report.master.node_id, report.master.started)
         if pulse is Pulse.HUNG:
             self._end(place)
         elif self._heartbeat.wants_reading:
@@ -97,11 +100,17 @@ class ClientGuard:
             logger.warning("the processor time of the JobMaster of %s can't be read: %s", self._job_id, error)
             self._heartbeat.read(None)
 
-    def _place(self) -> Place | None:
-        report = load_from_cluster(self._job_id)
-        if report is None or report.master is None:
-            return None
-        return Place(report.master.pid, report.master.node_id, report.master.started)
+    def _has_other_limits(self, report: JobReport) -> bool:
+        """Whether the job gives its processes another time; the silence then counts from now on."""
+        settings = report.settings
+        if not settings:
+            return False
+        limits = HeartbeatLimits.of(float(settings["heartbeat_timeout"]), float(settings["lease_timeout"]))
+        if limits == self._limits:
+            return False
+        self._limits = limits
+        self._heartbeat = Heartbeat(limits, time.monotonic())
+        return True
 
     def _end(self, place: Place) -> None:
         where, silence = f"pid {place.pid} on node {place.node_id[:8]}", self._heartbeat.silence

@@ -104,7 +104,7 @@ class SubtaskActor:
     async def ask(self) -> Held:
         """What this process holds, and where it runs; for a JobMaster that was restarted."""
         if self._holder.role is None:
-            self._lease.renew()
+            self._lease.renew(time.monotonic())
         return Held(self._holder.role, self._needs, own_place(), self._is_prepared)
 
     async def prepare(self, code: tuple[bytes, ...]) -> None:
@@ -113,7 +113,7 @@ class SubtaskActor:
         Its modules are imported in a thread, as they are users' code. Whatever that raises, a deployment
         raises again, where it is told with its operator.
         """
-        self._lease.renew()
+        self._lease.renew(time.monotonic())
         self._traces.role_taken()
         try:
             await self._loop.run_in_executor(self._pool, unpack_job, code)
@@ -135,7 +135,7 @@ class SubtaskActor:
             return Stale()
         if not self._holder.take(role):
             return Stale()
-        self._lease.change(lease_timeout)
+        self._lease.change(lease_timeout, time.monotonic())
         if is_free:
             self._guard = self._new_guard(HeartbeatLimits.of(heartbeat_timeout, lease_timeout * OVERDUE))
             self._output = capture_subtask(role.job_id, role.subtask)
@@ -181,7 +181,7 @@ class SubtaskActor:
         if why is not None:
             logger.info("this process takes no other role: %s", why)
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
-        self._lease.change(_WARM)
+        self._lease.change(_WARM, time.monotonic())
         self._may_be_offered = True
         self._loop.call_later(_SOON, collect_what_has_ended)
         return True
@@ -261,7 +261,7 @@ class SubtaskActor:
         """
         if not self._holder.holds(role):
             return Stale()
-        self._lease.renew()
+        self._lease.renew(time.monotonic())
         if self._guard is not None:
             self._guard.renewed(guarded)
         attempt = self._attempt
@@ -290,7 +290,7 @@ class SubtaskActor:
 
     def _renew(self, role: Role) -> None:
         if self._holder.holds(role):
-            self._lease.renew()
+            self._lease.renew(time.monotonic())
 
     def _new_guard(self, limits: HeartbeatLimits) -> MasterGuard:
         timers = LoopTimers(self._loop, _run)
@@ -326,7 +326,8 @@ class SubtaskActor:
                 self._may_be_offered = False
                 if self._withdraws():
                     os._exit(0)
-                self._lease.renew()  # a JobMaster may have claimed it, and has one more lease to give a role
+                # A JobMaster may have claimed it, and has one more lease to give a role.
+                self._lease.renew(time.monotonic())
                 continue
             silent = self._lease.silent
             logger.error("%s heard from no JobMaster for %.0f s: leaving", self._holder.role, silent)

@@ -61,7 +61,7 @@ class JobConfig(metaclass=NearestNames):
         lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself. A process
             that has not answered for this long is killed, even if its processor time advances.
         heartbeat_timeout: A process that has not answered for this long is killed if its processor time
-            stands still, as under SIGSTOP. It is named in status and logs after five eighths of it.
+            stands still, as under SIGSTOP. It is named in status and logs after half of it.
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
             gives each a new process that ends with the job.

@@ -36,14 +36,15 @@ class Lease:
         """Seconds without a sign, as far as they count."""
         return self._silent
 
-    def renew(self) -> None:
-        """A sign of the JobMaster."""
+    def renew(self, now: float) -> None:
+        """A sign of the JobMaster at `now`, in monotonic seconds: what was silent before counts no more."""
         self._silent = 0.0
+        self._looked_at = now
 
-    def change(self, timeout: float) -> None:
+    def change(self, timeout: float, now: float) -> None:
         """A sign of the JobMaster, and another timeout from now on."""
         self._timeout = timeout
-        self.renew()
+        self.renew(now)
 
     def is_over(self, now: float) -> bool:
         """Look whether it is over; `now` is in monotonic seconds."""

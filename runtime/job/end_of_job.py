@@ -5,8 +5,8 @@ that does not answer is tried a few times. If it stays away, the job ends all th
 so. Files are deleted after the record is written: until then the job could be restored from them.
 
 Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
-or hangs keeps no file. The job has ended when both are over, or the hooks have taken too long. Whatever went
-wrong is in the note and a warning.
+or hangs keeps no file. The job has ended when both are over, or have taken too long. So no storage that
+hangs, nor the place of a sink's output, holds the end up. Whatever went wrong is in the note and a warning.
 """
 
 from __future__ import annotations
@@ -106,14 +106,27 @@ class EndOfJob:
     def _clear_away(
         self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
     ) -> None:
-        """Close what operators have in the JobMaster, and delete files; go on when both are over."""
-        job = self._job
+        """Close what operators have in the JobMaster, and delete files; go on when both are over.
+
+        The wait for the files has a bound of its own, `storage_timeout`.
+        """
+        job, timeout = self._job, self._job.ledger.storage_timeout
         notes: dict[str, str] = {}
+        pending: list[Cancellable] = []
 
         def ended(part: str, note: str) -> None:
+            if part in notes:
+                return  # it was given up before
             notes[part] = note
+            if part == "files":
+                for timer in pending:
+                    timer.cancel()
             if len(notes) == 2:
                 then("; ".join(filter(None, (notes["files"], notes["operators"]))))
+
+        if timeout is not None:
+            late = f"files that nobody needs were not removed within {timeout:g} s (storage_timeout)"
+            pending.append(job.timers.call_later(timeout, lambda: ended("files", late)))
 
         def closed(problems: str) -> None:
             if problems:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +26,14 @@ from jobs.words import NEVER, environment, lines, paced_lines, word_count
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
-from penstock.runtime import FileSink, GeneratorSource, JobCancelledError, JobConfig, StreamEnvironment
+from penstock.runtime import (
+    FileSink,
+    GeneratorSource,
+    JobCancelledError,
+    JobConfig,
+    JobFailedError,
+    StreamEnvironment,
+)
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -181,3 +189,33 @@ def test_a_job_is_cancelled_while_all_its_processes_are_stopped(
         took = time.monotonic() - since
         assert_no_subtasks(job)
     record_property("shown", f"cancelled after {took:.1f} s")
+
+
+@pytest.mark.long
+def test_a_stopped_subtask_of_a_job_without_checkpoints_fails_it_by_name(tmp_path: Path) -> None:
+    source = paced_lines(60_000, RATE, attempt=NEVER)
+    job = submit(word_count(tmp_path, source, every=None, config=QUICK))
+    when_records_flow(job, "count")
+    hung = process_of(job, "count")
+    with stopped(hung), pytest.raises(JobFailedError, match="its processor time stands still"):
+        job.wait(PATIENCE)
+    assert "it hangs" in failed(job.report())[hung.subtask]
+
+
+@pytest.mark.long
+def test_a_client_leaves_a_job_master_the_time_that_its_job_gives_it(tmp_path: Path) -> None:
+    config = JobConfig(heartbeat_timeout=120.0, lease_timeout=600.0)
+    source = paced_lines(60_000, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, config=config))
+    before = after_checkpoints(job, 1)
+    assert before.master is not None
+    with ThreadPoolExecutor() as pool:
+        with stopped(before.master):
+            answer = pool.submit(job.report)
+            time.sleep(15.0)  # nearly twice the time of a job with default settings
+            assert not answer.done()
+        after = answer.result(PATIENCE)
+    assert after.master == before.master
+    (tmp_path / "go").touch()
+    finish(job)
+    assert job.report().statistics.attempt == 1

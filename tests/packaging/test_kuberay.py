@@ -97,6 +97,10 @@ def test_all_nodes_ask_for_the_token_and_take_it_from_a_secret() -> None:
         assert token["valueFrom"]["secretKeyRef"]["name"] == "penstock-ray"
 
 
+def test_the_operator_itself_has_the_token_and_can_ask_for_the_state_of_a_job() -> None:
+    assert manifest(CLUSTER)["spec"]["authOptions"] == {"mode": "token", "secretName": "penstock-ray"}
+
+
 def test_the_head_keeps_its_tables_in_redis_and_workers_wait_for_it() -> None:
     cluster = manifest(CLUSTER)
 

@@ -196,7 +196,7 @@ def _inside(value: Any) -> Any:
 def _container(data: bytes) -> Any:
     try:
         value = _unpacked(data)
-    except (ValueError, msgpack.exceptions.UnpackException):
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException):  # TypeError: a map as a key
         return None
     is_whole = isinstance(value, (list, dict, msgpack.ExtType)) and _packed(value) == data
     return value if is_whole else None

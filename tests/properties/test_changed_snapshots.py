@@ -17,12 +17,15 @@ from penstock.runtime import (
     Checkpointing,
     FileSink,
     FileSource,
+    HeapState,
     JobConfig,
     KeyedProcessFunction,
+    RocksDB,
     RuntimeContext,
     StreamEnvironment,
     ValueState,
 )
+from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import PenstockError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -32,8 +35,9 @@ pytestmark = pytest.mark.simulation
 
 MUTANTS = 2_000
 PARTS = 8
-#: Changed are a checkpoint, one with data in flight, or the note of a savepoint whose files are elsewhere.
-KINDS = ("aligned", "unaligned", "located")
+#: Changed are a checkpoint, one with data in flight, the note of a savepoint whose files are elsewhere, or a
+#: checkpoint of RocksDB.
+KINDS = ("aligned", "unaligned", "located", "rocksdb")
 
 
 class Count(KeyedProcessFunction[int, str, dict[str, Any]]):
@@ -67,6 +71,10 @@ class Place:
         numbered.sink("out", FileSink.json(self.out), parallelism=2)
         return build_execution_graph(env.build())
 
+    def backend(self, kind: str) -> StateBackend:
+        """Where its keyed state is."""
+        return RocksDB(8 * 1024 * 1024, str(self.root)) if kind == "rocksdb" else HeapState()
+
     def strings(self) -> list[str]:
         """What an attacker would write into a snapshot."""
         up = "../" * 3
@@ -89,6 +97,8 @@ class Place:
             "PendingFile",
             "FileSplit",
             "\0",
+            "\ud800",
+            "OPTIONS-000007",
             "x" * 5_000,
         ]
 
@@ -135,7 +145,9 @@ def snapshot_of(place: Place, kind: str) -> tuple[MemoryStorage, str, str]:
     """A storage with a snapshot, its URL, and the path of its metadata."""
     storage = MemoryStorage()
     checkpointing = Checkpointing(every=1, allow_pickle=False, unaligned=kind == "unaligned")
-    config = JobConfig(credits=2, buffer_rows=2, checkpointing=checkpointing)
+    config = JobConfig(
+        credits=2, buffer_rows=2, checkpointing=checkpointing, state_backend=place.backend(kind)
+    )
     job = ScriptedJob(place.graph(), config, storage)
     job.run(150)
     if kind == "located":
@@ -183,7 +195,7 @@ def try_mutants(place: Place, seeds: range, kind: str) -> Counter[str]:
         mutant.put(path, new)
         elsewhere = Elsewhere()
         with nothing_touches(place.outside):
-            outcomes[outcome_of(place, mutant, url, seed, elsewhere)] += 1
+            outcomes[outcome_of(place, kind, mutant, url, seed, elsewhere)] += 1
         assert not mark.exists(), f"mutant {seed} ran code"
         assert not touched, f"mutant {seed} touched {touched}"
         assert not elsewhere.opened, f"mutant {seed} opened {elsewhere.opened}"
@@ -191,9 +203,12 @@ def try_mutants(place: Place, seeds: range, kind: str) -> Counter[str]:
     return outcomes
 
 
-def outcome_of(place: Place, storage: MemoryStorage, url: str, seed: int, elsewhere: Elsewhere) -> str:
+def outcome_of(
+    place: Place, kind: str, storage: MemoryStorage, url: str, seed: int, elsewhere: Elsewhere
+) -> str:
     """`started`, or the name of the error. One that has no name of ours is raised."""
-    config = JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False))
+    checkpointing = Checkpointing(every=1, allow_pickle=False)
+    config = JobConfig(checkpointing=checkpointing, state_backend=place.backend(kind))
     try:
         job = ScriptedJob(
             place.graph(),
@@ -217,7 +232,7 @@ def outcome_of(place: Place, storage: MemoryStorage, url: str, seed: int, elsewh
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_changed_snapshot_runs_no_code_and_touches_no_file_of_others(part: int, tmp_path: Path) -> None:
-    outcomes = try_mutants(Place(tmp_path), range(part, MUTANTS, PARTS), KINDS[part % 3])
+    outcomes = try_mutants(Place(tmp_path), range(part, MUTANTS, PARTS), KINDS[part % 4])
     print(dict(outcomes))
     assert outcomes.total() == MUTANTS // PARTS
     assert {"started", "JobFailedError"} <= set(outcomes)
@@ -228,4 +243,4 @@ def test_a_changed_snapshot_runs_no_code_and_touches_no_file_of_others(part: int
 @pytest.mark.parametrize("part", range(20))
 def test_a_hundred_thousand_changed_snapshots(part: int, tmp_path: Path) -> None:
     first = 100_000 + part * 5_000
-    print(dict(try_mutants(Place(tmp_path), range(first, first + 5_000), KINDS[part % 3])))
+    print(dict(try_mutants(Place(tmp_path), range(first, first + 5_000), KINDS[part % 4])))

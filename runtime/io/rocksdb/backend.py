@@ -19,7 +19,13 @@ from typing import Any, Final
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.io.rocksdb.database import Database
-from penstock.runtime.io.rocksdb.restore import cut_off_foreign, download, largest_part, take_over
+from penstock.runtime.io.rocksdb.restore import (
+    cut_off_foreign,
+    download,
+    largest_part,
+    opened_as_written,
+    take_over,
+)
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.io.rocksdb.scratch import ScratchFolder
 from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, Expiry, NativeSnapshot
@@ -329,7 +335,8 @@ class RocksDBKeyedStateBackend:
         self._uploaded.clear()
         native = [handle for handle in handles if handle.is_native]
         if native:
-            self._open_parts(native, files, restored_checkpoint_id)
+            with opened_as_written(self._operator):
+                self._open_parts(native, files, restored_checkpoint_id)
         elif self._database.rows_written:
             self._database.clear()
         for handle in handles:

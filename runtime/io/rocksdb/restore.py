@@ -20,15 +20,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.rocksdb.database import Database, FrozenDatabase, sorted_file_of
 from penstock.runtime.io.rocksdb.rows import group_bytes
+from penstock.runtime.io.rocksdb.uploaded_files import is_state_file
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.keyed_snapshot import StateFileReader
 
+#: What RocksDB says of a file that its manifest names and that was not downloaded.
+_NO_FILE: Final = "No such file or directory"
 #: Behind the rows of all key groups.
 _END: Final = b"\xff"
 
@@ -37,13 +41,13 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
     """Write the files of a part into a folder, under the names that they had; returns their bytes.
 
     Raises:
-        CorruptSnapshotError: A file is damaged; names it.
+        CorruptSnapshotError: A file is damaged, or has a name that no file of a checkpoint has; names it.
         StorageError: A file could not be read, or the disk is full.
     """
     size = 0
     for name, file in zip(handle.names, handle.files, strict=True):
-        if Path(name).name != name:
-            msg = f"the checkpoint names a file {name!r} of RocksDB, which is no name of a file"
+        if not is_state_file(name):
+            msg = f"the checkpoint names a file {name!r:.80} of RocksDB, which no checkpoint has"
             raise CorruptSnapshotError(msg)
         data = files.read(file)
         try:
@@ -54,6 +58,32 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
             raise StorageError(msg) from error
         size += len(data)
     return size
+
+
+@contextmanager
+def opened_as_written(operator: str) -> Iterator[None]:
+    """What RocksDB finds damaged in downloaded files was damaged, or changed, before they were stored.
+
+    Their checksums are those of the checkpoint. So another try would find the same.
+
+    Raises:
+        CorruptSnapshotError: RocksDB can't use the files.
+        StorageError: Anything else, such as a full disk.
+    """
+    try:
+        yield
+    except StorageError as error:
+        if isinstance(error, CorruptSnapshotError) or not _is_damage(error.__cause__):
+            raise
+        what = f"what the checkpoint has of operator {operator!r} is no RocksDB that it has written"
+        msg = f"{what}: {error.__cause__}"
+        raise CorruptSnapshotError(msg) from error
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    """Whether RocksDB says so: its errors have no types, and begin with the name of their kind."""
+    said = str(error)
+    return said.startswith(("Corruption:", "Invalid argument:", "Not implemented:")) or _NO_FILE in said
 
 
 def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> KeyedStateHandle:

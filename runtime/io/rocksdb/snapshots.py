@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.rocksdb.database import FrozenDatabase
 from penstock.runtime.io.rocksdb.rows import TableRows, group_bytes, table_of
-from penstock.runtime.io.rocksdb.uploaded_files import SORTED_FILE
+from penstock.runtime.io.rocksdb.uploaded_files import is_state_file
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
 from penstock.runtime.state.keyed_blocks import encode_written
@@ -150,7 +150,7 @@ class NativeSnapshot:
             StorageError: A file could not be written or read.
         """
         try:
-            names = sorted(name for name in os.listdir(self.linked) if _is_state(name))
+            names = sorted(name for name in os.listdir(self.linked) if is_state_file(name))
             handles = [self.uploaded.get(name) or files.write(self._read(name)) for name in names]
         except OSError as error:
             msg = f"the files of a checkpoint of RocksDB in {self.linked} can't be read: {error}"
@@ -163,8 +163,3 @@ class NativeSnapshot:
 
     def _read(self, name: str) -> bytes:
         return (self.linked / name).read_bytes()
-
-
-def _is_state(name: str) -> bool:
-    """Whether a restore needs a file: not logs, which are empty, nor what is written at each opening."""
-    return name.endswith(SORTED_FILE) or name.startswith(("MANIFEST-", "CURRENT"))

@@ -13,6 +13,7 @@ that it has restored, under the names that they had.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,6 +24,17 @@ _NOTHING: Final = -1
 _MAX_FINISHED: Final = 64
 #: How the names of files that never change end.
 SORTED_FILE: Final = ".sst"
+_STATE_FILE: Final = re.compile(r"[0-9]+\.sst|MANIFEST-[0-9]+|CURRENT")
+
+
+def is_state_file(name: str) -> bool:
+    """Whether a restore needs a file of this name: no log, which is empty, nor what each opening writes.
+
+    Example:
+        >>> [is_state_file(name) for name in ("000012.sst", "CURRENT", "OPTIONS-000007", "../000012.sst")]
+        [True, True, False, False]
+    """
+    return _STATE_FILE.fullmatch(name) is not None
 
 
 class UploadedFiles:

@@ -96,3 +96,22 @@ def test_nothing_moves_a_job_that_has_ended():
     run.scheduler.on_all_stopped(1)
     run.timers.advance(10_000)
     assert (run.state, run.cluster.take()) == (JobState.CANCELLED, [])
+
+
+def test_a_removal_of_files_that_hangs_holds_no_end_up_and_is_told():
+    run = Run().start()
+    run.checkpoint()
+    run.cluster.take()
+    run.scheduler.cancel()
+    run.cluster.take()
+    run.scheduler.on_all_stopped(1)
+    assert run.runner.run_next(), "the end is recorded"
+    assert run.view().ended.state == "cancelled"
+    run.timers.advance(59)
+    assert run.state is JobState.CANCELLING
+    run.timers.advance(1)
+    assert run.state is JobState.CANCELLED
+    [(_, _, cause)] = run.cluster.take()
+    assert cause == "files that nobody needs were not removed within 60 s (storage_timeout)"
+    run.runner.run_all()
+    assert run.cluster.take() == [], "what is done later changes nothing"

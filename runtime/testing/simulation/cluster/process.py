@@ -283,18 +283,18 @@ class SimulatedProcess:
     def ask(self) -> Held:
         """What it holds."""
         if self._holder.role is None:
-            self._lease.renew()
+            self._lease.renew(self.clock.monotonic())
         return Held(self._holder.role, self.needs, self.place)
 
     def prepare(self) -> None:
         """Wait for a role."""
-        self._lease.renew()
+        self._lease.renew(self.clock.monotonic())
 
     def take(self, role: Role) -> Place | Stale:
         """Take a role."""
         if self._refuses or not self._holder.take(role):
             return Stale()
-        self._lease.renew()
+        self._lease.renew(self.clock.monotonic())
         return self.place
 
     def deploy(self, role: Role, descriptor: TaskDescriptor, master: Master) -> SubtaskFailed | Died | None:
@@ -351,7 +351,7 @@ class SimulatedProcess:
         """
         if not self._holder.holds(role):
             return Stale()
-        self._lease.renew()
+        self._lease.renew(self.clock.monotonic())
         self._guarded.master = master
         self._guard.renewed(master.place if guards else None)
         return Counters(self.attempt, None)
@@ -364,7 +364,7 @@ class SimulatedProcess:
         self._guard.end()
         self._holder.give_back(role)
         self.task = None
-        self._lease.renew()
+        self._lease.renew(self.clock.monotonic())
         return True
 
     @property
@@ -374,7 +374,7 @@ class SimulatedProcess:
 
     def _renew(self, role: Role) -> None:
         if self._holder.holds(role):
-            self._lease.renew()
+            self._lease.renew(self.clock.monotonic())
 
     def _current(self, role: Role) -> RunningTask | None:
         return self.task if self._holder.fit(role.token, role.attempt) is CallFit.CURRENT else None

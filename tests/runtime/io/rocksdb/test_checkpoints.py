@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from random import randbytes
 
 import pytest
@@ -20,8 +22,9 @@ from rocksdb_setup import (
 )
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StateMismatchError, StorageError
+from penstock.runtime.io.rocksdb.restore import download
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle
+from penstock.runtime.snapshot.handles import FileHandle, InlineHandle, KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState, ValueState
@@ -271,3 +274,25 @@ def test_a_checkpoint_with_a_file_that_is_gone_is_not_restored_in_part() -> None
     files.content.popitem()
     with pytest.raises(CorruptSnapshotError, match="is gone"):
         restored([handle], files)
+
+
+@pytest.mark.parametrize(
+    "name", ["../CURRENT", "OPTIONS-000007", "000004.log", "\0", "\ud800", "", "a/1.sst", "1.sst\n"]
+)
+def test_a_file_that_no_checkpoint_has_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    handle = KeyedStateHandle(KeyGroupRange(0, 7), (InlineHandle(b"..."),), names=(name,))
+    with pytest.raises(CorruptSnapshotError, match="which no checkpoint has"):
+        download(handle, Files(), tmp_path / "db")
+    assert not (tmp_path / "db").exists()
+
+
+@pytest.mark.parametrize("damaged", ["CURRENT", "MANIFEST", ".sst"])
+def test_files_that_are_no_database_are_damage_that_no_further_try_mends(damaged: str) -> None:
+    files = Files()
+    written = opened()
+    put(written, {n: n for n in range(100)})
+    handle = take(written, files, 1)
+    parts = zip(handle.names, handle.files, strict=True)
+    changed = tuple(InlineHandle(b"no database") if damaged in name else file for name, file in parts)
+    with pytest.raises(CorruptSnapshotError, match="is no RocksDB that it has written"):
+        opened().restore([replace(handle, files=changed)], files)
