@@ -25,12 +25,18 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def waits() -> dict[str, str]:
+    """How long processes wait for a head: as long as Ray has it."""
+    return {}
+
+
+@pytest.fixture
+def hosts(tmp_path_factory: pytest.TempPathFactory, waits: dict[str, str]) -> Iterator[Network]:
     """A head without CPUs, two workers, and Redis on a host of its own."""
     for reason in (why_not(), why_no_redis()):
         if reason is not None:
             pytest.skip(reason)
-    with network(4, RAY_external_storage_namespace="words") as made:
+    with network(4, RAY_external_storage_namespace="words", **waits) as made:
         *_, apart = made.hosts
         in_it = ("ip", "netns", "exec", apart.namespace)
         with redis_server(tmp_path_factory.mktemp("redis"), apart.address, 6380, PASSWORD, *in_it) as address:
@@ -80,6 +86,26 @@ def test_the_head_is_away_for_longer_than_processes_wait_for_it(tmp_path: Path, 
     for host in hosts.workers:
         host.end()
         hosts.start_worker(host)
+    job.watch_again()
+    after = job.until("records again", lambda seen: seen.report.statistics.completed_checkpoints > 0)
+    job.after_checkpoints(after.report.statistics.completed_checkpoints + 2)
+
+    job.finish_exactly()
+    assert hidden_files(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    "waits", [{"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}], ids=["for ten minutes"]
+)
+def test_with_the_setting_of_the_operations_guide_nodes_wait_for_a_head_that_is_away_for_long(
+    tmp_path: Path, hosts: Network
+) -> None:
+    """At Ray's setting they would have left: the same time as above, and no node is started again."""
+    job = WatchedJob.submitted(hosts, tmp_path)
+    job.after_checkpoints(2)
+    hosts.head.end()
+    time.sleep(90.0)
+    hosts.start_head()
     job.watch_again()
     after = job.until("records again", lambda seen: seen.report.statistics.completed_checkpoints > 0)
     job.after_checkpoints(after.report.statistics.completed_checkpoints + 2)
