@@ -133,6 +133,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
 
 #: With these a job stands still, which takes tens of thousands of moves to see.
 STAND_STILL: Final = (
+    give_data_in_flight_to_the_old_receiver,
     hear_old_attempts,
     reuse_checkpoint_ids,
     forget_restored_timers_of_processing_time,
