@@ -33,16 +33,12 @@ _KILL_TIMEOUT: Final = 10.0
 
 
 class ClientGuard:
-    """Follows the answers of one job's JobMaster while a client waits.
+    """Follows the answers of one job's JobMaster while a client waits."""
 
-    Args:
-        limits: What a silence means.
-    """
-
-    def __init__(self, job_id: str, limits: HeartbeatLimits = _LIMITS) -> None:
+    def __init__(self, job_id: str) -> None:
         self._job_id = job_id
-        self._limits = limits
-        self._heartbeat = Heartbeat(limits, time.monotonic())
+        self._limits = _LIMITS
+        self._heartbeat = Heartbeat(_LIMITS, time.monotonic())
         self._question: Any = None
         self._reading: tuple[Place, Any] | None = None
 

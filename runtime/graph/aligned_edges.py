@@ -7,9 +7,9 @@ the senders of the exchanges in line, and the senders of blocked channels wait f
 
 What can go wrong: `split` sends to `count` by key, and both send to `join`; `split` does so by a forward
 exchange. A barrier of another sender triggers `count`. The barrier of `count` blocks its channel at `join`
-until that of `split` comes. `split` is in the middle of a call and has no credits of `count`. `count` has
-none of `join`. The checkpoint waits for its own end, and only its timeout frees the job. A subtask that has
-taken the checkpoint (`count`) was *ahead* of one upstream of it that has not (`split`).
+until that of `split` comes. `split` has data in front of its own barrier, and no credits of `count`. `count`
+has none of `join`. The checkpoint waits for its own end, and only its timeout frees the job. A subtask that
+has taken the checkpoint (`count`) was *ahead* of one upstream of it that has not (`split`).
 
 The rule: where such a circle can close, all exchanges between a subtask that is ahead and one upstream of it
 stay in line. Then it takes the checkpoint behind everybody upstream, as in an aligned one.
@@ -51,18 +51,9 @@ def edges_to_align(job: JobGraph) -> frozenset[int]:
     module's text.
 
     Example:
-        >>> from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner
-        >>> names = "numbers", "split", "count", "join"
-        >>> vertices = tuple(JobVertex(name, (OperatorSpec(name, name, None),), 2) for name in names)
-        >>> def edge(source, target, partitioning):
-        ...     return JobEdge(source, source, None, target, 0, Partitioner(partitioning))
-        >>> edges = (
-        ...     edge("numbers", "count", Partitioning.KEY_GROUP),
-        ...     edge("split", "count", Partitioning.KEY_GROUP),
-        ...     edge("split", "join", Partitioning.FORWARD),
-        ...     edge("count", "join", Partitioning.REBALANCE),
-        ... )
-        >>> sorted(edges_to_align(JobGraph("j", vertices, edges)))
+        >>> from penstock.runtime.testing.small_graphs import graph_of
+        >>> edges = "numbers ~> count", "split ~> count", "split -> join", "count %> join"
+        >>> sorted(edges_to_align(graph_of(*edges)))
         [1, 2]
     """
     aligned = {i for i, e in enumerate(job.edges) if not e.partitioner.partitioning.can_be_redistributed}
@@ -119,9 +110,10 @@ class _Circles:
             single = forward or job.vertex(edge.source_vertex).parallelism == 1
             made = _Input(position, edge.source_vertex, position in aligned, forward, single)
             self._inputs[edge.target_vertex].append(made)
-        #: By vertex: itself, and those of which some subtask has taken a checkpoint when one of it does.
+        #: By vertex: itself, and those of which some subtask has taken a checkpoint, or ended, when one of it
+        #: takes it.
         self._begun: dict[str, set[str]] = {}
-        #: By vertex: those all of whose subtasks have.
+        #: By vertex: those of which all have.
         self._over: dict[str, set[str]] = {}
         #: By vertex: those upstream of it that a subtask of it may take a checkpoint before.
         self._ahead: dict[str, set[str]] = {}

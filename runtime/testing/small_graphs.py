@@ -1,8 +1,8 @@
-"""The execution graph that tests of the job's side need: readers that send to counters."""
+"""Small graphs that tests need and nobody runs: readers that send to counters, and any shape by its edges."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
@@ -13,6 +13,32 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
+
+#: How `graph_of` writes the ways of exchanges.
+ARROWS: Final = {
+    "->": Partitioning.FORWARD,
+    "=>": Partitioning.BROADCAST,
+    "~>": Partitioning.KEY_GROUP,
+    "%>": Partitioning.REBALANCE,
+    "*>": Partitioning.GLOBAL,
+}
+
+
+def graph_of(*edges: str, parallelism: int = 2) -> JobGraph:
+    """A job graph of these exchanges, with one operator a vertex; see `ARROWS`.
+
+    Example:
+        >>> job = graph_of("read ~> count", "count -> write")
+        >>> [vertex.id for vertex in job.vertices], job.edges[0].partitioner.partitioning.value
+        (['read', 'count', 'write'], 'key_group')
+    """
+    parts = [edge.split() for edge in edges]
+    names = dict.fromkeys(name for source, _, target in parts for name in (source, target))
+    return JobGraph(
+        "small",
+        tuple(JobVertex(name, (OperatorSpec(name, name, None),), parallelism) for name in names),
+        tuple(JobEdge(a, a, None, b, 0, Partitioner(ARROWS[arrow])) for a, arrow, b in parts),
+    )
 
 
 def read_and_count(

@@ -29,6 +29,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
+from penstock.runtime.testing.small_graphs import graph_of
 
 
 @st.composite
@@ -143,32 +144,13 @@ def test_an_aligned_checkpoint_never_does(job: JobGraph) -> None:
     assert not waits_for_itself(job, frozenset(range(len(job.edges))))
 
 
-def graph(*edges: tuple[str, str, Partitioning]) -> JobGraph:
-    names = dict.fromkeys(name for source, target, _ in edges for name in (source, target))
-    return JobGraph(
-        "j",
-        tuple(JobVertex(name, (OperatorSpec(name, name, None),), 2) for name in names),
-        tuple(JobEdge(a, a, None, b, 0, Partitioner(how)) for a, b, how in edges),
-    )
-
-
 def test_the_search_finds_a_diamond_whose_barriers_overtake() -> None:
-    job = graph(
-        ("numbers", "count", Partitioning.KEY_GROUP),
-        ("split", "count", Partitioning.KEY_GROUP),
-        ("split", "join", Partitioning.FORWARD),
-        ("count", "join", Partitioning.REBALANCE),
-    )
+    job = graph_of("numbers ~> count", "split ~> count", "split -> join", "count %> join")
     assert waits_for_itself(job, frozenset({2}))
     assert not waits_for_itself(job, frozenset({1, 2}))
 
 
 def test_the_search_finds_a_subtask_that_nobody_tells_because_its_sender_has_ended() -> None:
-    job = graph(
-        ("others", "map", Partitioning.FORWARD),
-        ("numbers", "split", Partitioning.FORWARD),
-        ("split", "map", Partitioning.REBALANCE),
-        ("map", "out", Partitioning.BROADCAST),
-    )
+    job = graph_of("others -> map", "numbers -> split", "split %> map", "map => out")
     assert waits_for_itself(job, frozenset({0, 1, 3}))
     assert edges_to_align(job) == {0, 1, 2, 3}

@@ -27,12 +27,12 @@ from typing import Final
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.rocksdb.database import Database, FrozenDatabase, sorted_file_of
 from penstock.runtime.io.rocksdb.rows import group_bytes
-from penstock.runtime.io.rocksdb.uploaded_files import is_state_file
+from penstock.runtime.io.rocksdb.uploaded_files import CURRENT, is_state_file
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.keyed_snapshot import StateFileReader
 
-#: What RocksDB says of a file that its manifest names and that was not downloaded.
-_NO_FILE: Final = "No such file or directory"
+#: How RocksDB's errors of damage begin; the last one is about a file that another one names.
+_DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
 #: Behind the rows of all key groups.
 _END: Final = b"\xff"
 
@@ -41,9 +41,13 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
     """Write the files of a part into a folder, under the names that they had; returns their bytes.
 
     Raises:
-        CorruptSnapshotError: A file is damaged, or has a name that no file of a checkpoint has; names it.
+        CorruptSnapshotError: A file is damaged, has a name that no file of a checkpoint has, or is not there;
+            names it.
         StorageError: A file could not be read, or the disk is full.
     """
+    if CURRENT not in handle.names:  # without it RocksDB makes an empty database
+        msg = f"the checkpoint names no file {CURRENT} of RocksDB among {len(handle.names)} files"
+        raise CorruptSnapshotError(msg)
     size = 0
     for name, file in zip(handle.names, handle.files, strict=True):
         if not is_state_file(name):
@@ -82,8 +86,7 @@ def opened_as_written(operator: str) -> Iterator[None]:
 
 def _is_damage(error: BaseException | None) -> bool:
     """Whether RocksDB says so: its errors have no types, and begin with the name of their kind."""
-    said = str(error)
-    return said.startswith(("Corruption:", "Invalid argument:", "Not implemented:")) or _NO_FILE in said
+    return str(error).startswith(_DAMAGE)
 
 
 def largest_part(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> KeyedStateHandle:

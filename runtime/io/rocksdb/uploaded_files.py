@@ -24,7 +24,9 @@ _NOTHING: Final = -1
 _MAX_FINISHED: Final = 64
 #: How the names of files that never change end.
 SORTED_FILE: Final = ".sst"
-_STATE_FILE: Final = re.compile(r"[0-9]+\.sst|MANIFEST-[0-9]+|CURRENT")
+#: The file that says which manifest counts.
+CURRENT: Final = "CURRENT"
+_STATE_FILE: Final = re.compile(rf"[0-9]+\.sst|MANIFEST-[0-9]+|{CURRENT}")
 
 
 def is_state_file(name: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from penstock.runtime.execution.fleet import Member
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, Silence
+from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.master_guard import GUARDS, MasterGuard, choose_guards
 from penstock.runtime.execution.processes import Away, CallFailure, Needs, Place, Reply
 from penstock.runtime.execution.role import Role
@@ -84,6 +85,10 @@ def test_a_busy_job_master_is_killed_before_the_leases_of_its_subtasks_end() -> 
     assert guarding.ended == []
     guarding.time.advance(0.5)
     assert guarding.ended == [(54.0, FIRST)]
+    for first_look in range(1, 16):  # a process looks at its lease every 15 s, whenever it was renewed
+        lease = Lease(timeout=60.0, now=first_look - 15.0)
+        lease.renew(0.0)
+        assert not any(lease.is_over(first_look + look) for look in (0.0, 15.0, 30.0, 45.0)), first_look
 
 
 def test_a_kill_that_failed_is_tried_again() -> None:

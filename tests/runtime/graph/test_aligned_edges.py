@@ -2,38 +2,12 @@ from __future__ import annotations
 
 from penstock.runtime.graph.aligned_edges import edges_to_align
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
-
-ARROWS = {
-    "->": Partitioning.FORWARD,
-    "=>": Partitioning.BROADCAST,
-    "~>": Partitioning.KEY_GROUP,
-    "%>": Partitioning.REBALANCE,
-    "*>": Partitioning.GLOBAL,
-}
-
-
-def graph(*edges: str, parallelism: int = 2) -> JobGraph:
-    """A job of edges such as `"split -> join"`."""
-    parts = [edge.split() for edge in edges]
-    names = dict.fromkeys(name for source, _, target in parts for name in (source, target))
-    return JobGraph(
-        "j",
-        tuple(JobVertex(name, (OperatorSpec(name, name, None),), parallelism) for name in names),
-        tuple(JobEdge(a, a, None, b, 0, Partitioner(ARROWS[arrow])) for a, arrow, b in parts),
-    )
+from penstock.runtime.testing.small_graphs import graph_of
 
 
 def aligned(*edges: str, parallelism: int = 2) -> list[str]:
     """Those of these edges that must be aligned although what is in flight can be redistributed."""
-    job = graph(*edges, parallelism=parallelism)
+    job = graph_of(*edges, parallelism=parallelism)
     return [
         edge
         for position, edge in enumerate(edges)
@@ -43,7 +17,7 @@ def aligned(*edges: str, parallelism: int = 2) -> list[str]:
 
 
 def test_elements_that_cannot_be_redistributed_are_never_overtaken() -> None:
-    job = graph("a -> b", "b => c", "c *> d", "d ~> e", "e %> f")
+    job = graph_of("a -> b", "b => c", "c *> d", "d ~> e", "e %> f")
     assert sorted(edges_to_align(job)) == [0, 1, 2]
 
 
@@ -101,7 +75,7 @@ def test_one_subtask_is_not_ahead_of_itself() -> None:
 
 def test_sender_and_receiver_of_a_channel_agree() -> None:
     edges = "numbers ~> count", "split ~> count", "split -> join", "count %> join"
-    subtasks = build_execution_graph(graph(*edges)).subtasks
+    subtasks = build_execution_graph(graph_of(*edges)).subtasks
     sent = {(s.id.vertex, p.edge.target_operator): p.supports_unaligned for s in subtasks for p in s.outputs}
     received = {(c.sender.vertex, s.id.vertex): c.supports_unaligned for s in subtasks for c in s.inputs}
     assert sent == received

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import randbytes
@@ -24,7 +25,13 @@ from rocksdb_setup import (
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StateMismatchError, StorageError
 from penstock.runtime.io.rocksdb.restore import download
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import FileHandle, InlineHandle, KeyedStateHandle, KeyGroupRange
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    StateHandle,
+)
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState, ValueState
@@ -280,7 +287,7 @@ def test_a_checkpoint_with_a_file_that_is_gone_is_not_restored_in_part() -> None
     "name", ["../CURRENT", "OPTIONS-000007", "000004.log", "\0", "\ud800", "", "a/1.sst", "1.sst\n"]
 )
 def test_a_file_that_no_checkpoint_has_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
-    handle = KeyedStateHandle(KeyGroupRange(0, 7), (InlineHandle(b"..."),), names=(name,))
+    handle = KeyedStateHandle(KeyGroupRange(0, 7), (InlineHandle(b"..."),) * 2, names=(name, "CURRENT"))
     with pytest.raises(CorruptSnapshotError, match="which no checkpoint has"):
         download(handle, Files(), tmp_path / "db")
     assert not (tmp_path / "db").exists()
@@ -296,3 +303,34 @@ def test_files_that_are_no_database_are_damage_that_no_further_try_mends(damaged
     changed = tuple(InlineHandle(b"no database") if damaged in name else file for name, file in parts)
     with pytest.raises(CorruptSnapshotError, match="is no RocksDB that it has written"):
         opened().restore([replace(handle, files=changed)], files)
+
+
+@pytest.mark.parametrize("gone", ["CURRENT", "MANIFEST", ".sst"])
+def test_a_checkpoint_that_lacks_a_file_is_damaged_and_no_empty_state(gone: str) -> None:
+    files = Files()
+    written = opened()
+    put(written, {n: n for n in range(100)})
+    handle = take(written, files, 1)
+    parts = zip(handle.names, handle.files, strict=True)
+    names, left = zip(*((name, file) for name, file in parts if gone not in name), strict=True)
+    with pytest.raises(CorruptSnapshotError, match=r"names no file CURRENT|is no RocksDB"):
+        opened().restore([replace(handle, names=names, files=left)], files)
+
+
+def test_a_folder_that_is_gone_is_no_damage_of_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files()
+    written = opened()
+    put(written, {n: n for n in range(100)})
+    handle = take(written, files, 1)
+    restored_into = opened()
+    read = files.read
+
+    def read_and_lose_the_folder(each: StateHandle) -> bytes:
+        shutil.rmtree(restored_into._database.folder, ignore_errors=True)
+        monkeypatch.setattr(Path, "mkdir", lambda *args, **more: None)  # nobody makes it again
+        return read(each)
+
+    monkeypatch.setattr(files, "read", read_and_lose_the_folder)
+    with pytest.raises(StorageError) as raised:
+        restored_into.restore([handle], files)
+    assert not isinstance(raised.value, CorruptSnapshotError)
