@@ -40,13 +40,13 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make browser    installs Chromium, which the tests of the page need"
 	@echo "make prometheus unpacks Prometheus in .venv, which the tests of metrics and alert rules need"
-	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
+	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
 	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
-	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
+	@echo "make bench      the benchmarks; those against Bytewax and PyFlink make environments of their own"
 
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }

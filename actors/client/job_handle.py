@@ -295,7 +295,9 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """What its operators and its JobMaster have printed and logged so far, sorted by time.
+        """What its operators and its JobMaster have printed and logged lately, sorted by time.
+
+        Of each file the last 4 MiB are read.
 
         Args:
             operator: Only of the chain that this operator is in; `job-master` for the JobMaster, and `ray`

@@ -69,7 +69,7 @@ def read_state(
         spark: Its executors read the state.
         snapshot: Path or URL of the snapshot.
         operator: The operator's id.
-        state: `"reduce"` for the state of `reduce(...)`, else the name that `value_state` was given.
+        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
         key: Converts each key for the DataFrame.
         value: Converts each value for the DataFrame.
         encoded: Give values as bytes of the value codec.
@@ -124,7 +124,7 @@ def write_state(
         df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
         target: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
-        state: `"reduce"` for the state of `reduce(...)`, else the name that `value_state` is given.
+        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
         kind: `"keyed"`, or how a list state is redistributed.
         base: A snapshot that the new one is made from; it is not changed.
         parallelism: Number of tasks that write it, one for each subtask; by default 1, or that of the base.

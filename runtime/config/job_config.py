@@ -67,7 +67,7 @@ class JobConfig(metaclass=NearestNames):
             gives each a new process that ends with the job.
         standby: Processes that the job keeps beside those of its subtasks. One takes the place of a process
             that dies, so a restart does not wait for a new one. Each costs about 70 MB. They do not help
-            subtasks with `num_cpus` or `num_gpus`.
+            subtasks with `num_cpus`, `num_gpus` or `resources`.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
@@ -179,7 +179,7 @@ class JobConfig(metaclass=NearestNames):
         """What to do when the job fails, with the default filled in.
 
         With checkpoints a restart loses nothing, so the job is restarted, ever more slowly, up to ten times
-        in a row. Without them a restart would begin from nothing and might write everything a second time,
+        in a row, or thirteen with spares. Without them a restart would begin from nothing and might write everything a second time,
         so it is not done unasked. A job with spares wants to go on quickly: its first delay is a tenth of a
         second instead of a second.
         """

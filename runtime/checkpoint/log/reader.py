@@ -84,17 +84,11 @@ class DecisionLogReader:
             CorruptSnapshotError: A record is damaged or missing.
             StorageError: The storage could not be read.
         """
-        absent = 0
         for _ in range(REPLAY_TRIES):
             found = self._try_replay()
             if isinstance(found, LogView):
                 return found
-            absent = found
-        msg = (
-            f"{self._storage.url}/{self._paths.log_slot(absent)} is missing from the decision log; "
-            "put it back, and see that nothing but Penstock deletes files there"
-        )
-        raise CorruptSnapshotError(msg)
+        raise found
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
         """Check that a log still holds what is known of it.
@@ -168,8 +162,15 @@ class DecisionLogReader:
         found = map(self._paths.slot_of, self._storage.list(self._paths.log))
         return sorted(slot for slot in found if slot is not None)
 
-    def _try_replay(self) -> LogView | int:
-        """The view, or the slot that is missing."""
+    def _missing(self, slot: int) -> CorruptSnapshotError:
+        msg = (
+            f"{self._storage.url}/{self._paths.log_slot(slot)} is missing from the decision log; "
+            "put it back, and see that nothing but Penstock deletes files there"
+        )
+        return CorruptSnapshotError(msg)
+
+    def _try_replay(self) -> LogView | CorruptSnapshotError:
+        """The view, or the slot that is missing or damaged."""
         try:
             hinted, is_damaged = self.hint.read(), False
         except CorruptSnapshotError:
@@ -183,18 +184,18 @@ class DecisionLogReader:
         listed = self._slots()
         if is_damaged or (listed and listed[-1] > len(found)):
             return self._replay_backwards(listed, is_damaged)
-        return len(found) if self.hint.is_there() else self._view(LogView(), found)
+        return self._missing(len(found)) if self.hint.is_there() else self._view(LogView(), found)
 
-    def _replay_from(self, compaction: int) -> LogView | int:
+    def _replay_from(self, compaction: int) -> LogView | CorruptSnapshotError:
         found = self._read_on(compaction + 1)
         end = compaction + 1 + len(found)
         listed = self._slots()
         if listed and listed[-1] > end:
-            return end
+            return self._missing(end)
         try:
             record = self.read(compaction)
         except ObjectNotFoundError:
-            return compaction
+            return self._missing(compaction)
         except CorruptSnapshotError:
             if not self._allow_damaged:
                 raise
@@ -226,8 +227,10 @@ class DecisionLogReader:
             passed.update(entry.passes)
         return None
 
-    def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | int:
+    def _replay_backwards(self, listed: Sequence[int], is_hinted: bool) -> LogView | CorruptSnapshotError:
         """Read from the last slot back to the newest compaction, as version 0.1 did.
+
+        Where there is none, a damaged record may be the compaction, and what is missing was deleted by it.
 
         Args:
             is_hinted: There is a compaction.
@@ -239,7 +242,7 @@ class DecisionLogReader:
             try:
                 entry = self._entry(slot)
             except ObjectNotFoundError:
-                return slot
+                return _damage_in(found) or self._missing(slot)
             except CorruptSnapshotError as error:
                 found.insert(0, (slot, error))
                 continue
@@ -247,7 +250,9 @@ class DecisionLogReader:
                 base = LogView.at_compaction(entry.record, slot)
                 break
             found.insert(0, (slot, entry))
-        return last + 1 if is_hinted and base.compacted_at is None else self._view(base, found)
+        if is_hinted and base.compacted_at is None:
+            return _damage_in(found) or self._missing(last + 1)
+        return self._view(base, found)
 
     def _read_on(self, slot: int) -> _Found:
         """What the slots from one on hold, up to the first that is not there."""
@@ -285,3 +290,9 @@ class DecisionLogReader:
             to_pass=tuple(sorted(to_pass)),
             damage=tuple(damage[::-1]),
         )
+
+
+def _damage_in(found: _Found) -> CorruptSnapshotError | None:
+    """The newest damage; a slot that is cut off is none."""
+    errors = (error for _, error in reversed(found) if isinstance(error, CorruptSnapshotError))
+    return next((error for error in errors if not isinstance(error, IncompleteFileError)), None)

@@ -102,9 +102,13 @@ def test_slots_that_are_passed_over_are_never_deleted(storage: Flaky) -> None:
 
 
 def damaged(storage: Flaky, slot: int) -> None:
-    data = bytearray(storage.get(PATHS.log_slot(slot)))
+    damaged_file(storage, PATHS.log_slot(slot))
+
+
+def damaged_file(storage: Flaky, path: str) -> None:
+    data = bytearray(storage.get(path))
     data[-1] ^= 1
-    MemoryStorage.put(storage, PATHS.log_slot(slot), bytes(data))
+    MemoryStorage.put(storage, path, bytes(data))
 
 
 @pytest.mark.parametrize("slot", [1, 2, 3])
@@ -154,6 +158,33 @@ def test_damage_of_the_only_compaction_is_named_even_where_damage_is_allowed(sto
     assert log.view.compacted_at == 3
     damaged(storage, 3)
     with pytest.raises(CorruptSnapshotError, match=rf"{SLOT}3 .* does not match its checksum"):
+        DecisionLog(storage, PATHS, allow_damaged=True).begin_attempt(2.0)
+
+
+@pytest.mark.parametrize("allow_damaged", [False, True])
+def test_damage_of_the_only_compaction_and_of_the_hint_is_named(storage: Flaky, allow_damaged: bool) -> None:
+    log = begun(storage, compact_every=3)
+    for number in range(1, 4):
+        log.complete(completed(number))
+    assert log.view.compacted_at == 3
+    damaged(storage, 3)
+    damaged_file(storage, PATHS.log_hint)
+    with pytest.raises(CorruptSnapshotError, match=rf"{SLOT}3 .* does not match its checksum"):
+        DecisionLog(storage, PATHS, allow_damaged=allow_damaged).begin_attempt(2.0)
+
+
+def test_damage_of_all_compactions_and_of_the_hint_is_named(storage: Flaky) -> None:
+    log = begun(storage, compact_every=3)
+    for number in range(1, 12):
+        log.complete(completed(number))
+    newest = log.view.compacted_at
+    assert newest is not None
+    before = log._reader.compactions_before(newest)
+    assert before
+    for slot in (newest, *before):
+        damaged(storage, slot)
+    damaged_file(storage, PATHS.log_hint)
+    with pytest.raises(CorruptSnapshotError, match=rf"{SLOT[:-1]}{newest:02} .* does not match its checksum"):
         DecisionLog(storage, PATHS, allow_damaged=True).begin_attempt(2.0)
 
 
