@@ -179,9 +179,9 @@ class JobConfig(metaclass=NearestNames):
         """What to do when the job fails, with the default filled in.
 
         With checkpoints a restart loses nothing, so the job is restarted, ever more slowly, up to ten times
-        in a row, or thirteen with spares. Without them a restart would begin from nothing and might write everything a second time,
-        so it is not done unasked. A job with spares wants to go on quickly: its first delay is a tenth of a
-        second instead of a second.
+        in a row, or thirteen with spares. Without them a restart would begin from nothing and might write
+        everything a second time, so it is not done unasked. A job with spares wants to go on quickly: its
+        first delay is a tenth of a second instead of a second.
         """
         if self.restart is not None:
             return self.restart

@@ -88,7 +88,8 @@ class DecisionLogReader:
             found = self._try_replay()
             if isinstance(found, LogView):
                 return found
-        raise found
+            error = found
+        raise error
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
         """Check that a log still holds what is known of it.
