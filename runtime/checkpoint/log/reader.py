@@ -26,6 +26,7 @@ survive: a hint that is old or gone while listings are stale. The next attempt o
 
 Version 0.1 deleted without a hint. Such a log is read as it was then: the newest slot that is listed, and
 backwards to a compaction. So is a log whose hint is damaged. The next attempt writes a new hint.
+Where no compaction can be read, a damaged record may be one: the error names it, not a slot that is missing.
 
 *Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
 that they were written. The reader leaves them out. Whether they count is decided by the next record. It names
