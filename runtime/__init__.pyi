@@ -49,6 +49,7 @@ from .io.connectors.collect_sink import CollectSink as CollectSink
 from .io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
 from .io.connectors.declared_paths import UntrustedPathError as UntrustedPathError
 from .io.connectors.declared_paths import check_declared as check_declared
+from .io.connectors.declared_paths import check_directory as check_directory
 from .io.connectors.declared_paths import check_file_name as check_file_name
 from .io.connectors.discard_sink import DiscardSink as DiscardSink
 from .io.connectors.errors import BadRecordError as BadRecordError

@@ -34,7 +34,7 @@ from penstock.actors.command_line.common import (
 )
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
-from penstock.actors.command_line.views import jobs_table, status_view
+from penstock.actors.command_line.views import escaped, jobs_table, status_view
 from penstock.actors.command_line.web import ui
 from penstock.runtime.errors import ConfigurationError, PenstockError
 
@@ -214,7 +214,7 @@ def main() -> None:
         sys.exit(1)
     except (PenstockError, ray.exceptions.RayError) as error:
         text = " ".join(str(error).split()) if isinstance(error, PenstockError) else _first_line(error)
-        print(f"penstock: {text}", file=sys.stderr)
+        print(f"penstock: {escaped(text)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

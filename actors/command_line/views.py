@@ -1,7 +1,12 @@
-"""Tables and texts of jobs, checkpoints and snapshots, for terminals."""
+"""Tables and texts of jobs, checkpoints and snapshots, for terminals.
+
+Names in a snapshot or a report may come from strangers. A terminal obeys control characters in what it shows:
+they move its cursor, change its title, or reverse what is read. So `escaped` writes them out.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -9,6 +14,7 @@ from typing import Final
 
 from rich.console import RenderableType
 from rich.padding import Padding
+from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +47,21 @@ _HISTORY_SHOWN: Final = 100
 _RARE_SHOWN: Final = 20
 #: Most subtasks whose watermarks are shown one by one.
 _WATERMARKS_SHOWN: Final = 32
+#: What a terminal obeys or can't encode: control characters but tab and line feed, directions of writing,
+#: halves of characters.
+_OBEYED: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def escaped(text: str) -> str:
+    r"""A text with everything written out that a terminal would obey and not show.
+
+    Example:
+        >>> escaped("count\x1b[2J"), escaped("Zähler")
+        ('count\\x1b[2J', 'Zähler')
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
@@ -68,38 +89,38 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     """Everything about one job, the most important first."""
     yield _head(report)
     for warning in report.warnings:
-        yield Text(f"warning: {warning}", style="yellow")
+        yield _text(f"warning: {warning}", style="yellow")
     for subtask in report.subtasks:
         for trouble in _troubles(subtask):
-            yield Text(trouble, style="yellow")
+            yield _text(trouble, style="yellow")
     failure = report.failure or (report.failures[-1] if report.failures else None)
     if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
-        yield Text(f"\n{what}", style="bold")
-        yield _indented(Text(failure_text(failure.root), style="red"))
-    yield Text("\nhistory (UTC)", style="bold")
-    yield _indented(Text("\n".join(map(_history_line, report.history)) or "none yet"))
+        yield _text(f"\n{what}", style="bold")
+        yield _indented(_text(failure_text(failure.root), style="red"))
+    yield _text("\nhistory (UTC)", style="bold")
+    yield _indented(_text("\n".join(map(_history_line, report.history)) or "none yet"))
     if report.rescales:
-        yield Text("\nrescales (UTC)", style="bold")
-        yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
-    yield Text("\noperators (counters of this attempt)", style="bold")
+        yield _text("\nrescales (UTC)", style="bold")
+        yield _indented(_text("\n".join(map(_rescale_line, report.rescales))))
+    yield _text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
     measured = [each.rates for each in report.subtasks if each.rates is not None]
     if measured:
         seconds = max(rates.seconds for rates in measured)
-        yield Text(f"\nwork (the last {seconds:.0f} s)", style="bold")
+        yield _text(f"\nwork (the last {seconds:.0f} s)", style="bold")
         if report.bottleneck is not None:
-            yield _indented(Text(str(report.bottleneck), style="yellow"))
+            yield _indented(_text(str(report.bottleneck), style="yellow"))
         yield _indented(vertices_table(report))
     metrics = metrics_table(report)
     if metrics.row_count:
-        yield Text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
+        yield _text("\nmetrics of the program's own (this attempt, all subtasks)", style="bold")
         yield _indented(metrics)
     timed = [each for each in report.subtasks if _has_event_time(each)]
     if timed:
-        yield Text("\nevent time (UTC)", style="bold")
+        yield _text("\nevent time (UTC)", style="bold")
         yield _indented(watermarks_table(timed))
-    yield Text("\ncheckpoints", style="bold")
+    yield _text("\ncheckpoints", style="bold")
     yield _indented(_checkpoints(report))
 
 
@@ -238,8 +259,8 @@ def _event_time(micros: float) -> str:
 def _head(report: JobReport) -> Table:
     statistics = report.statistics
     table = Table.grid(padding=(0, 2))
-    table.add_row("job", Text(report.job_id, style="bold"))
-    table.add_row("name", Text(report.name))
+    table.add_row("job", _text(report.job_id, style="bold"))
+    table.add_row("name", _text(report.name))
     table.add_row("state", _state(report.status.value))
     table.add_row("submitted", f"{_moment(report.submitted_at)}, {_duration(report.duration)} in all")
     table.add_row("attempt", f"{statistics.attempt} ({statistics.restarts} restarts)")
@@ -249,7 +270,7 @@ def _head(report: JobReport) -> Table:
 
 def _checkpoints(report: JobReport) -> RenderableType:
     if report.storage is None:
-        return Text("none: the job takes no checkpoints")
+        return _text("none: the job takes no checkpoints")
     statistics = report.statistics
     grid = Table.grid()
     last = "none" if statistics.last_checkpoint_id is None else str(statistics.last_checkpoint_id)
@@ -257,7 +278,7 @@ def _checkpoints(report: JobReport) -> RenderableType:
         f"{statistics.completed_checkpoints} completed, {statistics.failed_checkpoints} failed, "
         f"last completed: {last}"
     )
-    grid.add_row(Text(f"in {report.storage}"))
+    grid.add_row(_text(f"in {report.storage}"))
     if report.checkpoint_history:
         grid.add_row(_checkpoints_table(report.checkpoint_history[-_CHECKPOINTS_SHOWN:]))
     return grid
@@ -288,7 +309,7 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
             f"{record.acknowledged}/{record.subtasks}",
             "-" if record.size is None else f"{record.size:,} B",
             f"{record.in_flight_bytes:,} B" if record.in_flight_bytes else "-",
-            Text(failure),
+            _text(failure),
         )
     return table
 
@@ -301,7 +322,7 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
     measured = [each for each in known if each.subtasks and each.record.size is not None]
     if not measured:
         return
-    yield Text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
+    yield _text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
     yield _indented(_subtasks_table(measured[-1].subtasks))
 
 
@@ -321,8 +342,8 @@ def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
 def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
     """What a checkpoint or savepoint contains."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_row(summary.kind, Text(str(summary.checkpoint_id), style="bold"))
-    grid.add_row("named from", Text(summary.location))
+    grid.add_row(summary.kind, _text(str(summary.checkpoint_id), style="bold"))
+    grid.add_row("named from", _text(summary.location))
     took = summary.completed_at - summary.triggered_at
     when = f"{_moment(summary.completed_at)}, took {took:.2f} s, in attempt {summary.attempt}"
     grid.add_row("completed", when)
@@ -339,38 +360,48 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
                 kind = f"{state.kind} {state.holds}" if state.holds else state.kind
                 kind = ", ".join(filter(None, (kind, state.of_type, "TTL" if state.has_ttl else "")))
                 cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
-            table.add_row(*map(Text, head + cells))
+            table.add_row(*map(_text, head + cells))
             head = [""] * len(head)
-    yield Text("")
+    yield _text("")
     yield table
     for operator in summary.operators:
         yield from _positions(operator)
     if summary.masters:
-        yield Text("\nmaster hooks", style="bold")
+        yield _text("\nmaster hooks", style="bold")
         hooks = _table("hook", "size")
         for hook in summary.masters:
-            hooks.add_row(Text(hook.identifier), f"{hook.size:,} B")
+            hooks.add_row(_text(hook.identifier), f"{hook.size:,} B")
         yield _indented(hooks)
     if summary.by_subtask:
-        yield Text("\nby subtask, when it was taken", style="bold")
+        yield _text("\nby subtask, when it was taken", style="bold")
         yield _indented(_subtasks_table(summary.by_subtask))
 
 
 def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
     for state in operator.states:
         if state.values:
-            yield Text(f"\npositions of {operator.operator_id}", style="bold")
-            yield _indented(Text("\n".join(state.values)))
+            yield _text(f"\npositions of {operator.operator_id}", style="bold")
+            yield _indented(_text("\n".join(state.values)))
     held = operator.coordinator
     if held is not None:
         splits = "" if held.unassigned is None else f", splits that no reader has: {held.unassigned:,}"
-        yield Text(f"\ncoordinator of {operator.operator_id}: {held.size:,} B{splits}", style="bold")
+        yield _text(f"\ncoordinator of {operator.operator_id}: {held.size:,} B{splits}", style="bold")
         if held.values:
-            yield _indented(Text("\n".join(held.values)))
+            yield _indented(_text("\n".join(held.values)))
+
+
+class _NamesTable(Table):
+    """A table whose cells may come from strangers."""
+
+    def add_row(
+        self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False
+    ) -> None:
+        shown = (_text(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*shown, style=style, end_section=end_section)
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = _NamesTable(box=None, pad_edge=False, header_style="dim")
     right = {
         "attempt",
         "restarts",
@@ -402,8 +433,12 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _text(text: str, style: str = "") -> Text:
+    return Text(escaped(text), style=style)
+
+
 def _state(state: str) -> Text:
-    return Text(state, style=_COLOURS.get(state, ""))
+    return _text(state, style=_COLOURS.get(state, ""))
 
 
 def _indented(part: RenderableType) -> Padding:

@@ -10,6 +10,7 @@ from functools import partial
 
 import ray
 
+from penstock.actors.master.cluster_calls import ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.master.user_threads import UserThreads
@@ -49,15 +50,21 @@ class RayFleet:
 
 
 def assemble_fleet(
-    job_id: str, graph: ExecutionGraph, config: JobConfig, guarded: GuardedLoop, code: tuple[bytes, ...]
+    job_id: str,
+    graph: ExecutionGraph,
+    config: JobConfig,
+    guarded: GuardedLoop,
+    cluster: ClusterCalls,
+    code: tuple[bytes, ...],
 ) -> RayFleet:
     """The fleet of a job; to be called in the JobMaster's actor.
 
     Args:
+        cluster: Makes what blocks when Ray's GCS does not answer.
         code: The graph as it was submitted, for spares.
     """
     timers = LoopTimers(guarded.loop, guarded.guard)
-    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, code)
+    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded, cluster, code)
     fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
     return RayFleet(fleet, processes, timers)
 

@@ -7,20 +7,25 @@ the subtasks' processes that live.
 A job without checkpoints has nothing in storage. What it has done is then unknown, and so is the attempt that
 its subtasks run. A restarted JobMaster fails such a job, instead of starting it again over its own output.
 
-Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads.
-Users' code (master hooks, the work of enumerators) may hang, so it runs in threads of its own.
+Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads,
+and what the cluster's key-value store must answer in `ClusterCalls`. Users' code (master hooks, the work of
+enumerators) may hang, so it runs in threads of its own.
+
+A cancellation is taken at any moment, also when the storage does not let the job be started. Then the job
+ends without a record in its log. The cluster's store remembers it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.guarded_loop import GuardedLoop, happened
 from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
 from penstock.actors.master.job_metrics import JobMetrics
@@ -44,13 +49,20 @@ from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime.checkpoint.log.claims import Fenced
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import CorruptSnapshotError, DeploymentError, JobIdTakenError, StorageError
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    DeploymentError,
+    JobIdTakenError,
+    StorageError,
+    StorageTimeoutError,
+)
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.reports import hand_to_scheduler
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.watch import Watch
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
@@ -65,10 +77,22 @@ logger = logging.getLogger(__name__)
 _PUBLISHED: Final = 100
 #: Seconds that a wait for the end of an ended job waits for its report to be kept.
 _KEEPING: Final = 10.0
+#: Seconds that a JobMaster waits for what the cluster knows of its job.
+_LOOKING_UP: Final = 30.0
+#: Seconds that a client who cancels waits until the cluster has noted it.
+_NOTING: Final = 10.0
 #: Seconds for what still runs in threads when a job has ended.
 _LAST_WORK: Final = 2.0
 #: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
+#: As many tries are enough for a job that was cancelled: eight seconds together.
+_TRIES_OF_CANCELLED: Final = 4
+#: The failure of a job without a log whose JobMaster has died.
+_NOTHING_KNOWN: Final = (
+    "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is not known. "
+    "Look at what its sinks have written, then submit it again; with JobConfig(checkpointing=...) it would "
+    "have gone on"
+)
 
 
 class JobLife:
@@ -77,8 +101,9 @@ class JobLife:
     Args:
         job: With its chunks.
         came_back: Whether Ray has restarted the process that ran it.
+        cluster: Makes the calls of the cluster's key-value store.
         on_over: Called when the job has ended and its report is kept. Told whether the process may run
-            another job as far as this one knows.
+            another job as far as this one knows. It must not wait for ever.
         on_fenced: Called when another process has begun an attempt of the job.
     """
 
@@ -86,12 +111,14 @@ class JobLife:
         self,
         job: SubmittedJob,
         came_back: bool,
+        cluster: ClusterCalls,
         *,
-        on_over: Callable[[JobLife, bool], None],
+        on_over: Callable[[JobLife, bool], Awaitable[None]],
         on_fenced: Callable[[str], None],
     ) -> None:
         job_id = job.job_id
         self._came_back = came_back
+        self._cluster = cluster
         self._on_over = on_over
         self._on_fenced = on_fenced
         self._is_over = False
@@ -102,6 +129,7 @@ class JobLife:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
+        self._to_be_cancelled = asyncio.Event()
         self._guarded = GuardedLoop(self._loop, job_id)
         place = own_place()
         process = JobMasterProcess(place.pid, place.node_id, place.started)
@@ -151,13 +179,30 @@ class JobLife:
         return report
 
     async def cancel(self) -> None:
-        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
-        await self._prepared.wait()
-        if self._scheduler is None:
+        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile.
+
+        Raises:
+            ClusterTimeoutError: The cluster could not note it. The job is being cancelled all the same.
+        """
+        self._to_be_cancelled.set()
+        scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.cancel()
+        if self._has_no_future():
             return
-        self._scheduler.cancel()
-        if not self._scheduler.state.is_terminal:
-            remember_cancellation(self._job_id)
+        note = partial(remember_cancellation, self._job_id)
+        noted = self._cluster.begin(f"note that job {self._job_id} is to be cancelled", note)
+        try:
+            await noted.answered(_NOTING)
+        except ClusterTimeoutError:
+            if not self._has_no_future():
+                raise
+
+    def _has_no_future(self) -> bool:
+        """Whether the job has ended, or could not be started."""
+        if self._scheduler is None:
+            return self._prepared.is_set()
+        return self._scheduler.state.is_terminal
 
     async def checkpoint(self, full: bool) -> CheckpointReply:
         """Take a checkpoint now; returns when it is complete, or why there is none."""
@@ -208,53 +253,54 @@ class JobLife:
             await self._prepare_patiently(chunks)
         except Exception as error:  # whatever it is, the job ends and reports it
             logger.exception("job %s can't be started", self._job_id)
-            self._is_taken = isinstance(error, JobIdTakenError)
-            self._reporter.failed_to_begin(error)
+            if self._came_back and self._to_be_cancelled.is_set():
+                self._reporter.cancelled_before_it_began(error)
+                await self._take_over_to_end(chunks)
+            else:
+                self._is_taken = isinstance(error, JobIdTakenError)
+                self._reporter.failed_to_begin(error)
             await self._end()
         finally:
             self._prepared.set()
 
     async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
         """Start the scheduler; a restarted process waits for a storage that can't be reached for a while."""
-        for delay in _STORAGE_RETRIES if self._came_back else ():
+        for tried, delay in enumerate(_STORAGE_RETRIES if self._came_back else (), start=1):
             try:
                 await self._prepare(chunks)
-            except StorageError as error:
+            except (StorageError, ClusterTimeoutError) as error:
+                # A storage that hung was waited for.
+                is_enough = tried >= _TRIES_OF_CANCELLED or isinstance(error, StorageTimeoutError)
+                if self._to_be_cancelled.is_set() and is_enough:
+                    raise
                 logger.warning("job %s can't be started yet: %s", self._job_id, error)
-                await asyncio.sleep(delay)
+                await self._pause(delay)
             else:
                 return
         await self._prepare(chunks)
 
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next try; somebody who cancels the job ends that."""
+        if self._to_be_cancelled.is_set():
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._to_be_cancelled.wait(), seconds)
+
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
-        earlier = load_from_cluster(self._job_id)
-        if earlier is not None:
-            self._reporter.carry_on(earlier)
-        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
-        graph = build_execution_graph(job)
-        self._reporter.describe(job, config)
-        self._reuse_processes = config.reuse_processes
-        checkpointing = config.checkpointing
-        if checkpointing is not None and checkpointing.storage is not None:
-            opened = partial(
-                open_proven,
-                checkpointing.storage,
-                self._job_id,
-                is_new=not self._came_back,
-                submission=self._submission,
-                timeout=checkpointing.storage_timeout_seconds,
-            )
-            storage = await self._loop.run_in_executor(self._pool, opened)
-            if isinstance(storage, Fenced):
-                self._fenced()
-                return
-            self._storage = storage
-        self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded, chunks)
-        await happened(processes.fleet.adopt)
-        cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
-        if not has_log and not cancelled and self._came_back:
+        earlier = await self._look_up()
+        graph, config = await self._unpack(chunks)
+        if self._came_back and earlier is not None and earlier.status.is_terminal:
+            # Its process has died before it left. A log in a storage that did not answer has no end of it.
+            await self._take_over(graph, config, chunks)
             await self._end_again()
             return
+        if config.checkpointing is not None:
+            await self._open_storage(config.checkpointing)
+        processes = await self._take_over(graph, config, chunks)
+        has_log = self._reporter.has_storage
+        if not has_log and not self._to_be_cancelled.is_set() and self._came_back:
+            raise DeploymentError(_NOTHING_KNOWN)
         self._scheduler = scheduler = assemble_scheduler(
             self._job_id,
             graph,
@@ -272,8 +318,67 @@ class JobLife:
         )
         self._serve(scheduler, processes, config)
         scheduler.start()
-        if cancelled:
+        if self._to_be_cancelled.is_set():
             scheduler.cancel()
+
+    async def _look_up(self) -> JobReport | None:
+        """What the cluster knows of the job: its last report, and whether it is to be cancelled."""
+
+        def look() -> tuple[JobReport | None, bool]:
+            return load_from_cluster(self._job_id), is_to_be_cancelled(self._job_id)
+
+        call = self._cluster.begin(f"look up what is known of job {self._job_id}", look)
+        earlier, is_cancelled = await call.answered(_LOOKING_UP)
+        if is_cancelled:
+            self._to_be_cancelled.set()
+        if earlier is not None:
+            self._reporter.carry_on(earlier)
+        return earlier
+
+    async def _unpack(self, chunks: tuple[bytes, ...]) -> tuple[ExecutionGraph, JobConfig]:
+        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
+        graph = build_execution_graph(job)
+        self._reporter.describe(job, config)
+        self._reuse_processes = config.reuse_processes
+        return graph, config
+
+    async def _open_storage(self, checkpointing: Checkpointing) -> None:
+        if checkpointing.storage is None:
+            return
+        opened = partial(
+            open_proven,
+            checkpointing.storage,
+            self._job_id,
+            is_new=not self._came_back,
+            submission=self._submission,
+            timeout=checkpointing.storage_timeout_seconds,
+        )
+        storage = await self._loop.run_in_executor(self._pool, opened)
+        if isinstance(storage, Fenced):
+            self._fenced()
+            await asyncio.Event().wait()  # until this process ends: nobody takes it for ready
+        else:
+            self._storage = storage
+
+    async def _take_over(
+        self, graph: ExecutionGraph, config: JobConfig, chunks: tuple[bytes, ...]
+    ) -> RayFleet:
+        """Have the processes that an earlier JobMaster has left."""
+        processes = assemble_fleet(self._job_id, graph, config, self._guarded, self._cluster, chunks)
+        await processes.processes.find_left_behind()
+        self._processes = processes
+        await happened(processes.fleet.adopt)
+        return processes
+
+    async def _take_over_to_end(self, chunks: tuple[bytes, ...]) -> None:
+        """As `_take_over` for a cancelled job; processes that can't be found end by their leases."""
+        if self._processes is not None:
+            return
+        try:
+            graph, config = await self._unpack(chunks)
+            await self._take_over(graph, config, chunks)
+        except Exception:  # whatever it is, the job ends
+            logger.exception("the processes of job %s end by themselves", self._job_id)
 
     def _serve(self, scheduler: JobScheduler, processes: RayFleet, config: JobConfig) -> None:
         """Take clients' requests from now on, and watch the subtasks."""
@@ -300,7 +405,12 @@ class JobLife:
         """Show others what the job has done."""
         report = self._reporter.report()
         self._publish_metrics(report)
-        save_to_cluster(report)
+        self._save(report)
+
+    def _save(self, report: JobReport) -> ClusterCall[None]:
+        return self._cluster.begin_newest(
+            f"keep the report of job {self._job_id}", partial(save_to_cluster, report)
+        )
 
     def _publish_metrics(self, report: JobReport) -> None:
         scheduler = self._scheduler
@@ -317,19 +427,17 @@ class JobLife:
             self._traces.publish(report, checkpoints)
 
     async def _end_again(self) -> None:
-        """A JobMaster without a log was restarted: the job fails, unless it is known to have ended before."""
-        last = load_from_cluster(self._job_id)
-        if last is None or not last.status.is_terminal:
-            msg = (
-                "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
-                "not known. Look at what its sinks have written, then submit it again; with "
-                "JobConfig(checkpointing=...) it would have gone on"
-            )
-            raise DeploymentError(msg)
+        """A JobMaster was restarted whose job had ended: nothing is done again."""
         if self._processes is not None:
             await happened(self._processes.fleet.leave)
+        await self._over(False)
+
+    async def _over(self, may_stay: bool) -> None:
         self._is_over = True
-        self._on_over(self, False)
+        try:
+            await self._on_over(self, may_stay)
+        finally:
+            self._ended.set()
 
     def _fenced(self) -> None:
         if not self._is_over:
@@ -360,11 +468,7 @@ class JobLife:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
         finally:
-            self._is_over = True
-            try:
-                self._on_over(self, may_stay)
-            finally:
-                self._ended.set()
+            await self._over(may_stay)
 
     def _ended_well(self) -> bool:
         return self._reporter.report().status in {JobStatus.FINISHED, JobStatus.CANCELLED}
@@ -372,8 +476,12 @@ class JobLife:
     async def _keep_report(self) -> None:
         report = self._reporter.report()
         self._publish_metrics(report)
+        saved = self._save(report)
         try:
-            save_to_cluster(report)
+            await saved.answered(_KEEPING)
+        except ClusterTimeoutError as error:
+            # It keeps its place, and the process waits for it once more before it leaves.
+            logger.warning("job %s ends all the same: %s", self._job_id, error)
         finally:
             scheduler = self._scheduler
             is_fenced = scheduler is not None and scheduler.statistics().is_fenced

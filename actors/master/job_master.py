@@ -42,7 +42,7 @@ class JobMaster:
 
     async def take(self, job: SubmittedJob) -> bool:
         """Run another job; `False` when this process must not. For the program that has claimed it."""
-        return self._process.take(job)
+        return await self._process.take(job)
 
     # -- calls of clients -----------------------------------------------------------------------------------
 

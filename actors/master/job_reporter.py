@@ -114,6 +114,7 @@ class JobReporter:
         self._measured_id = -1
         self._sizes: dict[SubtaskId, int] = {}
         self._begin_failure: FailureRecord | None = None
+        self._was_cancelled_before = False
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
         self._cause_of_end = ""
@@ -170,6 +171,11 @@ class JobReporter:
         cause = FailureCause(f"{type(error).__name__}: {error}", recoverable=False)
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
+    def cancelled_before_it_began(self, error: Exception) -> None:
+        """The job was cancelled, and could not be started; so its log has no record of its end."""
+        self._was_cancelled_before = True
+        self.warn(f"its end could not be recorded: {type(error).__name__}: {error}")
+
     def ended(self, cause: str) -> None:
         """The job has reached its last state; `cause` counts when it has failed."""
         self._cause_of_end = cause
@@ -198,7 +204,7 @@ class JobReporter:
         if self._earlier is not None and self._earlier.status.is_terminal:
             return replace(self._earlier, master=self._process)
         if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
-            return self._taking_over(self._earlier)
+            return self._without_scheduler(self._earlier)
         seen = self._seen()
         status, failure = self._standing(seen)
         if status.is_terminal and self._ended_at is None:
@@ -240,6 +246,8 @@ class JobReporter:
         """The job's state, and the failure that caused it."""
         if self._begin_failure is not None:
             return JobStatus.FAILED, self._begin_failure
+        if self._was_cancelled_before:
+            return JobStatus.CANCELLED, None
         status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
         if seen is None or status not in _TROUBLED:
             return status, None
@@ -278,16 +286,20 @@ class JobReporter:
         earlier = None if self._earlier is None else self._earlier.savepoint
         return (None if seen is None else seen.stopped_with) or earlier
 
-    def _taking_over(self, earlier: JobReport) -> JobReport:
+    def _without_scheduler(self, earlier: JobReport) -> JobReport:
         """The report until the log has been read: the job is as it was, and nothing runs it."""
-        restarting = JobStatus.RESTARTING
+        status = JobStatus.RESTARTING
+        if self._was_cancelled_before:
+            status = JobStatus.CANCELLED
+            self._ended_at = self._ended_at or time.time()
         return replace(
             earlier,
-            status=restarting,
-            duration=max(0.0, time.time() - self._submitted_at),
-            statistics=replace(earlier.statistics, status=restarting),
+            status=status,
+            duration=max(0.0, (self._ended_at or time.time()) - self._submitted_at),
+            statistics=replace(earlier.statistics, status=status),
             subtasks=tuple(replace(subtask, process=None) for subtask in earlier.subtasks),
             master=self._process,
+            warnings=tuple(self._warnings),
         )
 
     def _history(self, seen: SchedulerStatistics | None) -> tuple[HistoryEntry, ...]:

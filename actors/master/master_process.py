@@ -8,6 +8,9 @@ Ray restarts a process that dies. What it then does stands in the cluster's key-
 (`master_registry`), because it may have taken another job since its start. A process
 that had no job leaves. It never repeats a job that has ended, because its key is emptied before the next
 program can claim it.
+
+Only a process that comes up reads that store by itself: nobody waits for its answers yet. Later
+`ClusterCalls` does that, so that a store that does not answer holds up nothing else.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ import asyncio
 import logging
 import os
 import secrets
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import ray
 
+from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.job_life import JobLife
 from penstock.actors.shared import master_registry
 from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
@@ -35,6 +42,10 @@ logger = logging.getLogger(__name__)
 _FAREWELL: Final = 5.0
 #: Seconds that a process without a job waits for one.
 _WARM: Final = 60.0
+#: Seconds that a process waits for the cluster to say or note something that it could do without.
+_NOTING: Final = 10.0
+#: Seconds that a process that takes a job, or leaves, waits for the cluster.
+_LAST_NOTES: Final = 60.0
 #: Seconds after which a process whose job has ended collects garbage; the last answers have left then.
 _SOON: Final = 0.05
 #: Processes of JobMasters that wait in a cluster.
@@ -59,20 +70,19 @@ class MasterProcess:
         self._process = process
         #: Tells this process from others of the same actor, which share its name and its calls.
         self._incarnation = secrets.token_hex(8)
-        self._traces = Traces()
+        self._cluster = ClusterCalls()
+        self._traces = Traces()  # its thread is no trace of a job
         self._jobs = 0
         self._life: JobLife | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
-        if not self._came_back:
-            self._begin(first)
-            return
         try:
-            job = master_registry.kept_job(process, first)
+            job = master_registry.kept_job(process, first) if self._came_back else first
             if job is None:
                 self._leave_soon()
             else:
+                master_registry.set_master(job.job_id, process)
                 self._begin(job)
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this JobMaster can't find its job; Ray restarts it")
@@ -89,7 +99,7 @@ class MasterProcess:
             raise ValueError(msg)
         return self._life
 
-    def take(self, job: SubmittedJob) -> bool:
+    async def take(self, job: SubmittedJob) -> bool:
         """Run another job; `False` when this process has one, or must not run another."""
         if self._patience is None:
             return False
@@ -100,18 +110,18 @@ class MasterProcess:
             self._leave_soon()
             return False
         self._came_back = False
+        accept = partial(_accept, self._process, job)
         try:
-            master_registry.keep_job(self._process, job)
-            if not master_registry.accept_job(job.job_id):
-                logger.info("job %s was taken back: this process leaves", job.job_id)
-                master_registry.keep_job(self._process, None)
-                self._leave_soon()
-                return False
-            self._begin(job)
+            is_accepted = await self._cluster.begin(f"accept job {job.job_id}", accept).answered(_LAST_NOTES)
+            if is_accepted:
+                self._begin(job)
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this process can't begin job %s; Ray restarts it", job.job_id)
             os._exit(1)
-        return True
+        if not is_accepted:
+            logger.info("job %s was taken back: this process leaves", job.job_id)
+            self._leave_soon()
+        return is_accepted
 
     def report(self, role: Role, report: SubtaskReport) -> None:
         """Hand a subtask's message to the scheduler of its job, which ignores those of old attempts."""
@@ -127,10 +137,12 @@ class MasterProcess:
     # -- from job to job ------------------------------------------------------------------------------------
 
     def _begin(self, job: SubmittedJob) -> None:
-        master_registry.set_master(job.job_id, self._process)
+        """Begin a job of which this process is noted as the JobMaster."""
         self._jobs += 1
         self._traces.role_taken()
-        self._life = JobLife(job, self._came_back, on_over=self._job_over, on_fenced=self._fenced)
+        self._life = JobLife(
+            job, self._came_back, self._cluster, on_over=self._job_over, on_fenced=self._fenced
+        )
 
     def _fenced(self, job_id: str) -> None:
         """Another process has begun an attempt of the job: this one is past.
@@ -139,8 +151,14 @@ class MasterProcess:
         the JobMaster if this one left for good. So the job's JobMaster dies, and Ray restarts it. Ray does
         not restart a process in whose place it has started another one already.
         """
+        self._spawn(self._give_way(job_id))
+
+    async def _give_way(self, job_id: str) -> None:
+        ask = partial(master_registry.is_master, job_id, self._process)
         try:
-            is_gone = not master_registry.is_master(job_id, self._process)
+            is_gone = not await self._cluster.begin(f"ask who is the JobMaster of {job_id}", ask).answered(
+                _NOTING
+            )
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this process can't ask who is the JobMaster of %s", job_id)
             is_gone = False
@@ -152,62 +170,78 @@ class MasterProcess:
         )
         os._exit(1)
 
-    def _job_over(self, life: JobLife, may_stay: bool) -> None:
+    async def _job_over(self, life: JobLife, may_stay: bool) -> None:
         """The job has ended, and its report is kept: wait for another job, or leave."""
         life.retire()
         if may_stay:
             try:
-                why = self._why_not_again()
+                why = await self._why_not_again()
                 if why is None:
-                    self._wait_for_another(life)
+                    await self._wait_for_another(life)
                     return
             except Exception:  # what Ray raises when its store can't be reached
                 logger.exception("this process takes no other job")
             else:
                 logger.info("this process takes no other job: %s", why)
-        self._loop.call_later(_FAREWELL, self._leave_job, life.job_id)
+        self._loop.call_later(_FAREWELL, lambda: self._spawn(self._leave_job(life.job_id)))
 
-    def _wait_for_another(self, life: JobLife) -> None:
-        master_registry.keep_job(self._process, None)
-        master_registry.remove_master(life.job_id)
-        master_registry.offer_master(self._process)
+    async def _wait_for_another(self, life: JobLife) -> None:
+        """Forget the job, then let this process be claimed; a job may come before the answer to the offer."""
+        forget = partial(_forget_job, self._process, life.job_id)
+        await self._cluster.begin(f"note that job {life.job_id} has left", forget).answered(_NOTING)
         life.release_output()
         self._life = None
         self._patience = self._loop.call_later(_WARM, self._waited, True)
         self._loop.call_later(_SOON, self._collect)
+        offer = partial(master_registry.offer_master, self._process)
+        # Without an answer this process waits as if it had been offered: that is taken back later.
+        with suppress(ClusterTimeoutError, ray.exceptions.RayError):
+            await self._cluster.begin("offer this process", offer).answered(_NOTING)
 
     def _collect(self) -> None:
         if self._life is None:
             collect_what_has_ended()
 
-    def _leave_job(self, job_id: str) -> None:
+    async def _leave_job(self, job_id: str) -> None:
+        """Leave when the cluster has noted it; what is kept of the job is before that in the row."""
+        forget = partial(_forget_job, self._process, job_id)
         try:
-            master_registry.keep_job(self._process, None)
-            master_registry.remove_master(job_id)
-        finally:
-            self._leave_soon()
+            await self._cluster.begin(f"note that job {job_id} has left", forget).answered(_LAST_NOTES)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("this process leaves all the same")
+        self._leave_soon()
 
-    def _why_not_again(self) -> str | None:
+    async def _why_not_again(self) -> str | None:
         if self._came_back:
             return "Ray has restarted it"
         if self._jobs >= _MOST_JOBS:
             return f"it has run {self._jobs} jobs"
-        if len(master_registry.warm_masters()) >= _MOST_WARM:
+        counted = self._cluster.begin("count warm JobMasters", master_registry.warm_masters)
+        if len(await counted.answered(_NOTING)) >= _MOST_WARM:
             return f"{_MOST_WARM} others wait"
         return self._traces.left()
 
     def _waited(self, may_be_claimed: bool) -> None:
+        self._spawn(self._wait_no_longer(may_be_claimed))
+
+    async def _wait_no_longer(self, may_be_claimed: bool) -> None:
         """No job has come. A program that claims the process at this moment has as long again to give one."""
-        if may_be_claimed and not self._withdraws():
+        is_free = not may_be_claimed or await self._withdraws()
+        if self._patience is None:
+            return  # it was given a job meanwhile
+        if not is_free:
             self._patience = self._loop.call_later(_WARM, self._waited, False)
             return
         self._patience = None
         self._leave_soon()
 
-    def _withdraws(self) -> bool:
+    async def _withdraws(self) -> bool:
         """Take the offer back; also true when that fails, because a process without a job may always end."""
+        withdraw = partial(master_registry.claim_master, self._process)
         try:
-            return master_registry.claim_master(self._process)
+            return await self._cluster.begin("take the offer of this process back", withdraw).answered(
+                _NOTING
+            )
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("the offer of this process can't be taken back")
             return True
@@ -216,7 +250,10 @@ class MasterProcess:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        task = self._loop.create_task(self._leave())
+        self._spawn(self._leave())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -229,3 +266,19 @@ class MasterProcess:
         if left is False:
             logger.error("another process is the JobMaster of %s: this one ends", job)
             os._exit(1)
+
+
+def _accept(process: str, job: SubmittedJob) -> bool:
+    """Note that a process has the job that it was given; `False` if that was taken back. Blocks."""
+    master_registry.keep_job(process, job)
+    if not master_registry.accept_job(job.job_id):
+        master_registry.keep_job(process, None)
+        return False
+    master_registry.set_master(job.job_id, process)
+    return True
+
+
+def _forget_job(process: str, job_id: str) -> None:
+    """Note that a process has no job any more; blocks."""
+    master_registry.keep_job(process, None)
+    master_registry.remove_master(job_id)

@@ -1,7 +1,8 @@
 """`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name does not tell its role.
 
 It carries out what `runtime/execution` decides, and turns what Ray raises into values. Everything runs on the
-JobMaster's event loop.
+JobMaster's event loop, but for what Ray's GCS must answer: to note, start and find processes. That waits for
+its turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 import ray
 import ray.cloudpickle as cloudpickle
 from ray.actor import ActorHandle
 
+from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.shared import node_processes, process_registry
 from penstock.actors.shared.names import NAMESPACE, process_name
@@ -53,10 +56,17 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: An actor, or the call that starts it.
+_Handle: TypeAlias = "ActorHandle[Any] | ClusterCall[ActorHandle[Any]]"
+
 #: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
 _CONTROL_CALLS: Final = 1_000
 #: Warm processes of one program; each has about 70 MB.
 _MOST_WARM: Final = 16
+#: As many warm processes that no further one may wait, for a cluster that does not count them.
+_NOBODY_STAYS: Final[Sequence[str]] = ("",) * _MOST_WARM
+#: Seconds for the cluster to say which processes a job has.
+_FINDING: Final = 30.0
 #: Barriers, markers and ends that may be on their way on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
 
@@ -69,6 +79,7 @@ class RayProcesses:
         config: Lease timeout and credits.
         master: The JobMaster's own handle, to which subtasks report.
         guarded: Runs replies.
+        cluster: Makes what blocks when Ray's GCS does not answer.
         code: The job as it was submitted, for spares (see `graph_shipping`).
     """
 
@@ -78,6 +89,7 @@ class RayProcesses:
         config: JobConfig,
         master: ActorHandle[Any],
         guarded: GuardedLoop,
+        cluster: ClusterCalls,
         code: tuple[bytes, ...],
     ) -> None:
         self._job_id = job_id
@@ -85,47 +97,65 @@ class RayProcesses:
         self._config = config
         self._master = master
         self._guarded = guarded
-        self._handles: dict[ProcessId, ActorHandle[Any]] = {}
+        self._cluster = cluster
+        self._handles: dict[ProcessId, _Handle] = {}
         self._place = own_place()
         #: Why processes were killed, for the answers of their open calls.
         self._killed: dict[ProcessId, str] = {}
         #: Warm processes of the program, counted when the job ends.
         self._left_warm: int | None = None
 
+    async def find_left_behind(self) -> None:
+        """Look for the processes of the job that live; to be awaited before `left_behind`.
+
+        Raises:
+            ClusterTimeoutError: The cluster does not say which they are.
+        """
+
+        def look() -> dict[ProcessId, ActorHandle[Any]]:
+            found = {}
+            for process in process_registry.processes_of_job(self._job_id):
+                if (handle := _find(process)) is None:
+                    process_registry.remove_from_job(self._job_id, process)
+                else:
+                    found[process] = handle
+            return found
+
+        call = self._cluster.begin(f"find the processes of job {self._job_id}", look)
+        self._handles.update(await call.answered(_FINDING))
+
     def left_behind(self) -> Sequence[ProcessId]:
         """The processes of the job that live."""
-        for process in process_registry.processes_of_job(self._job_id):
-            if not self._find(process):
-                process_registry.remove_from_job(self._job_id, process)
         return list(self._handles)
 
     def claim(self, needs: Needs) -> ProcessId | None:
-        """Claim a warm process of this program, if the job allows that."""
+        """Claim a warm process of this program, if the job allows that and the cluster answers."""
         if not self._config.reuse_processes or needs.occupies_resources:
             return None
-        while (process := process_registry.claim(self._job_id, self._calls(needs))) is not None:
-            if self._find(process):
-                return process
-            process_registry.remove_from_job(self._job_id, process)
-        return None
+        calls = self._calls(needs)
+
+        def look() -> tuple[ProcessId, ActorHandle[Any]] | None:
+            while (process := process_registry.claim(self._job_id, calls)) is not None:
+                if (handle := _find(process)) is not None:
+                    return process, handle
+                process_registry.remove_from_job(self._job_id, process)
+            return None
+
+        def late(found: tuple[ProcessId, ActorHandle[Any]] | None) -> None:
+            if found is not None:
+                process_registry.offer(self._job_id, found[0])
+
+        claimed = self._cluster.at_once(f"claim a process for job {self._job_id}", look, None, late)
+        if claimed is None:
+            return None
+        process, self._handles[process] = claimed
+        return process
 
     def start(self, needs: Needs) -> ProcessId:
         """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
-        process, calls = secrets.token_hex(6), self._calls(needs)
-        process_registry.add_to_job(self._job_id, process, calls)
-        remote: Any = ray.remote(SubtaskActor)
-        actor = remote.options(
-            name=process_name(process),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=needs.num_cpus,
-            num_gpus=needs.num_gpus,
-            resources=dict(needs.resources) or None,
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=calls,
-        )
-        self._handles[process] = actor.remote(process, calls, needs)
+        process = secrets.token_hex(6)
+        start = partial(_start, self._job_id, process, self._calls(needs), needs)
+        self._handles[process] = self._cluster.begin(f"start a process of job {self._job_id}", start)
         return process
 
     def end(self, process: ProcessId, why: str = "") -> None:
@@ -134,25 +164,34 @@ class RayProcesses:
             logger.warning("process %s of job %s is killed: %s", process, self._job_id, why)
             self._killed[process] = f"it was killed, because {why}"
         handle = self._handles.pop(process, None)
-        if handle is not None:
+        if handle is None:
+            return
+        if isinstance(handle, ClusterCall):  # it is made before this one
+            self._cluster.begin(f"kill process {process}", partial(_kill_started, handle))
+        else:
             ray.kill(handle)
-            process_registry.remove_from_job(self._job_id, process)
+        self._remove(process)
 
     def forget(self, process: ProcessId) -> None:
         """Have no handle of it any more, and no record."""
         if self._handles.pop(process, None) is not None:
-            process_registry.remove_from_job(self._job_id, process)
+            self._remove(process)
 
     def offer(self, process: ProcessId) -> None:
         """Let other jobs claim it; no handle and no record of it stays here."""
         if self._handles.pop(process, None) is not None:
-            process_registry.offer(self._job_id, process)
+            offer = partial(process_registry.offer, self._job_id, process)
+            self._cluster.begin(f"offer process {process} of job {self._job_id}", offer)
 
     def room(self) -> Room:
-        """The cluster's resources."""
-        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-        total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        return Room(total, free)
+        """The cluster's resources; none when the cluster does not answer."""
+
+        def look() -> Room:
+            free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+            total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            return Room(total, free)
+
+        return self._cluster.at_once("see the resources of the cluster", look, Room({}, {}))
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
         """Call `ask`."""
@@ -181,11 +220,13 @@ class RayProcesses:
         reply: Reply[SubtaskOutcome],
     ) -> None:
         """Call `run`."""
-        remote = {
-            subtask: RemotePeer(self._handles[peer.process], peer.role)
-            for subtask, peer in peers.items()
-            if peer.process in self._handles
-        }
+        remote = {}
+        for subtask, peer in peers.items():
+            handle = self._handles.get(peer.process)
+            if handle is not None and not isinstance(
+                handle, ClusterCall
+            ):  # it holds a role, so it has started
+                remote[subtask] = RemotePeer(handle, peer.role)
         self._call(process, lambda actor: actor.run.remote(role, remote), reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
@@ -219,19 +260,17 @@ class RayProcesses:
     def _may_leave_warm(self) -> bool:
         """Whether one more of this job's processes may wait for another job."""
         if self._left_warm is None:
-            self._left_warm = len(process_registry.warm_processes())
+            warm = process_registry.warm_processes
+            self._left_warm = len(self._cluster.at_once("count warm processes", warm, _NOBODY_STAYS))
         self._left_warm += 1
         return self._left_warm <= _MOST_WARM
 
     def _calls(self, needs: Needs) -> int:
         return needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
 
-    def _find(self, process: ProcessId) -> bool:
-        try:
-            self._handles[process] = ray.get_actor(process_name(process), namespace=NAMESPACE)
-        except ValueError:
-            return False  # it has ended
-        return True
+    def _remove(self, process: ProcessId) -> None:
+        remove = partial(process_registry.remove_from_job, self._job_id, process)
+        self._cluster.begin(f"forget process {process} of job {self._job_id}", remove)
 
     def _call(
         self,
@@ -244,12 +283,25 @@ class RayProcesses:
         call: Awaitable[T] | CallFailure
         if handle is None:
             call = Died("the JobMaster has ended it")
+        elif isinstance(handle, ClusterCall):
+            call = self._when_started(process, handle, make)
         else:
             try:
                 call = make(handle)
             except Exception as error:  # its arguments can't be sent
                 call = Raised(unsendable(error))
         self._guarded.spawn(self._answer(call, reply, process))
+
+    async def _when_started(
+        self,
+        process: ProcessId,
+        start: ClusterCall[ActorHandle[Any]],
+        make: Callable[[Any], Awaitable[T]],
+    ) -> T:
+        handle = await start.answered(None)
+        if self._handles.get(process) is start:
+            self._handles[process] = handle
+        return await make(handle)
 
     async def _answer(
         self, call: Awaitable[T] | CallFailure, reply: Reply[T], process: ProcessId | None = None
@@ -258,6 +310,39 @@ class RayProcesses:
         if isinstance(answer, Died) and process in self._killed:
             answer = Died(self._killed[process])
         self._guarded.guard(lambda: reply(answer))
+
+
+def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHandle[Any]:
+    """Note a process, then start it; blocks."""
+    process_registry.add_to_job(job_id, process, calls)
+    remote: Any = ray.remote(SubtaskActor)
+    actor = remote.options(
+        name=process_name(process),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=needs.num_cpus,
+        num_gpus=needs.num_gpus,
+        resources=dict(needs.resources) or None,
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=calls,
+    )
+    started: ActorHandle[Any] = actor.remote(process, calls, needs)
+    return started
+
+
+def _kill_started(start: ClusterCall[ActorHandle[Any]]) -> None:
+    """Kill what another call, which was made before, has started; blocks."""
+    if start.future.exception() is None:
+        ray.kill(start.future.result())
+
+
+def _find(process: ProcessId) -> ActorHandle[Any] | None:
+    """The handle of a process; `None` when it has ended. Blocks."""
+    try:
+        return ray.get_actor(process_name(process), namespace=NAMESPACE)
+    except ValueError:
+        return None
 
 
 async def settled(call: Awaitable[T]) -> T | CallFailure:

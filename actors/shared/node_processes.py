@@ -11,9 +11,11 @@ with the same id counts as gone. Without `/proc`, as on macOS, nothing is known 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -80,7 +82,9 @@ async def on_node(node_id: str, function: Callable[P, T], *arguments: P.args, **
     """
     if node_id == own_node():
         return function(*arguments, **named)
-    answer: T = await task_on_node(node_id, function, *arguments, **named)
+    # Ray shows its GCS the function first, which blocks when that does not answer.
+    begin = partial(task_on_node, node_id, function, *arguments, **named)
+    answer: T = await (await asyncio.to_thread(begin))
     return answer
 
 

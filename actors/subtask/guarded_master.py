@@ -36,9 +36,11 @@ class RayMaster:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask_master(self, reply: Reply[None]) -> None:
-        """Call `answers`."""
+        """Call `answers`; before the first deployment nobody is known who could be called."""
         handle: Any = self.handle
-        if handle is not None:
+        if handle is None:
+            self._loop.call_soon(reply, Away())
+        else:
             self._spawn(_reply(handle.answers.remote(), reply))
 
     def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:

@@ -324,7 +324,9 @@ class SubtaskActor:
                 if not self._may_be_offered:
                     os._exit(0)  # it was claimed or started, and its JobMaster died before it gave a role
                 self._may_be_offered = False
-                if self._withdraws():
+                # In a thread: a JobMaster may claim the process meanwhile, and wants answers.
+                is_free = await asyncio.to_thread(self._withdraws)
+                if is_free and self._holder.role is None:
                     os._exit(0)
                 # A JobMaster may have claimed it, and has one more lease to give a role.
                 self._lease.renew(time.monotonic())

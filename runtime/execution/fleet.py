@@ -320,10 +320,12 @@ class Placement:
         has = " and ".join(
             f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
         )
+        # No cluster has nothing: this one has not answered.
+        says = f"the cluster has {has}" if room.total else "the cluster does not say what it has"
         others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "
-            f"{self._fleet._config.deployment_timeout:g} s: they need {needs}, the "
-            f"cluster has {has}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
+            f"{self._fleet._config.deployment_timeout:g} s: they need {needs}, "
+            f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
             "deployment_timeout"
         )

@@ -237,7 +237,7 @@ class Processes(Protocol):
         ...
 
     def room(self) -> Room:
-        """The cluster's resources, for a message."""
+        """The cluster's resources, for a message; none of them when it does not say."""
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:

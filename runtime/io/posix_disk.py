@@ -1,10 +1,18 @@
-"""`PosixDisk`: the `Disk` port by the calls of the operating system."""
+"""`PosixDisk`: the `Disk` port by the calls of the operating system.
+
+The root may be reached through symbolic links: the user has chosen it. Below it no link is followed. Others
+may be able to write the folder, or have packed it. A link in it would make a job read, write or delete files
+that nobody has declared. So each call opens the folders from the root down, one by one, and refuses a link,
+also one that is put there in between. What is read must be a plain file: a pipe or a device has no end.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +21,13 @@ _CHUNK: Final = 8 * 1024 * 1024
 
 #: What a file system answers that knows no sync of folders: it has made the names durable by itself.
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
+
+#: What the opening of a link may answer that is not to be followed.
+_OF_LINKS: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EMLINK})
+
+_FOLDER: Final = os.O_DIRECTORY | os.O_CLOEXEC
+#: To pass through a folder takes no right to list it, where the system can say so.
+_PASS: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class PosixDisk:
@@ -27,7 +42,13 @@ class PosixDisk:
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Write a new file; see the port."""
-        fd = os.open(self._at(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with self._parent(path) as (folder, name):
+            fd = os.open(
+                name,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o666,
+                dir_fd=folder,
+            )
         try:
             rest = memoryview(data)
             while rest:
@@ -40,47 +61,62 @@ class PosixDisk:
 
     def link(self, path: str, to: str) -> None:
         """Give a file a second name; see the port."""
-        os.link(self._at(path), self._at(to))
+        with self._parent(path) as (folder, name), self._parent(to) as (target, new_name):
+            os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
 
     def rename(self, path: str, to: str) -> None:
         """Rename a file; see the port."""
-        os.replace(self._at(path), self._at(to))
+        with self._parent(path) as (folder, name), self._parent(to) as (target, new_name):
+            os.replace(name, new_name, src_dir_fd=folder, dst_dir_fd=target)
 
     def remove(self, path: str) -> None:
-        """Remove a name of a file; see the port."""
-        os.unlink(self._at(path))
+        """Remove a name of a file; see the port. Of a link, the link goes."""
+        with self._parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """The content of a file; see the port."""
-        with open(self._at(path), "rb", buffering=0) as file:
+        with self._parent(path) as (folder, name):
+            fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is no plain file", name)
             chunks = []
-            while chunk := file.read(_CHUNK):
+            while chunk := os.read(fd, _CHUNK):
                 chunks.append(chunk)
                 on_progress()
+        finally:
+            os.close(fd)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def make_folder(self, path: str) -> None:
         """Make one folder; see the port."""
         if path:
-            os.mkdir(self._at(path))
+            with self._parent(path) as (folder, name):
+                os.mkdir(name, dir_fd=folder)
         else:
             os.makedirs(self._root)
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder; see the port."""
-        os.rmdir(self._at(path))
+        with self._parent(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def open_folder(self, path: str) -> PosixFolder:
         """Open a folder; see the port."""
-        return PosixFolder(self._at(path))
+        return PosixFolder(self._at(path), self._open(path, os.O_RDONLY))
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the folders in a folder; see the port."""
+        """Names of the files and of the folders in a folder; see the port. A link counts as a file."""
         files: list[str] = []
         folders: list[str] = []
-        with os.scandir(self._at(path)) as entries:
-            for entry in entries:
-                (folders if entry.is_dir() else files).append(entry.name)
+        fd = self._open(path, os.O_RDONLY)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+        finally:
+            os.close(fd)
         return files, folders
 
     def sync_way_up(self) -> None:
@@ -99,17 +135,56 @@ class PosixDisk:
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """The folder that a path is in, opened, and the name in it."""
+        above, _, name = path.rpartition("/")
+        fd = self._open(above, _PASS)
+        try:
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def _open(self, folder: str, flags: int) -> int:
+        """Open a folder without following a link below the root."""
+        names = folder.split("/") if folder else []
+        fd = os.open(self._root, _FOLDER | (_PASS if names else flags))
+        for depth, name in enumerate(names, 1):
+            try:
+                below = _open_below(fd, name, _FOLDER | (_PASS if depth < len(names) else flags))
+            finally:
+                os.close(fd)
+            fd = below
+        return fd
+
+
+def _open_below(folder: int, name: str, flags: int) -> int:
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _OF_LINKS and _is_link(folder, name):
+            msg = "it is a symbolic link, and inside of a storage none is followed"
+            raise OSError(errno.ELOOP, msg, name) from error
+        raise
+
+
+def _is_link(folder: int, name: str) -> bool:
+    with suppress(FileNotFoundError):  # another process has just removed it
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
+
 
 class PosixFolder:
     """An open folder; closed when nobody holds it any more.
 
     Args:
         path: Where it is.
+        fd: It, opened; by default it is opened here.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, fd: int | None = None) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | _FOLDER) if fd is None else fd
         found = os.fstat(self._fd)
         self._identity = found.st_dev, found.st_ino
 

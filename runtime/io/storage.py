@@ -9,6 +9,7 @@ never syncs, so files on a local disk are written by `SyncedFiles`.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,8 @@ _CHUNK: Final = 8 * 1024 * 1024
 Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+#: What ends the path of a URL, and what parsers take out of it.
+_CUTS: Final = re.compile(r"[?#\x00-\x1f\x7f]")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
 
 #: Stays in the root of every storage: creating it a second time must be refused.
@@ -132,12 +135,9 @@ class ObjectStorage:
         check_path(path)
         try:
             with self._described("write", path):
-                self._run("write", path, lambda _: _put(self._store, path, data, create), size=len(data))
+                self._run("write", path, lambda _: self._put(path, data, create), size=len(data))
         except ObjectExistsError:
             self._counters.conflicts += 1
-            raise
-        except StorageError:
-            _remove_if_empty(self._made)
             raise
         self._counters.wrote(len(data))
 
@@ -174,9 +174,8 @@ class ObjectStorage:
         if not doomed:
             return
         with self._described("delete", doomed[0]):
-            self._run("delete", doomed[0], lambda _: _delete(self._store, doomed))
+            self._run("delete", doomed[0], lambda _: self._delete(doomed))
         self._counters.deletes += len(doomed)
-        _remove_if_empty(self._made)
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
         """Delete what writers that were killed have left half-way; returns the number of files.
@@ -197,6 +196,17 @@ class ObjectStorage:
             self._run("sweep", prefix, lambda _: store.delete(doomed))
         self._counters.deletes += len(doomed)
         return len(doomed)
+
+    def _put(self, path: str, data: bytes, create: bool) -> None:
+        try:
+            _put(self._store, path, data, create)
+        except (BaseError, OSError, ValueError):
+            _remove_if_empty(self._made)
+            raise
+
+    def _delete(self, doomed: Sequence[str]) -> None:
+        _delete(self._store, doomed)
+        _remove_if_empty(self._made)
 
     def _run(self, what: str, path: str, call: Callable[[Callable[[], None]], T], *, size: int = 0) -> T:
         try:
@@ -340,6 +350,12 @@ def _open(url: str, create: bool, made: list[Path]) -> Store:
     scheme = urlsplit(url).scheme if "://" in url else ""
     if not scheme and url.startswith("/"):
         return _open_local(url, url, create, made)
+    if (scheme == "file" or scheme in _REMOTE_SCHEMES) and (sign := _CUTS.search(url)):
+        msg = (
+            f"{url!r} has {sign[0]!r} in it: what stands behind it would be left out; write a folder's name "
+            "with %3F for a question mark and %23 for #"
+        )
+        raise StorageError(msg)
     if scheme == "file":
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):

@@ -2,7 +2,8 @@
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
-so. Files are deleted after the record is written: until then the job could be restored from them.
+so. Only the job's last report, which the cluster keeps, says then that it has ended. Files are deleted after
+the record is written: until then the job could be restored from them.
 
 Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
 or hangs keeps no file. The job has ended when both are over, or have taken too long. So no storage that

@@ -20,6 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.runtime.errors import CodecError
+from penstock.runtime.record.arrow_streams import check_types, read_batch
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, RowBatch
 from penstock.runtime.record.value_codec import CodecStatistics, ValueCodec
 
@@ -56,8 +57,10 @@ class BatchCodec:
     """Encodes batches into buffers, and decodes them.
 
     Args:
-        allow_pickle: Whether values that have no codec of their own may be pickled.
+        allow_pickle: Whether values that have no codec of their own may be pickled. Without it columns have
+            no extension types of Arrow that may run code.
         classes: Classes of records that can't be found through their modules.
+        thorough: Check every value of an Arrow batch that is decoded: a stranger may have written it.
 
     Example:
         >>> codec = BatchCodec()
@@ -65,7 +68,11 @@ class BatchCodec:
         RowBatch(rows=[('a', 1), ('b', 2)], timestamps=[10, 20])
     """
 
-    def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
+    def __init__(
+        self, allow_pickle: bool = True, classes: Iterable[type] = (), *, thorough: bool = False
+    ) -> None:
+        self._allow_pickle = allow_pickle
+        self._thorough = thorough
         self._values = ValueCodec(allow_pickle, classes)
         self._rows_encoded = self._bytes_encoded = self._rows_decoded = self._bytes_decoded = 0
 
@@ -73,9 +80,10 @@ class BatchCodec:
         """Encode a batch.
 
         Raises:
-            CodecError: A row can't be encoded, or there is not one timestamp per row.
+            CodecError: A row can't be encoded, there is not one timestamp per row, or a column may run code
+                where pickle is refused.
         """
-        payload = _encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
+        payload = self._encode_arrow(batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
         buffer = Buffer(payload, len(batch))
         self._rows_encoded += buffer.rows
         self._bytes_encoded += buffer.size
@@ -85,7 +93,8 @@ class BatchCodec:
         """Decode a buffer; rows come as a list, the columns of an Arrow batch are views into the buffer.
 
         Raises:
-            CodecError: The payload is damaged, or does not hold as many rows as the buffer says.
+            CodecError: The payload is damaged, does not hold as many rows as the buffer says, or holds what
+                may run code where pickle is refused.
         """
         payload = buffer.payload
         kind = payload[0] if payload else None
@@ -95,9 +104,9 @@ class BatchCodec:
         elif kind == _ROWS_WITH_TIMESTAMPS:
             batch = self._decode_rows_with_timestamps(payload)
         elif kind == _ARROW:
-            batch = ArrowBatch(_decode_arrow(payload, len(_ARROW_HEADER)))
+            batch = ArrowBatch(self._decode_arrow(payload, len(_ARROW_HEADER)))
         elif kind == _ARROW_WITH_TIMESTAMPS:
-            batch = _decode_arrow_with_timestamps(payload)
+            batch = self._decode_arrow_with_timestamps(payload)
         else:
             what = "is empty" if kind is None else f"has the unknown format {kind:#04x}"
             msg = f"a buffer {what}: it is damaged, or a newer version wrote it"
@@ -145,6 +154,47 @@ class BatchCodec:
             raise CodecError(msg)
         return RowBatch(rows, list(stamps))
 
+    def _encode_arrow(self, batch: ArrowBatch) -> bytes:
+        columns, stamps = batch.batch, batch.timestamps
+        sink = pa.BufferOutputStream()
+        if stamps is None:
+            sink.write(_ARROW_HEADER)
+        else:
+            sink.write(_ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps)))
+            sink.write(stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps)))
+        start = sink.tell()
+        try:
+            with pa.ipc.new_stream(sink, columns.schema) as writer:
+                writer.write_batch(columns)
+        except pa.ArrowException as error:
+            msg = f"an Arrow batch with the schema {columns.schema} can't be encoded: {error}"
+            raise CodecError(msg) from error
+        payload = bytes(sink.getvalue().to_pybytes())
+        if not self._allow_pickle:
+            check_types(payload, start)
+        return payload
+
+    def _decode_arrow(self, payload: bytes, start: int) -> pa.RecordBatch:
+        try:
+            return read_batch(payload, start, any_type=self._allow_pickle, thorough=self._thorough)
+        except Exception as error:  # anything: the bytes decide what goes wrong
+            why = str(error) if isinstance(error, CodecError) else f"{type(error).__name__}: {error}"
+            msg = f"an Arrow batch of {len(payload)} bytes can't be decoded: {why}"
+            raise CodecError(msg) from error
+
+    def _decode_arrow_with_timestamps(self, payload: bytes) -> ArrowBatch:
+        header = _ARROW_TIMESTAMPS_HEADER.size
+        count = _ARROW_TIMESTAMPS_HEADER.unpack_from(payload)[1] if len(payload) >= header else -1
+        if not 0 <= 8 * count <= len(payload) - header:
+            msg = f"the timestamps of an Arrow batch of {len(payload)} bytes are damaged"
+            raise CodecError(msg)
+        batch = self._decode_arrow(payload, header + 8 * count)
+        if batch.num_rows != count:
+            msg = f"a buffer holds {count} timestamps for {batch.num_rows} rows: it is damaged"
+            raise CodecError(msg)
+        data = pa.py_buffer(payload).slice(header, 8 * count)
+        return ArrowBatch(batch, pa.Array.from_buffers(pa.int64(), count, [None, data]))
+
 
 def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
     if len(stamps) != rows:
@@ -155,45 +205,3 @@ def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
     except struct.error as error:
         msg = f"a timestamp is no whole number of microseconds in 64 bits: {error}"
         raise CodecError(msg) from error
-
-
-def _encode_arrow(batch: ArrowBatch) -> bytes:
-    columns, stamps = batch.batch, batch.timestamps
-    sink = pa.BufferOutputStream()
-    if stamps is None:
-        sink.write(_ARROW_HEADER)
-    else:
-        sink.write(_ARROW_TIMESTAMPS_HEADER.pack(_ARROW_WITH_TIMESTAMPS, len(stamps)))
-        sink.write(stamps.buffers()[1].slice(8 * stamps.offset, 8 * len(stamps)))
-    try:
-        with pa.ipc.new_stream(sink, columns.schema) as writer:
-            writer.write_batch(columns)
-    except pa.ArrowException as error:
-        msg = f"an Arrow batch with the schema {columns.schema} can't be encoded: {error}"
-        raise CodecError(msg) from error
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _decode_arrow(payload: bytes, start: int) -> pa.RecordBatch:
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(payload).slice(start)) as reader:
-            batch = reader.read_next_batch()
-        batch.validate()
-    except Exception as error:  # anything: the bytes decide what goes wrong
-        msg = f"an Arrow batch of {len(payload)} bytes is damaged: {type(error).__name__}: {error}"
-        raise CodecError(msg) from error
-    return batch
-
-
-def _decode_arrow_with_timestamps(payload: bytes) -> ArrowBatch:
-    header = _ARROW_TIMESTAMPS_HEADER.size
-    count = _ARROW_TIMESTAMPS_HEADER.unpack_from(payload)[1] if len(payload) >= header else -1
-    if not 0 <= 8 * count <= len(payload) - header:
-        msg = f"the timestamps of an Arrow batch of {len(payload)} bytes are damaged"
-        raise CodecError(msg)
-    batch = _decode_arrow(payload, header + 8 * count)
-    if batch.num_rows != count:
-        msg = f"a buffer holds {count} timestamps for {batch.num_rows} rows: it is damaged"
-        raise CodecError(msg)
-    data = pa.py_buffer(payload).slice(header, 8 * count)
-    return ArrowBatch(batch, pa.Array.from_buffers(pa.int64(), count, [None, data]))

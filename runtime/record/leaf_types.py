@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
+from operator import index
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
@@ -143,11 +144,13 @@ def _decimal_from_payload(payload: Any) -> Decimal:
 
 
 def _fraction_to_payload(value: Fraction) -> Any:
-    return [value.numerator, value.denominator]
+    parts = [value.numerator, value.denominator]
+    return parts if set(map(type, parts)) == {int} else UNSUPPORTED  # numpy's integers stay in it
 
 
 def _fraction_from_payload(payload: Any) -> Fraction:
     numerator, denominator = payload
+    index(numerator), index(denominator)  # refuses text, which would make a number of any length
     return Fraction(numerator, denominator)
 
 

@@ -87,6 +87,15 @@ def dtype_from_payload(payload: Any) -> np.dtype[Any]:
     return dtype
 
 
+def _sized_dtype(payload: Any) -> np.dtype[Any]:
+    """A dtype of values that take bytes: of others there would be any number in no data."""
+    dtype = dtype_from_payload(payload)
+    if not dtype.itemsize:
+        msg = f"the data describes values of dtype {dtype}, which take no bytes"
+        raise ValueError(msg)
+    return dtype
+
+
 def scalar_to_payload(value: np.generic) -> Any:
     """Write one scalar as dtype and bytes, or `UNSUPPORTED`."""
     # Text that ends in NULs would lose them as raw memory, and by numpy's own conversions.
@@ -106,7 +115,10 @@ def scalar_from_payload(payload: Any) -> Any:
         return np.str_(raw)
     if dtype == "S" and isinstance(raw, bytes):
         return np.bytes_(raw)
-    (value,) = np.frombuffer(bytearray(raw), dtype_from_payload(dtype))
+    if not isinstance(raw, bytes):  # of a number `bytearray` would make that many zeros
+        msg = f"a scalar is written as bytes, not as {type(raw).__name__}"
+        raise TypeError(msg)
+    (value,) = np.frombuffer(bytearray(raw), _sized_dtype(dtype))
     return value
 
 
@@ -121,7 +133,7 @@ def scalars_to_payload(values: Sequence[np.generic]) -> Any:
 def scalars_from_payload(payload: Any) -> list[Any]:
     """Read a column that `scalars_to_payload` wrote."""
     dtype, raw = payload
-    return list(np.frombuffer(raw, dtype_from_payload(dtype)))
+    return list(np.frombuffer(raw, _sized_dtype(dtype)))
 
 
 def array_to_payload(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, bytes | list[Any]] | None:
@@ -156,7 +168,7 @@ def array_from_payload(payload: Any) -> np.ndarray[Any, Any]:
         for index, item in enumerate(content):  # one by one: numpy would unfold sequences
             flat[index] = item
         return flat.reshape(shape)
-    kind = dtype_from_payload(dtype)
+    kind = _sized_dtype(dtype)
     if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(content):
         msg = f"an array of shape {shape} and dtype {kind} does not have {len(content)} bytes"
         raise ValueError(msg)

@@ -7,6 +7,10 @@ builtin base with content of its own. Its values are pickled.
 
 Field names are written beside the values. A class that changed between a savepoint and its restore is matched
 by name. A new field takes its default. A field that is gone is an error, because its data would be lost.
+
+An instance may have attributes beside its fields, and those are kept, too. An attribute hides a method of the
+same name, and Python, pickle and copy call some methods by themselves. So data that can't be trusted may set
+only attributes that hide none. For the same reason a class with a `__del__` has no shape: that would run.
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import repeat
 from operator import attrgetter
 from types import MemberDescriptorType
@@ -51,6 +55,7 @@ class RecordShape:
         in_dict: The fields that are kept there.
         slots: The attributes that are kept in slots.
         values: Takes all fields out of an instance as a tuple.
+        harmless: Attributes that are known to hide no method; grows.
     """
 
     cls: type
@@ -61,6 +66,7 @@ class RecordShape:
     in_dict: frozenset[str]
     slots: frozenset[str]
     values: Callable[[Any], tuple[Any, ...]]
+    harmless: set[str] = field(default_factory=set, compare=False)
 
     def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
         """What an instance holds.
@@ -89,6 +95,23 @@ class RecordShape:
             return list(map(self.values, records))
         except AttributeError:
             return None
+
+    def hides_method(self, names: Collection[str]) -> str | None:
+        """The first of these attributes, fields aside, that would hide something which is called.
+
+        Example:
+            >>> from penstock.runtime.record.elements import RowBatch
+            >>> shape = shape_of(RowBatch)
+            >>> shape.hides_method(["rows", "note"]), shape.hides_method(["note", "__reduce__"])
+            (None, '__reduce__')
+        """
+        if self.harmless.issuperset(names):
+            return None
+        for name in names:
+            if name not in self.names and (_is_reserved(name) or _is_called(self.cls, name)):
+                return name
+        self.harmless.update(names)
+        return None
 
     def build(self, names: Sequence[str], state: Any) -> Any:
         """Make an instance from what `state_of` gave.
@@ -160,8 +183,11 @@ class RecordShape:
         return tuple(written[name] if name in written else self.defaults[name] for name in self.names)
 
 
-def shape_of(cls: type) -> RecordShape | None:
+def shape_of(cls: type, *, may_finalize: bool = False) -> RecordShape | None:
     """The shape of a named tuple or dataclass class; `None` for a class that has none.
+
+    Args:
+        may_finalize: Also of a class with a `__del__`. Older versions have written such records.
 
     Example:
         >>> from collections import namedtuple
@@ -171,6 +197,8 @@ def shape_of(cls: type) -> RecordShape | None:
         True
     """
     if not all(getattr(cls, name) in plain for name, plain in _PLAIN_METHODS.items()):
+        return None
+    if hasattr(cls, "__del__") and not may_finalize:
         return None
     if issubclass(cls, tuple):
         return _named_tuple_shape(cls)
@@ -216,6 +244,18 @@ def _dataclass_shape(cls: type) -> RecordShape | None:
 
 def _is_data_descriptor(cls: type, name: str) -> bool:
     return hasattr(type(inspect.getattr_static(cls, name, None)), "__set__")
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_called(cls: type, name: str) -> bool:
+    """Whether a class has a method or a property of this name, not only a plain value for all instances."""
+    found = inspect.getattr_static(cls, name, None)
+    if isinstance(found, cached_property):
+        return False  # its value is an attribute of the same name
+    return callable(found) or hasattr(type(found), "__get__")
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -133,7 +133,7 @@ class TypeLowering:
 
         def single(value: Any, depth: int) -> ExtType:
             state = shape.state_of(value)
-            if state is None:
+            if state is None or (type(state) is dict and shape.hides_method(state) is not None):
                 return pickled(value)
             return encoder.extension(ExtensionCode.RECORD, [*name, fields, encoder.lower(state, depth)])
 

@@ -66,6 +66,11 @@ class ValueCodec:
         #: Codecs that other threads have used and given back; appending and popping are atomic.
         self._idle: deque[ValueCodec] = deque()
 
+    @property
+    def allows_pickle(self) -> bool:
+        """Whether values may be pickled."""
+        return self._allow_pickle
+
     def dumps(self, value: Any) -> bytes:
         """Encode a value.
 

@@ -45,6 +45,7 @@ class ValueDecoder:
 
     def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._classes = classes
+        self._trusts = pickles.allowed
         self._shapes: dict[tuple[str, str], RecordShape] = {}
         self._raw: dict[int, Callable[[bytes], Any]] = {
             ExtensionCode.PICKLE: pickles.loads,
@@ -126,7 +127,13 @@ class ValueDecoder:
         shape = self._shapes.get((module, qualname))
         if shape is None:
             cls = self._classes.find(module, qualname)
-            shape = shape_of(cls)
+            shape = shape_of(cls, may_finalize=self._trusts)
+            if shape is None and shape_of(cls, may_finalize=True) is not None:
+                msg = (
+                    f"the data holds a record of {describe_type(cls)}, whose `__del__` would run, and pickle "
+                    "is not allowed here (allow_pickle=False). Allow it, or remove the method"
+                )
+                raise CodecError(msg)
             if shape is None:
                 msg = f"the data holds a record of {describe_type(cls)}, which is no named tuple or dataclass"
                 raise CodecError(msg)
@@ -135,7 +142,16 @@ class ValueDecoder:
 
     def _record(self, payload: Any) -> Any:
         module, qualname, names, state = payload
-        return self._shape(module, qualname).build(names, state)
+        shape = self._shape(module, qualname)
+        if type(state) is dict and not self._trusts:
+            hides = shape.hides_method(state)
+            if hides is not None:
+                msg = (
+                    f"the data gives a {describe_type(shape.cls)} the attribute {hides!r:.80}, which hides a "
+                    "method, and pickle is not allowed here (allow_pickle=False)"
+                )
+                raise CodecError(msg)
+        return shape.build(names, state)
 
     def _records(self, payload: Any) -> list[Any]:
         module, qualname, names, states = payload

@@ -7,9 +7,14 @@ Decoders turn these into the error that names the file.
 from __future__ import annotations
 
 import math
+from reprlib import Repr
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+#: Shows a value of any size and depth in a few characters.
+_SHORT: Final = Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 4, 70, 70
 
 #: Numbers of checkpoints, subtasks and bytes stay below.
 _MOST: Final = 1 << 62
@@ -26,10 +31,10 @@ def whole(value: object, least: int = 0) -> int:
         TypeError: True where a whole number from 0 should be
     """
     if type(value) is not int:
-        msg = f"{value!r:.80} where a whole number from {least} should be"
+        msg = f"{_shown(value)} where a whole number from {least} should be"
         raise TypeError(msg)
     if not least <= value < _MOST:
-        msg = f"{value} where a whole number from {least} should be"
+        msg = f"{_shown(value)} where a whole number from {least} should be"
         raise ValueError(msg)
     return value
 
@@ -37,7 +42,7 @@ def whole(value: object, least: int = 0) -> int:
 def seconds(value: object) -> float:
     """A finite number of seconds."""
     if type(value) not in (int, float):
-        msg = f"{value!r:.80} where a time in seconds should be"
+        msg = f"{_shown(value)} where a time in seconds should be"
         raise TypeError(msg)
     number = float(value)  # type: ignore[arg-type]
     if not math.isfinite(number):
@@ -76,6 +81,10 @@ def mapping(value: object) -> dict[Any, Any]:
 
 def _of(kind: type[T], value: object, name: str) -> T:
     if not isinstance(value, kind):
-        msg = f"{value!r:.80} where {name} should be"
+        msg = f"{_shown(value)} where {name} should be"
         raise TypeError(msg)
     return value
+
+
+def _shown(value: object) -> str:
+    return _SHORT.repr(value)[:80]

@@ -32,7 +32,7 @@ def decode_atoms(data: bytes, where: str) -> list[bytes]:
     """
     try:
         atoms = msgpack.unpackb(data)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: a list as a key
         msg = f"the list state in {where} is damaged: {error}"
         raise CorruptSnapshotError(msg) from error
     if not isinstance(atoms, list) or not all(isinstance(a, bytes) for a in atoms):

@@ -41,6 +41,8 @@ _MAGIC: Final = b"PENSTKCP"
 _VERSION: Final = 1
 _WHAT: Final = "the metadata of a checkpoint"
 _BESIDE: Final = "./"
+#: As many subtasks or key groups as a job can have; see `state/key_groups.py`. A list has an item for each.
+MOST_SUBTASKS: Final = 1 << 15
 Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -253,7 +255,11 @@ def _decode_operator(
 ) -> OperatorState:
     operator_id, parallelism, max_parallelism, subtasks = items(item, 4)
     declared, states = types.get(text(operator_id), ()), saved.get(operator_id, ())
-    indices = range(whole(parallelism, 1))
+    for number in (parallelism, max_parallelism):
+        if whole(number, 1) > MOST_SUBTASKS:
+            msg = f"operator {operator_id!r:.80} with {number} subtasks or key groups of {MOST_SUBTASKS}"
+            raise ValueError(msg)
+    indices = range(parallelism)
     decoded = {}
     for index, *parts in map(items, items(subtasks)):
         if whole(index) not in indices or index in decoded:
@@ -264,7 +270,7 @@ def _decode_operator(
     if not left.issubset(indices):
         msg = f"finished subtasks {sorted(left)} of {parallelism}"
         raise ValueError(msg)
-    return OperatorState(operator_id, parallelism, whole(max_parallelism, 1), decoded, left)
+    return OperatorState(operator_id, parallelism, max_parallelism, decoded, left)
 
 
 def _decode_types(names: object) -> Types:
@@ -314,7 +320,10 @@ def _decode_keyed(
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
     for first, last, entries, files, *native in map(items, items(handles)):
-        groups = KeyGroupRange(whole(first), whole(last, -1))
+        if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
+            msg = f"key groups {first} to {last} of {MOST_SUBTASKS}"
+            raise ValueError(msg)
+        groups = KeyGroupRange(first, last)
         parts = tuple(_decode(file, folder) for file in items(files))
         names = tuple(map(text, items(native[0], len(parts)))) if native else ()
         decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states, names))

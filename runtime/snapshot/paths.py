@@ -9,7 +9,8 @@
     <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
-Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners.
+Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners. It
+knows a file by its whole path. Whatever else somebody puts into these folders is nobody's, and stays.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from penstock.runtime.snapshot.handles import FileHandle
 _JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
 _PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
 _SLOT: Final = re.compile(r"[0-9]{20}")
-_SHARED: Final = re.compile(r"shared/([0-9]+)-([0-9]+)-")
-_FOLDER: Final = re.compile(r"(chk|savepoint)-([0-9]+)-([0-9]+)/")
+#: Ids, attempts and counters are below 2^62: a name with more digits is not one of ours.
+_NUMBER: Final = "[0-9]{1,19}"
+#: What `escape_name` returns.
+_ESCAPED: Final = "[a-z0-9_.]*"
+_STATE: Final = f"{_ESCAPED}-{_NUMBER}-{_NUMBER}"
+_SHARED: Final = re.compile(f"shared/({_NUMBER})-({_NUMBER})-{_STATE}")
+_CHECKPOINT: Final = re.compile(f"chk-({_NUMBER})-({_NUMBER})/(?:metadata|channels-{_ESCAPED}-{_NUMBER})")
+_SAVEPOINT: Final = re.compile(f"savepoint-({_NUMBER})-({_NUMBER})/(?:metadata|{_STATE})")
+_GIVEN: Final = re.compile(_NUMBER)
 #: The metadata of a snapshot whose folder is a storage of its own.
 METADATA: Final = "metadata"
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
@@ -224,7 +232,7 @@ class SnapshotPaths:
     def given_by(self, path: str) -> int | None:
         """The id that such a file says was given; `None` for any other file."""
         name = path.removeprefix(self.given_ids)
-        return int(name) if name != path and name.isdecimal() else None
+        return int(name) if name != path and _GIVEN.fullmatch(name) else None
 
     @property
     def shared(self) -> str:
@@ -269,8 +277,10 @@ class SnapshotPaths:
         if not path.startswith(f"{self.job_id}/"):
             return None
         start = len(self.job_id) + 1
-        if match := _SHARED.match(path, start):
+        if match := _SHARED.fullmatch(path, start):
             return _Written(int(match[2]), int(match[1]), False)
-        if match := _FOLDER.match(path, start):
-            return _Written(int(match[2]), int(match[3]), match[1] == "savepoint")
+        if match := _CHECKPOINT.fullmatch(path, start):
+            return _Written(int(match[1]), int(match[2]), False)
+        if match := _SAVEPOINT.fullmatch(path, start):
+            return _Written(int(match[1]), int(match[2]), True)
         return None

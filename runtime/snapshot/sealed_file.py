@@ -20,6 +20,8 @@ from penstock.runtime.errors import CorruptSnapshotError, StorageError
 _HEADER: Final = struct.Struct(">8sH16s")
 _LENGTH: Final = struct.Struct(">II")
 _ALL_ONES: Final = 0xFFFFFFFF
+#: No writer nests lists and maps deeper; each level takes stack of whatever walks through them.
+_MOST_LEVELS: Final = 100
 
 
 class IncompleteFileError(CorruptSnapshotError):
@@ -82,9 +84,13 @@ def unseal(
     if sized_from is not None and version >= sized_from:
         body = body[_LENGTH.size :]
     try:
-        return msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
-    except ValueError as error:
-        raise damaged(what, path, f"its content can't be decoded ({error})") from error
+        content = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
+    except (ValueError, TypeError) as error:  # TypeError: a list as a key
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise damaged(what, path, f"its content can't be decoded ({why})") from error
+    if _is_deeper(content, _MOST_LEVELS):
+        raise damaged(what, path, f"its content is nested deeper than {_MOST_LEVELS} levels")
+    return content
 
 
 def damaged(what: str, path: str, why: str) -> CorruptSnapshotError:
@@ -109,6 +115,21 @@ def _is_cut_off(magic: bytes, sized_from: int, data: bytes) -> bool:
         return True
     length, complement = _LENGTH.unpack_from(data, _HEADER.size)
     return bool(length ^ _ALL_ONES == complement and len(data) < whole + length)
+
+
+def _is_deeper(content: Any, levels: int) -> bool:
+    """Whether lists and maps are nested deeper; without recursion, which deep ones would exhaust."""
+    level: list[Any] = [[content]]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) is list or type(inner) is dict
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _digest(version: int, body: bytes) -> bytes:

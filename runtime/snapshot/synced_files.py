@@ -12,7 +12,9 @@ Why it is right.
    with the folder. So its own name is synced too, in the folder above, and so on up to the root.
    *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
    the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
-   open folder to no other one. So a folder that was removed and made again is told from it.
+   open folder to no other one. So a folder that was removed and made again is told from it. That may also
+   happen while a put is under way, until its staging file is in the folder. So the put looks once more when
+   its name is there, and syncs the way up to the folder that it is in.
 3. *A refusal is an answer.* Whoever is told that an object exists acts on it: the decision log reads the
    record and believes it. Its writer may have died between the link and the sync. So the folder is
    synced before the refusal, too.
@@ -103,7 +105,7 @@ class SyncedFiles:
         Raises:
             OSError: They could not be listed.
         """
-        return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path]
+        return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path.rpartition("/")[2]]
 
     def folders(self) -> Sequence[str]:
         """Names of the folders in the root, in no order.
@@ -136,24 +138,26 @@ class SyncedFiles:
         staged = f"{path}{STAGED}{self._new_token()}"
         try:
             self._disk.write(staged, data, sync=True)
-            if create:
-                self._create(staged, path, folder)
-            else:
-                self._disk.rename(staged, path)
-                folder.sync()
+            try:
+                if create:
+                    self._disk.link(staged, path)
+                    self._disk.remove(staged)
+                else:
+                    self._disk.rename(staged, path)
+            except FileExistsError:
+                self._sync_names(folder, _above(path), made)
+                raise
+            self._sync_names(folder, _above(path), made)
         except OSError:
             with suppress(OSError):  # it was never made, or the disk fails; the error to report is the first
                 self._disk.remove(staged)
             raise
 
-    def _create(self, staged: str, path: str, folder: DiskFolder) -> None:
-        try:
-            self._disk.link(staged, path)
-        except FileExistsError:
-            folder.sync()
-            raise
-        self._disk.remove(staged)
+    def _sync_names(self, folder: DiskFolder, path: str, made: MutableSequence[str]) -> None:
+        """Make the names in a folder durable that holds an object, so nobody removes it any more."""
         folder.sync()
+        if not folder.is_still_there():
+            self._durable_folder(path, made).sync()
 
     def _durable_folder(self, path: str, made: MutableSequence[str]) -> DiskFolder:
         """A folder whose name is durable, and those of all folders above it."""

@@ -67,7 +67,7 @@ def pack_blocks(
     packed: list[PackedBlock] = []
     for block in blocks:
         if isinstance(block, ColumnBlock):
-            packed.append(pack_columns(block, key_groups))
+            packed.append(pack_columns(block, key_groups, any_type=codec.allows_pickle))
         elif isinstance(block, CapturedEntries):
             packed += block.packed(max_parallelism, key_groups, codec)
         else:
@@ -170,15 +170,28 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
         CorruptSnapshotError: The bytes are damaged; names the file.
         CodecError: A key can't be decoded here.
     """
-    _, packed = _unpack(data, _place(handle))
-    for table, _, _, keys, values, *more in packed:
-        if not more:
-            found = one_nan(codec.loads(keys))
-        elif more[0] is None:
-            found = nested_keys(codec, keys, more[1], more[2])[0]
-        else:
-            found = key_list(decode_columns(keys))
+    where = _place(handle)
+    _, packed = _unpack(data, where)
+    for table, _, *parts in packed:
+        try:
+            found, values = _keys_of(codec, *parts)
+        except (ValueError, TypeError) as error:
+            msg = f"the keyed state in {where} can't be decoded: {error}"
+            raise CorruptSnapshotError(msg) from error
         yield table, found, values is None
+
+
+def _keys_of(
+    codec: ValueCodec, groups: bytes, keys: bytes, values: bytes | None, *more: Any
+) -> tuple[list[Any], bytes | None]:
+    """The keys of a block, and its values as they are."""
+    if not more:
+        return one_nan(codec.loads(keys)), values
+    extra, *nested = more
+    if extra is None:
+        counts, parts = nested
+        return nested_keys(codec, keys, counts, parts)[0], values
+    return key_list(decode_columns(keys, any_type=codec.allows_pickle)), values
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
@@ -208,7 +221,7 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
             if not isinstance(table, str) or not isinstance(count, int):
                 msg = f"a block has the table {table!r:.100} and {count!r:.100} keys"
                 raise ValueError(msg)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # the last of showing what is too deep
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error
     return written_with, packed

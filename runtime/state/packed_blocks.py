@@ -49,16 +49,21 @@ def pack_rows(
     return (block.table, len(block.keys), *of_keys, block.values, *of_parts)
 
 
-def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange) -> PackedBlock:
+def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool = True) -> PackedBlock:
     """A block of columns as bytes.
+
+    Args:
+        key_groups: The range that the writer owns.
+        any_type: Also columns of extension types that may run code where they are read.
 
     Raises:
         KeyGroupError: A key is not the subtask's own.
+        CodecError: A column has such a type.
     """
     _check_own(block.table, block.keys, block.key_groups, key_groups)
     groups = block.key_groups.astype("<u2").tobytes()
-    values = None if block.values is None else encode_columns(block.values)
-    return block.table, len(block), groups, encode_columns(block.keys), values, block.extra
+    values = None if block.values is None else encode_columns(block.values, any_type=any_type)
+    return block.table, len(block), groups, encode_columns(block.keys, any_type=any_type), values, block.extra
 
 
 def unpack_block(packed: PackedBlock, codec: ValueCodec) -> DecodedBlock | ColumnBlock:
@@ -109,7 +114,7 @@ def _decode_block(
     parts: bytes | None = None,
 ) -> DecodedBlock | ColumnBlock:
     if extra is not None:
-        return _decode_columns(table, count, groups, keys, values, extra)
+        return _decode_columns(codec, table, count, groups, keys, values, extra)
     try:
         of_keys = np.frombuffer(groups, dtype="<u2")
         if counts is None or parts is None:
@@ -141,25 +146,33 @@ def _decode_block(
 def nested_keys(
     codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
 ) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
-    """The pairs of a nested table, and how many of them each key has."""
+    """The pairs of a nested table, and how many of them each key has.
+
+    Raises:
+        ValueError: The counts don't fit the keys and the second parts.
+        CodecError: A key can't be decoded.
+    """
     numbers = np.frombuffer(counts, dtype="<u4")
-    every = [
-        key
-        for key, number in zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)
-        for key in repeat(key, number)
-    ]
-    return list(zip(every, one_nan(codec.loads(parts)), strict=True)), numbers
+    seconds = one_nan(codec.loads(parts))
+    total = int(numbers.sum(dtype=np.uint64))
+    if total != len(seconds):  # before anything is repeated: four bytes may say four billions
+        msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
+        raise ValueError(msg)
+    firsts = zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)
+    every = [key for first, number in firsts for key in repeat(first, number)]
+    return list(zip(every, seconds, strict=True)), numbers
 
 
 def _decode_columns(
-    table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
+    codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
 ) -> ColumnBlock:
+    any_type = codec.allows_pickle
     try:
         decoded = ColumnBlock(
             table,
-            decode_columns(keys),
+            decode_columns(keys, any_type=any_type),
             np.frombuffer(groups, dtype="<u2"),
-            None if values is None else decode_columns(values),
+            None if values is None else decode_columns(values, any_type=any_type),
             extra,
         )
     except CodecError as error:

@@ -124,8 +124,6 @@ class _Builder:
         )
         self._values = ValueCodec(pickles_state, descriptor.classes)
         self._batches = BatchCodec(pickles_records, descriptor.classes)
-        same = pickles_records == pickles_state
-        self._restored_batches = self._batches if same else BatchCodec(pickles_state, descriptor.classes)
         self._trusts_snapshots = pickles_state
         self._locations = self._vertex.locations(descriptor.id.index)
         self._sent_events = SentEvents(gateway.operator_event, self._values)
@@ -208,14 +206,16 @@ class _Builder:
         """The in-flight data of the checkpoint comes first."""
         restore = self._descriptor.restore
         if restore is not None and restore.channels is not None:
+            trusted = self._trusts_snapshots
+            careful = None if trusted else BatchCodec(False, self._descriptor.classes, thorough=True)
             restore_channels(
                 restore.channels,
                 self._descriptor.subtask,
                 self._files.place(restore.location),
-                self._restored_batches,
+                careful or self._batches,
                 parts.network,
                 parts.outputs,
-                decode_all=not self._trusts_snapshots,
+                decode_all=not trusted,
             )
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:

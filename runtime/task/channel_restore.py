@@ -16,12 +16,14 @@ A status is not put back in a job of the same shape either. A restored sender is
 otherwise, so a stored `IDLE` would let event time run ahead of its records.
 
 What it must never do: take a record twice, or leave one to no receiver. Every record has exactly one
-receiver, because all receivers read the same files by the same rule.
+receiver, because all receivers read the same files by the same rule. Nor does it put an element back that no
+checkpoint stores: a stranger's barrier would take a savepoint, into any folder that it names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, read_channel_state
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
@@ -36,6 +38,11 @@ from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
+
+#: The kinds for which `is_captured` is true; every version has stored these and no others.
+_STORED: Final = frozenset(
+    {ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS, ElementKind.END_OF_DATA}
+)
 
 
 def restore_channels(
@@ -59,12 +66,14 @@ def restore_channels(
             the job's own subtasks send.
 
     Raises:
-        CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds values that
-            `codec` refuses.
+        CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds an element that
+            is never stored or values that `codec` refuses.
         StorageError: A file could not be read.
     """
     inputs: dict[int, list[StreamElement]] = {}
     states = [read_channel_state(storage, handle) for handle in restore.handles]
+    for state, where in states:
+        _check_kinds(subtask, state, where)
     try:
         if decode_all:
             _decode(codec, [state for state, _ in states])
@@ -81,6 +90,22 @@ def restore_channels(
     for channel, elements in inputs.items():
         assert network is not None, f"{subtask.id} has no input channels"
         network.gate.restore(channel, elements)
+
+
+def _check_kinds(subtask: ExecutionSubtask, state: ChannelState, where: str) -> None:
+    for channel, elements in (*state.inputs.items(), *state.outputs.items()):
+        try:
+            strange = next((kind for kind in map(kind_of, elements) if kind not in _STORED), None)
+        except StreamCorruptError as error:
+            msg = f"the in-flight data of {subtask.id} in {where} can't be restored: {error}"
+            raise CorruptSnapshotError(msg) from error
+        if strange is not None:
+            msg = (
+                f"the in-flight data of {subtask.id} in {where} can't be restored: the channel from "
+                f"{channel.sender} to {channel.receiver} holds an element of kind {strange.name}, which no "
+                "checkpoint stores. Somebody has changed the snapshot"
+            )
+            raise CorruptSnapshotError(msg)
 
 
 def _decode(codec: BatchCodec, states: Iterable[ChannelState]) -> None:

@@ -14,6 +14,7 @@ from jobs.driving import (
     after_checkpoints,
     assert_no_subtasks,
     eventually,
+    kill_master,
     kill_subtask,
     penstock_actors,
     submit,
@@ -121,3 +122,22 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
         job.wait(PATIENCE)
 
     assert_no_subtasks(job, patience=30.0)
+
+
+def test_a_job_is_cancelled_whose_job_master_came_back_and_can_not_read_its_storage(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
+    before = after_checkpoints(job, 1)
+    storage, away = tmp_path / "checkpoints", tmp_path / "away"
+    storage.rename(away)
+    storage.touch()  # nothing can be read or written below a file
+    kill_master(job)
+    wait_until(job, "the next JobMaster", lambda r: r.master not in (None, before.master))
+    job.cancel()
+
+    with pytest.raises(JobCancelledError):
+        job.wait(PATIENCE)
+
+    assert_no_subtasks(job)
+    report = job.report()
+    assert report.status is JobStatus.CANCELLED
+    assert any("its end could not be recorded: StorageError" in warning for warning in report.warnings)

@@ -115,17 +115,19 @@ def test_with_the_setting_of_the_operations_guide_nodes_wait_for_a_head_that_is_
 
 
 def test_a_frozen_gcs_goes_on_where_it_was(tmp_path: Path, hosts: Network) -> None:
-    """SIGSTOP for ten seconds: nobody can be placed or found meanwhile, and nobody has to be."""
+    """SIGSTOP for twenty seconds: nobody can be placed or found meanwhile, and nobody has to be."""
     job = WatchedJob.submitted(hosts, tmp_path)
-    job.after_checkpoints(2)
+    before = job.after_checkpoints(2).report
     frozen = gcs_server(hosts)
     os.kill(frozen.pid, signal.SIGSTOP)
     try:
-        time.sleep(10.0)
+        time.sleep(20.0)
     finally:
         os.kill(frozen.pid, signal.SIGCONT)
-    done = job.until("a report", lambda seen: True).report.statistics.completed_checkpoints
-    job.after_checkpoints(done + 2)
+    after = job.until("a report", lambda seen: True).report
+    assert (after.master, after.statistics.attempt) == (before.master, before.statistics.attempt)
+    assert after.statistics.completed_checkpoints > before.statistics.completed_checkpoints + 2
+    job.after_checkpoints(after.statistics.completed_checkpoints + 2)
 
     job.finish_exactly()
     assert hidden_files(tmp_path / "out") == []

@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from jobs.driving import (
     PATIENCE,
     after_checkpoints,
     assert_no_subtasks,
+    eventually,
     finish,
     submit,
     wait_until,
@@ -101,6 +103,27 @@ def test_a_stopped_job_master_is_replaced_by_the_word_of_its_subtasks(tmp_path: 
         assert after.master.pid != before.master.pid
         (tmp_path / "go").touch()
         finish(job)
+    assert_exactly_once(tmp_path / "out", lines(4_500))
+
+
+def test_a_gcs_that_stands_still_stops_no_checkpoint_and_costs_no_job_master(tmp_path: Path) -> None:
+    """Ray's directory of actors; a JobMaster keeps its report and the names of its processes there."""
+    source = paced_lines(4_500, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, config=QUICK))
+    before = after_checkpoints(job, 1)
+    log = tmp_path / "checkpoints" / job.job_id / "log"
+    [gcs] = [p for p in psutil.Process().children() if "gcs_server" in " ".join(p.cmdline()[:1])]
+    gcs.suspend()
+    try:
+        time.sleep(2.5 * QUICK.heartbeat_timeout)
+        recorded = max(log.iterdir())
+        eventually("another checkpoint", lambda: max(log.iterdir()) > recorded)
+    finally:
+        gcs.resume()
+    after = job.report()
+    assert (after.master, after.statistics.attempt) == (before.master, 1)
+    (tmp_path / "go").touch()
+    finish(job)
     assert_exactly_once(tmp_path / "out", lines(4_500))
 
 

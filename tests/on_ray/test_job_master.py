@@ -26,13 +26,14 @@ from jobs.driving import (
     subtask_actors,
     wait_until,
 )
+from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, hidden_files
-from jobs.words import NEVER, lines, paced_lines, word_count
+from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle, kill_process
 from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.master_registry import find_master
-from penstock.runtime import JobConfig, JobStatus
+from penstock.runtime import FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.io.storage import open_storage
@@ -109,6 +110,34 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
     assert report.status is JobStatus.FINISHED
     assert replace(report, master=None) == replace(before, master=None)
     assert_exactly_once(tmp_path / "out", lines(3_000))
+
+
+def test_a_job_whose_end_could_not_be_recorded_is_not_run_again(tmp_path: Path) -> None:
+    """Its log has no end. Its last report has one, and who waited for the job has heard it."""
+    env = environment(tmp_path, restart=NoRestart(), storage_timeout=2.0)
+    raises = RaisesFrom(str(tmp_path / "raise"), str(tmp_path / "raised"))
+    counted(
+        env.from_source("lines", paced_lines(1_000_000, RATE)).map(raises), FileSink.json(tmp_path / "out")
+    )
+    job = submit(env)
+    after_checkpoints(job, 1)
+    log, away = tmp_path / "checkpoints" / job.job_id / "log", tmp_path / "log"
+    log.rename(away)
+    log.touch()  # nothing can be recorded below a file
+    (tmp_path / "raise").touch()
+    with pytest.raises(JobFailedError):
+        job.wait(PATIENCE)
+    before = job.report()
+    assert "its end could not be recorded" in str(before)
+    log.unlink()
+    away.rename(log)
+    recorded = sorted(log.iterdir())
+    kill_master(job)
+
+    eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
+
+    assert sorted(log.iterdir()) == recorded
+    assert replace(job.report(), master=None) == replace(before, master=None)
 
 
 def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:

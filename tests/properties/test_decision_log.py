@@ -340,6 +340,7 @@ def test_the_log_decides_whatever_crashes_and_whoever_sleeps(
 
 @settings(deadline=None, max_examples=12 * DEEP)
 @example(before=0, sleep_after=8, compact_every=2, completions=2, fate="ok")
+@example(before=0, sleep_after=13, compact_every=2, completions=2, fate="late")
 @given(
     st.integers(0, 20),
     st.integers(1, 20),

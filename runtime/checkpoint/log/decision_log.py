@@ -29,12 +29,14 @@ Why it is right.
       So when it gets such a slot, or finds itself in it, it looks for a compaction behind it. If there is
       one, the writer is past.
    b) A writer that is about to *begin* may want any deleted slot. After its put it looks for the compaction
-      that it has replayed from. If that can be read, nothing behind it was ever deleted. If not, its record
-      has no effect, or is that of an attempt that is past: it begins again.
+      that it has replayed from, and for the hint. If the first can be read, and the second names no later
+      compaction, nothing behind it was ever deleted. If not, its record has no effect, or is that of an
+      attempt that is past: it begins again. A writer that *compacts* looks in the same way before it writes
+      the hint. Its put may have happened twice: once before it slept, and once after the slot was deleted.
    c) Only slots in front of the *last but one* compaction are deleted, so a reader still finds what it reads
       while another writer compacts.
    d) Older compactions are deleted first, the oldest in front, each in a call of its own. So a compaction
-      that can be read shows that no slot behind it was deleted.
+      that can be read, and was put once, shows that no slot behind it was deleted.
 6. *Power cuts.* A put that was not answered may leave a slot that is cut off. A writer that finds it newest
    goes on behind it, and its record names the slots that it passes over (see `reader`). Such slots are
    never deleted: a paused writer may still want them, and must not get them.
@@ -378,14 +380,15 @@ class DecisionLog:
             if known is not None:
                 return known
             slot = self._view.next_slot
+            data = encode_record(record, self._view.to_pass)
             try:
-                found = self._slots.claim(slot, encode_record(record, self._view.to_pass))
+                found = self._slots.claim(slot, data)
             except IncompleteFileError:
                 self._view = self._view.passing()
                 continue
             is_own = found is not None and found.attempt == self._attempt
             if is_own or (found is None and self._slots.was_in_doubt):
-                past = self._past(slot, record)
+                past = self._past(slot, record, data)
                 if past is not None:
                     return past
             if found is None or found == record:
@@ -407,11 +410,11 @@ class DecisionLog:
                     return Claimed(self._view.next_slot - 1)
         return None
 
-    def _past(self, slot: int, record: LogRecord) -> Claim | None:
+    def _past(self, slot: int, record: LogRecord, data: bytes) -> Claim | None:
         """The answer for a slot in doubt when a newer attempt has compacted the log behind it, else `None`.
 
-        An earlier record of this writer had the slot then, and may have been deleted. What is in the slot now
-        may be of no effect.
+        A record of this writer had the slot then, because no `AttemptBegun` has it. It may have been deleted,
+        and what is in the slot now may be of no effect. If no other one can have been put there, it was this.
         """
         try:
             view = None if self._reader.is_intact(self._view) else self._reader.compacted_behind(slot)
@@ -425,10 +428,19 @@ class DecisionLog:
         if view is None:
             return None
         self._fenced = Fenced(view.last_attempt)
-        is_in_it = isinstance(record, CheckpointCompleted) and any(
+        if data not in self._slots.may_hold or isinstance(record, JobEnded):
+            return self._fenced  # no attempt begins behind the end of a job
+        is_kept = isinstance(record, CheckpointCompleted) and any(
             completed.metadata == record.metadata for completed in view.completed
         )
-        return Claimed(slot) if is_in_it else self._fenced
+        if is_kept or self._slots.may_hold == {data}:
+            return Claimed(slot)
+        where = f"{self._storage.url}/{self._paths.log_slot(slot)}"
+        msg = (
+            f"it is unknown whether a record was ever in {where}: it was one of several whose writing was "
+            f"not answered, and attempt {view.last_attempt} has compacted the log since"
+        )
+        raise OutcomeUnknownError(msg)
 
     def _follow(self, slot: int, found: LogRecord) -> None:
         """Another record has the slot: take it into the view, or learn that this attempt is past."""
@@ -452,9 +464,11 @@ class DecisionLog:
                 # It holds all that is in front of its own slot: in any other slot it would be wrong.
                 self._follow(slot, found)
                 return
-            if (found is not None or self._slots.was_in_doubt) and not self._reader.is_intact(self._view):
-                self._slots.in_doubt = slot  # the next record looks whether this writer is past
+            # Where the log is not intact, or nobody says, the next record looks whether this writer is past.
+            self._slots.in_doubt = slot
+            if not self._reader.is_intact(self._view):
                 return
+            self._slots.in_doubt = -1
             self._view = self._view.after(record)
             self._compactions += 1
             self._reader.hint.write(slot)

@@ -13,7 +13,10 @@ b) Slots in front of the last but one compaction are deleted. Older compactions 
    oldest first, each in a call of its own.
 c) There are no gaps: a slot is claimed only behind slots that were seen.
 
-By b, *while a compaction can be read, no slot behind it has been deleted*. The reader reads forwards, finds
+By b, *while a compaction can be read, no slot behind it has been deleted*. There is one exception. A writer
+may sleep in the middle of its put of a compaction, and put it again after it was deleted. It then finds by
+the hint that it is past (rule 5 of `decision_log`). So a writer that takes a slot for free looks at both:
+its compaction must be there, and the hint must name no later one. The reader reads forwards, finds
 slot e missing, and reads its compaction *last*. If that is there, e was not deleted before, so e was never
 written, and by c nothing behind it. Without a hint it begins at slot 0 and looks for the hint last. If there
 is still none, nothing was deleted, by a. Otherwise it begins again.
@@ -22,7 +25,8 @@ A hint may be old: a writer that was replaced wakes up, and its put lands late. 
 compaction. If that is there, the argument holds. If it was deleted, the reader begins at the newest
 compaction that is listed and can be read. The argument holds for each of these. A listing that shows none is
 too old, and the reader fails by name. So a wrong answer it never gives. What it can't
-survive: a hint that is old or gone while listings are stale. The next attempt or compaction mends a hint.
+survive: a hint that is old or gone while listings are stale. Nor a hint that is old or damaged while the
+compaction that it names was put a second time. The next attempt or compaction mends a hint.
 
 Version 0.1 deleted without a hint. Such a log is read as it was then: the newest slot that is listed, and
 backwards to a compaction. So is a log whose hint is damaged. The next attempt writes a new hint.
@@ -124,7 +128,8 @@ class DecisionLogReader:
     def is_intact(self, view: LogView) -> bool:
         """Whether no slot at or behind the end of `view` has been deleted up to now; blocks.
 
-        `False` means that somebody has compacted since, not that something was deleted.
+        `False` means that somebody has compacted since, not that something was deleted. A compaction that can
+        be read is no proof by itself: the late put of a writer that slept may have brought it back.
         """
         if view.compacted_at is None:
             return not self.hint.is_there()
@@ -132,7 +137,11 @@ class DecisionLogReader:
             self._storage.get(self._paths.log_slot(view.compacted_at))
         except ObjectNotFoundError:
             return False
-        return True
+        try:
+            hinted = self.hint.read()
+        except CorruptSnapshotError:
+            return True  # it tells nothing; the next attempt writes it anew
+        return hinted is None or hinted <= max(view.compacted_at, view.hinted)
 
     def compacted_behind(self, slot: int) -> LogView | None:
         """The log, if a compaction comes after `slot`: that may have been deleted."""
@@ -140,10 +149,21 @@ class DecisionLogReader:
         return view if view.compacted_at is not None and view.compacted_at > slot else None
 
     def compactions_before(self, slot: int) -> Sequence[int]:
-        """Compactions in front of the one in `slot` that were not deleted, oldest first."""
+        """Compactions in front of the one in `slot` that were not deleted, oldest first.
+
+        Raises:
+            CorruptSnapshotError: One is damaged, or names one behind itself.
+            StorageError: They could not be read.
+        """
         found: list[int] = []
         try:
             while isinstance(record := self.read(slot), LogCompacted) and record.previous is not None:
+                if record.previous >= slot:
+                    msg = (
+                        f"{self._storage.url}/{self._paths.log_slot(slot)} is damaged: it says that the "
+                        f"compaction in front of it is in slot {record.previous}"
+                    )
+                    raise CorruptSnapshotError(msg)
                 slot = record.previous
                 self._storage.get(self._paths.log_slot(slot))
                 found.append(slot)
@@ -178,22 +198,29 @@ class DecisionLogReader:
         except CorruptSnapshotError:
             hinted, is_damaged = None, True
         if hinted is not None:
-            found_behind = self._replay_from(hinted)
-            if isinstance(found_behind, LogView) or (newer := self._compaction_behind(hinted)) is None:
-                return found_behind
-            return self._replay_from(newer)
+            view = self._replay_behind_hint(hinted)
+            return replace(view, hinted=hinted) if isinstance(view, LogView) else view
         found = self._read_on(0)
         listed = self._slots()
         if is_damaged or (listed and listed[-1] > len(found)):
             return self._replay_backwards(listed, is_damaged)
         return self._missing(len(found)) if self.hint.is_there() else self._view(LogView(), found)
 
+    def _replay_behind_hint(self, hinted: int) -> LogView | CorruptSnapshotError:
+        found = self._replay_from(hinted)
+        if isinstance(found, LogView) or (newer := self._compaction_behind(hinted)) is None:
+            return found
+        return self._replay_from(newer)
+
     def _replay_from(self, compaction: int) -> LogView | CorruptSnapshotError:
         found = self._read_on(compaction + 1)
         end = compaction + 1 + len(found)
         listed = self._slots()
         if listed and listed[-1] > end:
-            return self._missing(end)
+            found += self._read_on(end)  # an owner that is still at work may have written them meanwhile
+            end = compaction + 1 + len(found)
+            if listed[-1] > end:
+                return self._missing(end)
         try:
             record = self.read(compaction)
         except ObjectNotFoundError:

@@ -29,6 +29,7 @@ class LogSlots:
     Attributes:
         in_doubt: The slot of the last claim, if it is not known what is in it; -1 otherwise.
         was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
+        may_hold: All that this writer may have put into the slot of the last claim.
         conflicts: Puts that found the slot taken.
         unanswered: Puts that failed otherwise.
     """
@@ -39,6 +40,7 @@ class LogSlots:
         self._reader = reader
         self.in_doubt = -1
         self.was_in_doubt = False
+        self.may_hold: set[bytes] = set()
         self.conflicts = self.unanswered = 0
 
     def put_once(self, slot: int, data: bytes) -> None:
@@ -66,6 +68,8 @@ class LogSlots:
             CorruptSnapshotError: The record in it is damaged.
         """
         self.was_in_doubt = self.in_doubt == slot
+        if not self.was_in_doubt:
+            self.may_hold.clear()
         self.in_doubt = slot
         for _ in range(PUT_TRIES):
             try:
@@ -77,10 +81,12 @@ class LogSlots:
             except StorageError as error:
                 silence = error
                 self.was_in_doubt = True
+                self.may_hold.add(data)
                 if isinstance(error, StorageTimeoutError):
                     break  # it was waited for as long as the user wants to wait
             else:
                 self.in_doubt = -1
+                self.may_hold.add(data)
                 return None
         msg = (
             "it is unknown whether a record was written to "

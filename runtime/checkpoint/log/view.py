@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
@@ -36,6 +36,8 @@ class LogView:
         to_pass: Slots that the next record must pass over.
         damage: Descriptions of those of them that are damaged, and not merely cut off.
         submission: Token of the submission that the last attempt serves; empty when it is not known.
+        hinted: The slot that the hint named when the log was read; -1 for none. Views that differ in it alone
+            are equal.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -57,6 +59,7 @@ class LogView:
     to_pass: tuple[int, ...] = ()
     damage: tuple[str, ...] = ()
     submission: str = ""
+    hinted: int = field(default=-1, compare=False)
 
     @property
     def newest(self) -> CheckpointCompleted | None:

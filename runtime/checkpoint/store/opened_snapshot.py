@@ -13,12 +13,13 @@ storage can be moved.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.store.located import check_named_location
+from penstock.runtime.checkpoint.store.located import check_named_location, inside_of
 from penstock.runtime.checkpoint.store.recovery import check_files
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -33,6 +34,9 @@ from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
 _CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
+#: The numbers of a job's own checkpoints go on behind that of its snapshot, and have an end. A number up to
+#: here is exact in every JSON reader, too.
+LAST_ID: Final = 1 << 53
 _LOOKED_FOR: Final = (
     "name the folder of a savepoint, of a checkpoint (chk-...) in its storage, or of a job in its storage"
 )
@@ -126,15 +130,31 @@ def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
     except ObjectNotFoundError as error:
         msg = f"there is no snapshot at {root}/{path.removesuffix('/' + METADATA)}: {_LOOKED_FOR}"
         raise RestoreError(msg) from error
+    if checkpoint.checkpoint_id > LAST_ID:
+        msg = (
+            f"{storage.url}/{path} has the number {checkpoint.checkpoint_id}. No job gets so far, and none "
+            "could number its own checkpoints behind it: it was changed, or damaged"
+        )
+        raise RestoreError(msg)
     if checkpoint.location is not None:
         # The job's note of a savepoint that is elsewhere, in <job>/savepoint-<id>-<attempt>.
         job = path.split("/")[0] if path != METADATA else root.rpartition("/")[2]
-        return OpenedSnapshot(check_named_location(checkpoint, job, root), storage)
+        checked = check_named_location(checkpoint, job, root)
+        _require_no_link_to(checkpoint.location, root, storage)
+        return OpenedSnapshot(checked, storage)
     try:
         check_files(storage, replace(checkpoint, metadata=None))
     except CorruptSnapshotError as error:
         raise RestoreError(_not_whole(root, checkpoint, error)) from error
     return OpenedSnapshot(replace(checkpoint, location=root or "/"), storage)
+
+
+def _require_no_link_to(location: str, root: str, storage: SnapshotStorage) -> None:
+    """See that a folder inside of a storage is no link that leads out: none is followed below a root."""
+    inside = inside_of(root, location)
+    if inside is not None:
+        with suppress(ObjectNotFoundError):  # whoever opens the folder says what is missing there
+            storage.get(f"{inside}/{METADATA}")
 
 
 def _not_whole(root: str, checkpoint: CompletedCheckpoint, error: StorageError) -> str:

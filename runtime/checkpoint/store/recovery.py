@@ -191,7 +191,8 @@ def _orphans(
 def _sweep_staged(storage: SnapshotStorage, paths: SnapshotPaths, attempt: int) -> None:
     """Delete what killed writers of earlier attempts have left half-way.
 
-    A writer of such an attempt may still write: its put fails, and nobody needs it.
+    A writer of such an attempt may still write, also in a region that lives on: its put tries again. What it
+    writes for a checkpoint that was given up is swept by the next attempt.
     """
 
     def is_past(path: str) -> bool:

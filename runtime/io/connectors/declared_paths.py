@@ -44,11 +44,22 @@ def check_declared(path: object, declared: Iterable[str]) -> str:
             return path
         if _is_plain(path) and any(_holds(place, path) for place in places):
             return path
-    msg = (
-        f"the snapshot names {path!r}, which is not in {', '.join(places)}. Declare that place in the "
-        "program, or say trust_paths=True if you trust whoever could write the snapshot"
-    )
-    raise UntrustedPathError(msg)
+    raise _undeclared(path, f"not in {', '.join(places)}")
+
+
+def check_directory(directory: object, declared: str) -> str:
+    """Refuse any directory but the declared one: not one below it either, and no pattern is looked for in it.
+
+    Raises:
+        UntrustedPathError: It is another one.
+
+    Example:
+        >>> check_directory("/data/out[1]", "/data/out[1]")
+        '/data/out[1]'
+    """
+    if isinstance(directory, str) and directory == declared:
+        return directory
+    raise _undeclared(directory, f"not {declared}")
 
 
 def check_file_name(name: object) -> str:
@@ -65,6 +76,13 @@ def check_file_name(name: object) -> str:
         return name
     msg = f"the snapshot names the file {name!r}, which is no name in a folder: it was changed, or damaged"
     raise UntrustedPathError(msg)
+
+
+def _undeclared(path: object, why: str) -> UntrustedPathError:
+    return UntrustedPathError(
+        f"the snapshot names {path!r}, which is {why}. Declare that place in the program, or say "
+        "trust_paths=True if you trust whoever could write the snapshot"
+    )
 
 
 def _holds(place: str, path: str) -> bool:

@@ -26,7 +26,8 @@ _MAX_FINISHED: Final = 64
 SORTED_FILE: Final = ".sst"
 #: The file that says which manifest counts.
 CURRENT: Final = "CURRENT"
-_STATE_FILE: Final = re.compile(rf"[0-9]+\.sst|MANIFEST-[0-9]+|{CURRENT}")
+#: RocksDB's numbers have 64 bits.
+_STATE_FILE: Final = re.compile(rf"[0-9]{{1,20}}\.sst|MANIFEST-[0-9]{{1,20}}|{CURRENT}")
 
 
 def is_state_file(name: str) -> bool:

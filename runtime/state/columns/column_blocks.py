@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import CodecError
+from penstock.runtime.record.arrow_streams import check_types, read_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,14 @@ class ColumnBlock:
         return ColumnBlock(self.table, self.keys.filter(mask), self.key_groups[rows], values, self.extra)
 
 
-def encode_columns(batch: pa.RecordBatch) -> bytes:
+def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
     """A record batch as an Arrow IPC stream.
+
+    Args:
+        any_type: Also columns of extension types that may run code where they are read.
+
+    Raises:
+        CodecError: A column has such a type.
 
     Example:
         >>> decode_columns(encode_columns(pa.record_batch({"n": [1]}))).to_pydict()
@@ -65,23 +72,27 @@ def encode_columns(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue().to_pybytes())
+    data = bytes(sink.getvalue().to_pybytes())
+    if not any_type:
+        check_types(data)
+    return data
 
 
-def decode_columns(data: bytes) -> pa.RecordBatch:
+def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
     """What `encode_columns` wrote; the columns are views into the data.
 
+    Args:
+        any_type: Also columns of extension types that may run code.
+
     Raises:
-        CodecError: The bytes are damaged.
+        CodecError: The bytes are damaged, or a column has such a type.
     """
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            batch = reader.read_next_batch()
-        batch.validate(full=True)
+        return read_batch(data, any_type=any_type)
     except Exception as error:  # anything: the bytes decide what goes wrong
-        msg = f"{len(data)} bytes of columns are damaged: {type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, CodecError) else f"{type(error).__name__}: {error}"
+        msg = f"{len(data)} bytes of columns can't be decoded: {why}"
         raise CodecError(msg) from error
-    return batch
 
 
 def key_list(keys: pa.RecordBatch) -> list[Any]:

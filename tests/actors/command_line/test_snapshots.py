@@ -25,7 +25,14 @@ from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.handles import InlineHandle, MasterState, OperatorState
+from penstock.runtime.snapshot.handles import (
+    InlineHandle,
+    MasterState,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+)
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
@@ -71,6 +78,21 @@ def test_a_savepoint_is_inspected_without_a_cluster(saved: Path) -> None:
     operators = {operator["operator_id"]: operator for operator in told["operators"]}
     assert operators["largest"]["states"][0]["entries"] == 300
     assert operators["numbers"]["parallelism"] == 2
+
+
+def test_a_snapshot_of_strangers_moves_no_cursor_and_sets_no_title(tmp_path: Path) -> None:
+    name = "\x1b]0;PWN\x07\x1b[31m\x9b2Jsum\u202e\r\n[red]x[/red]"
+    held = InlineHandle(ValueCodec().dumps((True, [FileSplit(name, 9, 0, 9)])))
+    part = OperatorSubtaskState((), (OperatorStateHandle(name, RedistributionMode.UNION, held, 1),))
+    operators = {name: OperatorState(name, 1, 128, {0: part}, coordinator=held)}
+    masters = (MasterState(name, b"four"),)
+    taken = CompletedCheckpoint(3, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0, master_states=masters)
+    complete_elsewhere(open_location(str(tmp_path), create=True), taken)
+
+    shown = run("inspect", tmp_path)
+    assert shown.count(r"\x1b]0;PWN\x07\x1b[31m\x9b2Jsum\u202e\r") >= 3
+    assert not [sign for sign in shown if sign != "\n" and (not sign.isprintable())]
+    assert "[red]x[/red]" in shown
 
 
 def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_path: Path) -> None:

@@ -1,19 +1,24 @@
-"""What Ray raises is a value for those who decide, and every call is answered, later and once."""
+"""What Ray raises is a value for those who decide, and every call is answered, later and once.
+
+A cluster that does not answer holds up only those who need it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 import ray
 
+from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.master.ray_processes import RayProcesses, settled
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Raised
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Needs, Raised, Room
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
@@ -58,13 +63,16 @@ class Handle:
         self.stop = Method(stop)
 
 
+def processes_in(cluster: ClusterCalls) -> RayProcesses:
+    guarded = GuardedLoop(asyncio.get_running_loop(), "job")
+    return RayProcesses("job", JobConfig(), cast("Any", None), guarded, cluster, ())
+
+
 def stop(handle: Handle | None) -> list[object]:
     """What is heard of a stop, and whether anything was heard before the call had returned."""
 
     async def scenario() -> list[object]:
-        processes = RayProcesses(
-            "job", JobConfig(), cast("Any", None), GuardedLoop(asyncio.get_running_loop(), "job"), ()
-        )
+        processes = processes_in(ClusterCalls())
         if handle is not None:
             processes._handles["a"] = cast("Any", handle)
         heard: list[object] = []
@@ -97,3 +105,53 @@ def test_arguments_that_can_not_be_sent_are_an_answer_too() -> None:
     (answer,) = stop(Handle(refuse))
     assert isinstance(answer, Raised)
     assert "cannot pickle it" in answer.cause.message
+
+
+def test_a_call_of_a_process_that_is_being_started_waits_until_it_is() -> None:
+    async def scenario() -> None:
+        cluster, answers = ClusterCalls(), threading.Event()
+
+        def start() -> Handle:
+            assert answers.wait(10)
+            return Handle(lambda role: ending_with(None))
+
+        processes = processes_in(cluster)
+        started: ClusterCall[Any] = cluster.begin("start a process", start)
+        processes._handles["a"] = started
+        heard: asyncio.Queue[object] = asyncio.Queue()
+        processes.stop("a", ROLE, heard.put_nowait)
+        await asyncio.sleep(0)
+        assert heard.empty()
+        answers.set()
+        assert await asyncio.wait_for(heard.get(), 10) is None
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_fails_is_an_answer_of_the_first_call() -> None:
+    async def scenario() -> None:
+        def start() -> Handle:
+            raise ray.exceptions.RpcError("no GCS")
+
+        cluster = ClusterCalls()
+        processes = processes_in(cluster)
+        processes._handles["a"] = cast("Any", cluster.begin("start a process", start))
+        heard: asyncio.Queue[object] = asyncio.Queue()
+        processes.stop("a", ROLE, heard.put_nowait)
+        answer = await asyncio.wait_for(heard.get(), 10)
+        assert isinstance(answer, Raised)
+        assert "no GCS" in answer.cause.message
+
+    asyncio.run(scenario())
+
+
+def test_a_cluster_that_does_not_answer_has_no_warm_process_and_no_room() -> None:
+    async def scenario() -> None:
+        cluster, answers = ClusterCalls(at_once=0.01), threading.Event()
+        cluster.begin("get stuck", lambda: answers.wait(10))
+        processes = processes_in(cluster)
+        assert processes.claim(Needs(0.0, 0.0, 1)) is None
+        assert processes.room() == Room({}, {})
+        answers.set()
+
+    asyncio.run(scenario())

@@ -9,7 +9,7 @@ from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
-from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Stale
+from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Room, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
@@ -207,6 +207,16 @@ def test_a_process_that_finds_no_room_in_time_is_ended_and_the_message_says_what
     assert problem.startswith("count[0] could not be placed within 5 s")
     assert "4 CPU (1 free)" in problem
     assert (list(made.members), processes.ended) == ([READ], ["new-2"])
+
+
+def test_a_cluster_that_does_not_answer_is_not_said_to_have_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = ScriptedProcesses()
+    monkeypatch.setattr(processes, "room", lambda: Room({}, {}))
+    del processes.answers["take"]
+    made, time = fleet(processes, config=JobConfig(deployment_timeout=5.0))
+    told = ensured(made, READ)
+    time.advance(5.1)
+    assert "the cluster does not say what it has" in str(told)
 
 
 @pytest.mark.parametrize("answer", [Died("out of memory"), Away(), Stale()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -16,6 +17,8 @@ from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.io.storage import ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.synced_files import SyncedFiles
+
+Use: TypeAlias = Callable[[ObjectStorage], object]
 
 #: Seconds of the bound: calls that hang here never return before the test lets them.
 BOUND = 0.02
@@ -158,12 +161,39 @@ def storage(disk: HangingDisk, tmp_path: Path) -> ObjectStorage:
     ],
 )
 def test_every_kind_of_call_has_the_bound(
-    storage: ObjectStorage, disk: HangingDisk, call: str, use: Callable[[ObjectStorage], object]
+    storage: ObjectStorage, disk: HangingDisk, call: str, use: Use
 ) -> None:
     disk.hang_in(call)
     with pytest.raises(StorageTimeoutError):
         use(storage)
     assert storage.statistics().errors == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "use"),
+    [
+        ("write", lambda storage: storage.put("j/shared/b", b"2")),
+        ("rmdir", lambda storage: storage.delete(["j/shared/a"])),
+    ],
+)
+def test_folders_that_were_made_for_a_storage_are_removed_within_the_bound(
+    disk: HangingDisk, tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, call: str, use: Use
+) -> None:
+    files = SyncedFiles(disk, lambda: "token")
+    files.put("j/shared/a", b"1")
+    storage = ObjectStorage(files, str(tmp_path), [tmp_path], calls=disk.calls)
+    hanging: list[Path] = []
+
+    def hang(folder: Path) -> None:
+        hanging.append(folder)
+        gate.hang()
+
+    monkeypatch.setattr(Path, "rmdir", hang)
+    disk.hang_in(call)
+    with pytest.raises(StorageTimeoutError):
+        use(storage)
+    gate.open()
+    assert hanging == [tmp_path] * (call == "rmdir")
 
 
 def test_a_record_that_comes_late_is_fenced_or_counts_and_nothing_in_between(

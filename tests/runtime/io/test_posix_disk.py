@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.recovery import left_at_end, rebuild_store
+from penstock.runtime.errors import StorageError, StorageTimeoutError
 from penstock.runtime.io.posix_disk import PosixDisk
-from penstock.runtime.io.storage import open_storage
+from penstock.runtime.io.storage import ObjectStorage, open_storage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 PROGRAM = """
 import os, sys
@@ -31,7 +35,7 @@ os.write(2, b"acknowledged\\n")
 
 
 class Recorded:
-    """Calls of the operating system in their order; they are made all the same."""
+    """Calls of the operating system in their order, without the ways to a folder; all are made."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
@@ -40,9 +44,13 @@ class Recorded:
 
     def _recording(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def recorded(target: Any, *arguments: Any, **more: Any) -> Any:
+            folder = more.get("dir_fd", more.get("src_dir_fd"))
             what = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+            if folder is not None:
+                what = os.readlink(f"/proc/self/fd/{folder}") + "/" + what
             result = call(target, *arguments, **more)
-            self.calls.append(f"{name} {re.sub('#.*', '#', what)}")
+            if not (name == "open" and arguments[0] & os.O_DIRECTORY):
+                self.calls.append(f"{name} {re.sub('#.*', '#', what)}")
             return result
 
         return recorded
@@ -116,7 +124,8 @@ def test_the_kernel_gets_the_syncs_before_the_answer(tmp_path: Path) -> None:
         before_the_answer = put.partition('"acknowledged')[0]
         name = put.partition("\\n")[0]
         folder = name.rpartition("/")[0]
-        content, named = rf"fdatasync\(\d+<[^>]*{name}#", rf"(link|rename)[^\n]*{name}\""
+        last = name.rpartition("/")[2]
+        content, named = rf"fdatasync\(\d+<[^>]*{name}#", rf"(link|rename)[^\n]*{folder}>, \"{last}\""
         wanted = rf"{content}.*{named}.*fsync\(\d+<[^>]*/{folder}>"
         assert re.search(wanted, before_the_answer, re.DOTALL), before_the_answer
 
@@ -153,3 +162,105 @@ def test_no_folder_that_was_removed_is_held_open(tmp_path: Path) -> None:
     links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
     held = [os.readlink(link) for link in links if os.path.islink(link)]  # the listing's own is closed
     assert [path for path in held if str(tmp_path) in path and path.endswith("(deleted)")] == []
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder of somebody's own, beside the storage."""
+    home = tmp_path / "home"
+    (home / "documents").mkdir(parents=True)
+    for path in (home / "1-1-x-0-0", home / "notes#draft", home / "documents" / "thesis.tex"):
+        path.write_text("mine")
+    return home
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def sweep(storage: ObjectStorage) -> None:
+    """Delete what a new attempt takes for leftovers, and then what a job's end does."""
+    paths = SnapshotPaths("j")
+    view = DecisionLog(storage, paths).replay()
+    storage.delete(rebuild_store(storage, paths, view, attempt=2, retained=1).orphans)
+    storage.delete(left_at_end(storage, paths, view, keeps=False))
+
+
+@pytest.mark.parametrize("link", ["j/shared/1-1-x", "j/shared/1-1-x-0-0", "j/chk-1-1", "j/x", "j/x#1-a"])
+def test_a_new_attempt_deletes_nothing_behind_a_link(tmp_path: Path, home: Path, link: str) -> None:
+    storage = open_storage(str(tmp_path / "storage"))
+    at = tmp_path / "storage" / link
+    at.parent.mkdir(parents=True)
+    at.symlink_to(home)
+    sweep(storage)
+    assert files_below(home) == ["1-1-x-0-0", "notes#draft", "thesis.tex"]
+
+
+def test_a_job_whose_folder_of_state_is_a_link_says_so_and_deletes_nothing(
+    tmp_path: Path, home: Path
+) -> None:
+    storage = open_storage(str(tmp_path))
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "shared").symlink_to(home)
+    refused = pytest.raises(
+        StorageError, match=f"{tmp_path}/j/shared/.*symbolic link, and inside of a storage"
+    )
+    with refused:
+        storage.list("j/shared/")
+    for call in (storage.get, lambda path: storage.put(path, b"1"), lambda path: storage.delete([path])):
+        with refused:
+            call("j/shared/1-1-x-0-0")
+    sweep(storage)
+    assert files_below(home) == ["1-1-x-0-0", "notes#draft", "thesis.tex"]
+
+
+def test_files_that_others_put_into_a_jobs_folder_stay(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    for path in ("shared/1-1-x/thesis.tex", "chk-1-1/notes/thesis.tex", "notes#draft/thesis.tex"):
+        (tmp_path / "j" / path).parent.mkdir(parents=True)
+        (tmp_path / "j" / path).write_text("mine")
+    sweep(storage)
+    assert files_below(tmp_path / "j") == ["thesis.tex"] * 3
+
+
+def test_a_storage_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    storage = open_storage(str(tmp_path / "link"))
+    storage.put("j/log/0", b"decision", create=True)
+    assert (storage.get("j/log/0"), storage.list("j/")) == (b"decision", ["j/log/0"])
+    storage.delete(["j/log/0"])
+    assert os.listdir(tmp_path / "disk") == [".penstock"]
+
+
+def test_a_file_that_is_a_link_is_not_read(tmp_path: Path, home: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    (tmp_path / "metadata").symlink_to(home / "1-1-x-0-0")
+    with pytest.raises(StorageError, match=f"can't read {tmp_path}/metadata: .*symbolic link"):
+        storage.get("metadata")
+
+
+def test_a_pipe_is_no_file_and_one_without_a_writer_is_given_up(tmp_path: Path) -> None:
+    pipe = tmp_path / "metadata"
+    os.mkfifo(pipe)
+    with pytest.raises(StorageTimeoutError):
+        open_storage(str(tmp_path), timeout=0.05).get("metadata")
+    both_ends = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go who waits for a writer
+    with pytest.raises(StorageError, match="no plain file"):
+        open_storage(str(tmp_path)).get("metadata")
+    os.close(both_ends)
+
+
+def test_the_folders_on_the_way_to_a_file_are_closed_again(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("j/log/0", b"decision")
+    (tmp_path / "j" / "link").symlink_to(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        storage.put("j/log/0", b"decision")
+        storage.get("j/log/0")
+        storage.list("")
+        for missing in ("j/link/0", "j/log/1", "k/log/0", "j/log", "j/log/0/x", "j/link"):
+            with pytest.raises(StorageError):
+                storage.get(missing)
+    assert len(os.listdir("/proc/self/fd")) == before

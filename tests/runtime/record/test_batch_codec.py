@@ -88,6 +88,39 @@ def test_pickle_is_refused_in_rows_both_ways() -> None:
         BatchCodec(allow_pickle=False).encode(RowBatch([("a", range(2))]))
 
 
+class Pickled(pa.ExtensionType):  # type: ignore[misc]
+    """As Ray's type of pickled objects: where it is read, its class decides what happens."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.large_binary(), "test.pickled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+def test_a_column_that_may_be_pickled_is_refused_both_ways_where_pickle_is() -> None:
+    column = pa.ExtensionArray.from_storage(Pickled(), pa.array([b"any code"], pa.large_binary()))
+    for batch in (
+        ArrowBatch(pa.record_batch([column], ["a"])),
+        ArrowBatch(pa.record_batch([column], ["a"]), pa.array([1])),
+    ):
+        buffer = BatchCodec().encode(batch)
+        assert len(BatchCodec().decode(buffer)) == 1
+        with pytest.raises(CodecError, match=r"column 'a' has the Arrow extension type 'test\.pickled'"):
+            BatchCodec(allow_pickle=False).decode(buffer)
+        with pytest.raises(CodecError, match="Take its storage"):
+            BatchCodec(allow_pickle=False).encode(batch)
+
+
+def test_a_thorough_codec_refuses_values_outside_of_the_data() -> None:
+    outside = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1_000_000], pa.int32()), pa.array(["a"]), safe=False
+    )
+    buffer = BatchCodec().encode(ArrowBatch(pa.record_batch([outside], ["a"])))
+    with pytest.raises(CodecError, match="out of bounds"):
+        BatchCodec(thorough=True).decode(buffer)
+
+
 def test_an_arrow_batch_is_read_without_a_copy() -> None:
     codec = BatchCodec()
     buffer = codec.encode(ArrowBatch(pa.record_batch({"a": list(range(100))})))

@@ -89,6 +89,43 @@ class PlainSubclass(PlainSubclassBase):
     """A dataclass by inheritance only."""
 
 
+@dataclass
+class WithMethods:
+    """Plain values for all instances, methods, and a field whose default can be called."""
+
+    a: int = 0
+    key: Any = len
+    shared = 1
+
+    def method(self) -> int:
+        return self.a
+
+    @classmethod
+    def of_class(cls) -> None: ...
+
+    @staticmethod
+    def of_nobody() -> None: ...
+
+    @property
+    def read_only(self) -> int:
+        return self.a
+
+    @cached_property
+    def kept(self) -> int:
+        return self.a + 1
+
+
+ended: list[int] = []
+
+
+@dataclass
+class WithEnd:
+    a: int
+
+    def __del__(self) -> None:
+        ended.append(self.a)
+
+
 class Outer:
     @dataclass
     class Inner:
@@ -280,3 +317,62 @@ def test_a_record_with_too_few_values_is_refused() -> None:
     payload = msgpack.packb([Point.__module__, "Point", ["x", "y"], state])
     with pytest.raises(CodecError, match="one value per field"):
         ValueCodec().loads(msgpack.packb(msgpack.ExtType(13, payload)))
+
+
+def record_with(cls: type, attributes: dict[str, Any]) -> bytes:
+    """An encoded record with these attributes, as a stranger may write one."""
+    state = msgpack.ExtType(9, msgpack.packb([list(attributes), list(attributes.values())]))
+    payload = [cls.__module__, cls.__qualname__, [], state]
+    return msgpack.packb(msgpack.ExtType(13, msgpack.packb(payload)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("__reduce_ex__", "__module__", "__class__", "__call__", "__anything__"),
+        *("method", "of_class", "of_nobody", "read_only"),
+    ],
+)
+def test_without_pickle_no_attribute_of_the_data_hides_a_method(name: str) -> None:
+    data = record_with(WithMethods, {"a": 1, name: "x"})
+    with pytest.raises(CodecError, match=f"attribute '{name}', which hides a method"):
+        ValueCodec(allow_pickle=False).loads(data)
+    assert vars(ValueCodec().loads(record_with(WithMethods, {"a": 1, "__orig_class__": 2}))) == {
+        "a": 1,
+        "__orig_class__": 2,
+    }
+
+
+def test_without_pickle_attributes_that_hide_no_method_are_kept() -> None:
+    value = WithMethods(1, 2)
+    value.shared = 5
+    value.note = "beside"  # type: ignore[attr-defined]
+    value._WithMethods__private = 7  # type: ignore[attr-defined]
+    assert value.kept == 2
+    codec = ValueCodec(allow_pickle=False)
+    for _ in range(2):
+        assert vars(codec.loads(codec.dumps(value))) == vars(value)
+
+
+def test_a_record_whose_attribute_hides_a_method_needs_pickle_to_be_written() -> None:
+    value = WithMethods(1, 2)
+    value.method = "x"  # type: ignore[method-assign, assignment]
+    assert vars(ValueCodec().loads(ValueCodec().dumps(value))) == vars(value)
+    with pytest.raises(CodecError, match="WithMethods can only be pickled"):
+        ValueCodec(allow_pickle=False).dumps(value)
+
+
+def test_a_class_with_an_end_of_its_own_needs_pickle() -> None:
+    """Its `__del__` would run with whatever the data says."""
+    value = WithEnd(1)
+    codec = ValueCodec()
+    assert codec.loads(codec.dumps(value)) == value
+    assert codec.statistics().unpickled == 1
+    with pytest.raises(CodecError, match="WithEnd can only be pickled"):
+        ValueCodec(allow_pickle=False).dumps(value)
+    ended.clear()
+    written_before = record_with(WithEnd, {"a": 5})
+    with pytest.raises(CodecError, match="WithEnd, whose `__del__` would run"):
+        ValueCodec(allow_pickle=False).loads(written_before)
+    assert ended == []
+    assert ValueCodec().loads(written_before) == WithEnd(5)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 
 from penstock.runtime.errors import CodecError
@@ -101,6 +103,31 @@ def test_raw_bytes_are_never_read_as_objects() -> None:
 def test_damaged_data_is_refused(data: bytes) -> None:
     with pytest.raises(CodecError):
         ValueCodec().loads(data)
+
+
+@pytest.mark.parametrize(
+    ("code", "payload", "why"),
+    [
+        (18, ["i8", 1 << 30], "a scalar is written as bytes, not as int"),
+        (18, ["V0", b""], "take no bytes"),
+        (19, ["S0", b""], "take no bytes"),
+        (17, ["V0", [1 << 40], "C", b""], "take no bytes"),
+        (17, [[[["a"], "i4", [0]]], [1 << 40], "C", b""], "take no bytes"),
+        (28, ["1e3000000", None], "cannot be interpreted as an integer"),
+        (28, ["1" * 100, 1], "cannot be interpreted as an integer"),
+        (20, 1 << 40, "a bytearray is written as bytes"),
+    ],
+)
+def test_a_few_bytes_make_no_large_value(code: int, payload: Any, why: str) -> None:
+    with pytest.raises(CodecError, match=why):
+        ValueCodec(allow_pickle=False).loads(msgpack.packb(msgpack.ExtType(code, msgpack.packb(payload))))
+
+
+def test_a_fraction_of_numpys_integers_needs_pickle() -> None:
+    value = Fraction(np.int64(3), np.int64(4))  # type: ignore[call-overload]
+    assert type(ValueCodec().loads(ValueCodec().dumps(value)).numerator) is np.int64
+    with pytest.raises(CodecError, match="Fraction can only be pickled"):
+        ValueCodec(allow_pickle=False).dumps(value)
 
 
 def test_data_can_be_read_from_any_buffer() -> None:

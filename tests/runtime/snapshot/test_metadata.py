@@ -27,6 +27,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import (
+    MOST_SUBTASKS,
     decode_metadata,
     encode_metadata,
     read_metadata,
@@ -34,6 +35,7 @@ from penstock.runtime.snapshot.metadata import (
     write_state_file,
 )
 from penstock.runtime.snapshot.sealed_file import seal
+from penstock.runtime.state.key_groups import MAX_KEY_GROUPS
 
 HANDLES = st.one_of(
     st.binary(max_size=20).map(InlineHandle),
@@ -170,6 +172,32 @@ def test_a_path_that_leaves_the_storage_is_refused() -> None:
     state = OperatorState("count", 1, 128, {0: OperatorSubtaskState((keyed,))})
     with pytest.raises(CorruptSnapshotError, match="must be relative"):
         decode_metadata(encode_metadata(replace(checkpoint, operators={"count": state})), "m")
+
+
+@pytest.mark.parametrize("number", [MAX_KEY_GROUPS + 1, 1 << 40, (1 << 62) - 1])
+@pytest.mark.parametrize("field", ["parallelism", "max_parallelism"])
+def test_an_operator_with_more_subtasks_than_a_job_can_have_is_damage(field: str, number: int) -> None:
+    state = OperatorState("count", 1, MAX_KEY_GROUPS)
+    for size, is_damage in ((number, True), (MAX_KEY_GROUPS, False)):
+        operators = {"count": replace(state, **{field: size})}  # type: ignore[arg-type]
+        encoded = encode_metadata(replace(small(), operators=operators))
+        if is_damage:
+            with pytest.raises(CorruptSnapshotError, match=f"'count' with {number} subtasks or key groups"):
+                decode_metadata(encoded, "m")
+        else:
+            assert decode_metadata(encoded, "m").operators == operators
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, MAX_KEY_GROUPS), (1 << 40, 1 << 41), (0, (1 << 62) - 1)])
+def test_key_groups_that_no_job_can_have_are_damage(first: int, last: int) -> None:
+    keyed = KeyedStateHandle(KeyGroupRange(first, last), (InlineHandle(b"x"),))
+    state = OperatorState("count", 1, 128, {0: OperatorSubtaskState((keyed,))})
+    with pytest.raises(CorruptSnapshotError, match=f"key groups {first} to {last}"):
+        decode_metadata(encode_metadata(replace(small(), operators={"count": state})), "m")
+
+
+def test_metadata_takes_as_many_subtasks_as_a_job_can_have() -> None:
+    assert MOST_SUBTASKS == MAX_KEY_GROUPS
 
 
 def test_declared_types_come_back_by_operator() -> None:

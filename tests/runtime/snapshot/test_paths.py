@@ -89,8 +89,35 @@ def test_a_checkpoints_files_may_be_deleted_and_know_their_writer() -> None:
         "job-1/log/00000000000000000001",
         "job-1/status.json",
         "job-10/chk-7-2/metadata",
+        "job-1/shared/2-7-a",
+        "job-1/shared/2-7-a/thesis.tex",
+        "job-1/shared/2-7-a-3-0/thesis.tex",
+        "job-1/shared/2-7-a-3-0.bak",
+        "job-1/shared/2-7-A-3-0",
+        f"job-1/shared/{'2' * 5000}-7-a-3-0",
+        "job-1/chk-7-2/thesis.tex",
+        "job-1/chk-7-2/metadata/thesis.tex",
+        "job-1/chk-7-2/channels-a-3/x",
+        "job-1/savepoint-7-2/thesis.tex",
     ],
 )
 def test_what_has_another_owner_is_never_deleted(path: str) -> None:
     assert not PATHS.may_delete(FileHandle(path, 1, ""))
     assert PATHS.writer_of(path) is None
+
+
+def test_files_that_no_version_has_made_have_no_attempt() -> None:
+    assert PATHS.attempt_of("job-1/savepoint-7-2/metadata") == 2
+    assert PATHS.attempt_of("job-1/savepoint-7-2/a.2db-0-1") == 2
+    assert PATHS.attempt_of("job-1/savepoint-7-2/thesis.tex") is None
+
+
+@given(st.text(max_size=120), st.integers(0, 2**62 - 1), st.integers(0, 10**6))
+def test_the_file_of_a_channels_state_knows_its_writer(vertex: str, checkpoint_id: int, attempt: int) -> None:
+    path = PATHS.channel_state(checkpoint_id=checkpoint_id, attempt=attempt, vertex=vertex, subtask=3)
+    assert (PATHS.writer_of(path), PATHS.checkpoint_of(path)) == (attempt, checkpoint_id)
+
+
+@pytest.mark.parametrize("name", ["x", "1x", "9" * 5000, "٣", "7/8"])
+def test_only_a_number_says_that_an_id_was_given(name: str) -> None:
+    assert PATHS.given_by("job-1/ids/" + name) is None

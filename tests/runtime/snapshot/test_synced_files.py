@@ -138,6 +138,45 @@ def test_a_folder_that_was_removed_and_made_again_by_others_is_synced_again() ->
         assert opened(disk.after_power_cut(Draws(seed))).get("j/shared/b") == b"2"
 
 
+class Interrupted:
+    """A disk on which something happens in front of the first write."""
+
+    def __init__(self, disk: ModelDisk, happens: Callable[[], None]) -> None:
+        self._disk = disk
+        self._happens = [happens]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return getattr(self._disk, name)
+
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:
+        while self._happens:
+            self._happens.pop()()
+        self._disk.write(path, data, sync=sync)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_folder_that_others_remove_and_make_again_during_a_put_is_synced_again(
+    create: bool, is_taken: bool
+) -> None:
+    disk = ModelDisk()
+    opened(disk).put("j/shared/a", b"1")
+
+    def meanwhile() -> None:
+        opened(disk).delete(["j/shared/a"])
+        disk.make_folder("j")
+        disk.make_folder("j/shared")
+        if is_taken:
+            disk.write("j/shared/b", b"2", sync=True)
+
+    try:
+        opened(Interrupted(disk, meanwhile)).put("j/shared/b", b"2", create=create)
+    except FileExistsError:
+        assert (create, is_taken) == (True, True)
+    for seed in range(DISKS):
+        assert opened(disk.after_power_cut(Draws(seed))).get("j/shared/b") == b"2"
+
+
 def test_a_later_deletion_never_survives_an_earlier_one() -> None:
     for calls in range(60):
         disk = ModelDisk()

@@ -20,12 +20,26 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
+from penstock.runtime.network.channel_state import is_captured
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import ArrowBatch, Buffer, EndOfData, RowBatch, SnapshotKind, Watermark
+from penstock.runtime.record.elements import (
+    ArrowBatch,
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    EndOfData,
+    EndOfPartition,
+    RowBatch,
+    SnapshotKind,
+    StreamElement,
+    StreamStatus,
+    Watermark,
+)
 from penstock.runtime.restore.channel_state_assignment import assign_channel_states
 from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
@@ -291,3 +305,54 @@ def test_an_element_of_an_unknown_kind_is_refused_with_its_file(elements: Sequen
     for receivers in (1, 2):
         with pytest.raises(CorruptSnapshotError, match="the in-flight data of count"):
             restored_everywhere(graph(1, receivers), checkpoint({"map": 1, "count": 1}, states))
+
+
+SAVEPOINT = CheckpointOptions(SnapshotKind.SAVEPOINT, location="file:///of/others")
+#: One element of each kind.
+EVERY_KIND: tuple[StreamElement, ...] = (
+    CODEC.encode(RowBatch([("a", 1)])),
+    Watermark(5),
+    StreamStatus.IDLE,
+    EndOfData(),
+    CheckpointBarrier(1_000_000, 0.0, SAVEPOINT),
+    CancelCheckpointMarker(1_000_000),
+    EndOfPartition(),
+)
+STRANGERS = [element for element in EVERY_KIND if not is_captured(element)]
+
+
+@pytest.mark.parametrize("receivers", [1, 2])
+@pytest.mark.parametrize("strange", STRANGERS, ids=lambda element: type(element).__name__)
+def test_an_element_that_no_checkpoint_stores_is_refused_with_its_file(
+    strange: StreamElement, receivers: int
+) -> None:
+    """A restored barrier would take a savepoint into the folder that it names."""
+    elements = [rows(("a", 1)), encode_element(strange), rows(("a", 2))]
+    waited = {SubtaskId("map", 0): ChannelState({}, {channel(0, 0): elements})}
+    received = {SubtaskId("count", 0): ChannelState({channel(0, 0): elements})}
+    now = graph(1, receivers)
+    for states in (waited, received):
+        restores = assign_channel_states(now, checkpoint({"map": 1, "count": 1}, states))
+        assert restores
+        for subtask, restore in restores.items():
+            with pytest.raises(
+                CorruptSnapshotError, match=r"in the checkpoint's metadata .* which no checkpoint stores"
+            ):
+                Restored(now, subtask, restore)
+
+
+def test_all_that_a_checkpoint_stores_is_restored() -> None:
+    elements = [encode_element(element) for element in EVERY_KIND if is_captured(element)]
+    now = graph(1, 1)
+    waited = {SubtaskId("map", 0): ChannelState({}, {channel(0, 0): elements})}
+    received = {SubtaskId("count", 0): ChannelState({channel(0, 0): elements})}
+    [restore] = assign_channel_states(now, checkpoint({"map": 1, "count": 1}, waited)).values()
+    kept = [data for data in elements if data != encode_element(StreamStatus.IDLE)]
+    assert [data for _, data in Restored(now, SubtaskId("map", 0), restore).sent] == kept
+    [restore] = assign_channel_states(now, checkpoint({"map": 1, "count": 1}, received)).values()
+    gate = Restored(now, SubtaskId("count", 0), restore).gate
+    assert gate is not None
+    taken = []
+    while (polled := gate.poll()) is not None:
+        taken.append(encode_element(polled[1]))
+    assert taken == kept

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from subtask_setup import rows
+import pyarrow as pa
+import pytest
+from subtask_setup import CODEC, SubtaskSetup, rows
 from unaligned_setup import (
     NOTHING,
     InFlight,
@@ -15,12 +17,18 @@ from unaligned_setup import (
     working,
 )
 
+from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, encode_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
+    ArrowBatch,
     CheckpointBarrier,
     Watermark,
 )
+from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
+from penstock.runtime.snapshot.handles import ChannelStateHandle, InlineHandle
 
 # -- restore ------------------------------------------------------------------------------------------------
 
@@ -79,3 +87,47 @@ def test_job_that_aligns_its_checkpoints_starts_from_an_unaligned_one(make_subta
     assert sorted(restored.rows()) == [1, 2]
     assert restored.sent[0][-1] == CheckpointBarrier(2, 0.0), "what was in flight is in front of it"
     assert in_flight(restored, 2) == NOTHING
+
+
+# -- strangers' data ----------------------------------------------------------------------------------------
+
+OUTSIDE = pa.DictionaryArray.from_arrays(pa.array([0, 1_000_000], pa.int32()), pa.array(["a"]), safe=False)
+CODE = pa.schema([pa.field("a", pa.binary(), metadata={b"ARROW:extension:name": b"test.pickled"})])
+STRANGE = {
+    "out of bounds": pa.record_batch([OUTSIDE], ["a"]),
+    r"test\.pickled": pa.record_batch([pa.array([b"any code"])], schema=CODE),
+}
+
+
+def with_in_flight(
+    make_subtask: MakeSubtask, batch: pa.RecordBatch, config: JobConfig, *, sent: bool
+) -> SubtaskSetup:
+    """A subtask that starts with this batch in its first channel, received or not yet sent."""
+    env = working(as_it_is)
+    spec = make_subtask(env, "work", config).spec
+    element = encode_element(CODEC.encode(ArrowBatch(batch)))
+    outputs, inputs = {next(iter(spec.output_ids.values())): [element]}, {spec.input_ids[0]: [element]}
+    state = ChannelState({}, outputs) if sent else ChannelState(inputs)
+    handle = ChannelStateHandle(InlineHandle(encode_channel_state(state)), 1, state.edges)
+    return make_subtask(
+        env, "work", config, restore=TaskRestore(1, 1, {}, channels=ChannelRestore((handle,)))
+    )
+
+
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize(
+    "refusing",
+    [
+        JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False)),
+        JobConfig(checkpointing=Checkpointing(every=1, unaligned=True, allow_pickle=False)),
+        JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False),
+        JobConfig(allow_pickle=False),
+    ],
+)
+@pytest.mark.parametrize(("why", "batch"), STRANGE.items(), ids=STRANGE)
+def test_columns_of_strangers_are_checked_in_full_where_pickle_is_refused(
+    make_subtask: MakeSubtask, why: str, batch: pa.RecordBatch, refusing: JobConfig, sent: bool
+) -> None:
+    with pytest.raises(CorruptSnapshotError, match=why):
+        with_in_flight(make_subtask, batch, refusing, sent=sent)
+    with_in_flight(make_subtask, batch, JobConfig(), sent=sent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.runtime.io.connectors.declared_paths import (
     UntrustedPathError,
-    check_declared,
+    check_directory,
     check_file_name,
 )
 from penstock.runtime.io.connectors.errors import ConnectorError, shown
@@ -172,7 +172,7 @@ class FileSinkWriter:
             if not isinstance(pending, PendingFile):
                 msg = f"the snapshot has {shown(pending)} where the files to commit are named"
                 raise UntrustedPathError(msg)
-            check_declared(pending.directory, [self._directory])
+            check_directory(pending.directory, self._directory)
             for name in (pending.name, pending.final):
                 check_file_name(name)
             if not self._names.is_pair(pending.name, pending.final):

@@ -36,6 +36,7 @@ from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
 from penstock.runtime.io.connectors.formats.samples import head_of, some_of
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.arrow_streams import read_schema
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 #: Rows that are read at a time where a block holds something that Arrow does not read.
@@ -122,7 +123,7 @@ class ColumnarCsvReader(CsvReader):
 
     def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarCsvFormat) -> None:
         self._columnar = form
-        self._schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(split.schema))
+        self._schema: pa.Schema = read_schema(split.schema)
         self._delimiter = ord(form.text.delimiter)
         self._row_bytes = 64.0
         super().__init__(handle, split, form.text)

@@ -30,6 +30,7 @@ from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.samples import head_of, some_of
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, with_schema
 from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.arrow_streams import read_schema
 from penstock.runtime.record.elements import ArrowBatch
 
 #: Bytes of a block, at least and at most; a line may be longer.
@@ -127,7 +128,7 @@ class ColumnarJsonReader:
         self._handle = handle
         self._split = split
         self._format = form
-        self._schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(split.schema))
+        self._schema: pa.Schema = read_schema(split.schema)
         self._unknown = "error" if form.schema is None else "ignore"
         self._blocks = LineBlocks(handle, split, strip_bom=form.encoding == "utf-8", block_bytes=_LEAST_BYTES)
         self._row_bytes = 128.0

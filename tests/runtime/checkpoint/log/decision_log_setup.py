@@ -31,6 +31,12 @@ class Flaky(MemoryStorage):
         self.failing_gets = 0
         self.happens = False
         self.before_put: Callable[[], None] | None = None
+        self.answer_lost: Callable[[], None] | None = None
+        self._interrupted: tuple[str, Callable[[str, bytes], None], bool] | None = None
+
+    def interrupt(self, path: str, do: Callable[[str, bytes], None], *, fails: bool) -> None:
+        """Call `do` between the next put to `path` and its answer, which is an error if it `fails`."""
+        self._interrupted = path, do, fails
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         before, self.before_put = self.before_put, None
@@ -44,6 +50,15 @@ class Flaky(MemoryStorage):
                 super().put(path, data, create=create)
             raise StorageError("no answer")
         super().put(path, data, create=create)
+        lost, self.answer_lost = self.answer_lost, None
+        if lost is not None:
+            lost()
+            raise StorageError("no answer")
+        if self._interrupted is not None and self._interrupted[0] == path:
+            (_, do, fails), self._interrupted = self._interrupted, None
+            do(path, data)
+            if fails:
+                raise StorageError("no answer")
 
     def get(self, path: str) -> bytes:
         if self.failing_gets:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 
@@ -11,11 +13,13 @@ from penstock.runtime.checkpoint.log.decision_log import (
     Fenced,
     OutcomeUnknownError,
 )
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     encode_record,
 )
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 
 @pytest.fixture
@@ -71,7 +75,8 @@ def test_a_writer_whose_record_in_doubt_was_compacted_away_is_fenced(storage: Fl
     old = in_doubt_and_compacted_away(storage)
     before = DecisionLog(storage, PATHS).replay()
     assert old.newer_attempt() == 2
-    assert old.complete(completed(50)) == Fenced(2)
+    with pytest.raises(OutcomeUnknownError, match="one of several whose writing was not answered"):
+        old.complete(completed(50))
     assert old.complete(completed(51)) == Fenced(2)
     assert DecisionLog(storage, PATHS).replay() == before
 
@@ -87,8 +92,22 @@ def test_a_record_in_doubt_stays_so_while_the_log_can_not_be_read(storage: Flaky
     storage.failing_gets = 1
     with pytest.raises(OutcomeUnknownError, match=r"slot 1 of .* counts"):
         old.complete(completed(50))
-    assert old.complete(completed(50)) == Fenced(2), "its record is in the slot, where no replay reads"
+    with pytest.raises(OutcomeUnknownError, match="attempt 2 has compacted the log since"):
+        old.complete(completed(50))
     assert old.complete(completed(51)) == Fenced(2)
+
+
+def test_a_record_that_was_subsumed_before_its_writer_got_an_answer_was_in_the_log(storage: Flaky) -> None:
+    old = begun(storage)
+
+    def work() -> None:
+        new = begun(storage, compact_every=2)
+        for number in range(2, 20):
+            new.complete(completed(number, 2, subsumes=(number - 1,)))
+
+    storage.answer_lost = work
+    assert old.complete(completed(1)) == Claimed(1)
+    assert old.complete(completed(21)) == Fenced(2)
 
 
 def test_whoever_begins_in_a_deleted_slot_begins_again(storage: Flaky) -> None:
@@ -104,6 +123,93 @@ def test_whoever_begins_in_a_deleted_slot_begins_again(storage: Flaky) -> None:
     assert sleeper.begin_attempt(2.0) == AttemptBegun(2, 29, 2.0)
     assert sleeper.replay().last_attempt == 2
     assert worker.complete(completed(30)) == Fenced(2)
+
+
+def compact(log: DecisionLog, from_id: int, attempt: int) -> int:
+    """Complete checkpoints until the log was compacted three times; returns the next id."""
+    before = log.statistics().compactions
+    while log.statistics().compactions < before + 3:
+        log.complete(completed(from_id, attempt))
+        from_id += 1
+    return from_id
+
+
+def test_a_compaction_that_is_put_again_after_it_was_deleted_makes_no_second_owner(storage: Flaky) -> None:
+    """The first put of a compaction hangs in the network. The second one counts, until the first lands."""
+    owner = begun(storage, compact_every=4)
+    for number in (1, 2):
+        owner.complete(completed(number))
+    late = encode_record(owner.view.after(completed(3)).compacted(5.0))
+    owner.complete(completed(3))
+    assert owner.view.compacted_at == 4
+    sleeper = DecisionLog(storage, PATHS)
+
+    def work() -> None:
+        number = compact(owner, 4, 1)
+        storage.put(f"{SLOT}4", late, create=True)
+        owner.complete(completed(number))
+
+    storage.before_put = work
+    sleeper.begin_attempt(2.0)
+    assert DecisionLog(storage, PATHS).replay() == sleeper.view
+    assert owner.complete(completed(50)) == Fenced(2)
+    assert isinstance(sleeper.complete(completed(51, 2)), Claimed)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_writer_that_slept_while_it_compacted_and_puts_again_makes_no_second_owner(
+    storage: Flaky, is_answered: bool
+) -> None:
+    """Its first put was done, another attempt took over and deleted it, and the second one works."""
+    old = begun(storage, compact_every=4)
+    sleeper, new = DecisionLog(storage, PATHS), DecisionLog(storage, PATHS, compact_every=4)
+
+    def sleep(path: str, data: bytes) -> None:
+        assert new.begin_attempt(2.0) == AttemptBegun(2, 3, 2.0)
+        storage.before_put = lambda: wake(path, data)
+        sleeper.begin_attempt(3.0)
+
+    def wake(path: str, data: bytes) -> None:
+        compact(new, 4, 2)
+        assert path not in storage.list("job/log/")
+        storage.put(path, data, create=True)
+
+    storage.interrupt(f"{SLOT}4", sleep, fails=not is_answered)
+    for number in (1, 2, 3):
+        assert old.complete(completed(number)) == Claimed(number)
+    assert sleeper.statistics().attempt == 3
+    assert sleeper.view == DecisionLog(storage, PATHS).replay()
+    assert old.complete(completed(50)) == Fenced(3)
+    assert new.complete(completed(51, 2)) == Fenced(3)
+
+
+def test_a_compaction_that_names_itself_as_the_one_before_is_damage(storage: Flaky) -> None:
+    log = begun(storage, compact_every=4)
+    for number in (1, 2, 3):
+        log.complete(completed(number))
+    endless = replace(log.view.compacted(5.0), previous=4)
+    storage.put(f"{SLOT}4", encode_record(endless))
+    with pytest.raises(CorruptSnapshotError, match="the compaction in front of it is in slot 4"):
+        DecisionLogReader(storage, PATHS).compactions_before(4)
+
+
+def test_records_that_are_written_while_a_replay_lists_are_no_gap(storage: Flaky) -> None:
+    log = begun(storage, compact_every=4)
+    for number in (1, 2, 3):
+        log.complete(completed(number))
+    assert log.view.compacted_at == 4
+    ids = iter(range(4, 100))
+
+    class Busy(MemoryStorage):
+        def get(self, path: str) -> bytes:
+            return storage.get(path)
+
+        def list(self, prefix: str) -> list[str]:
+            for _ in range(2):
+                log.complete(completed(next(ids)))
+            return storage.list(prefix)
+
+    assert DecisionLogReader(Busy(), PATHS).replay().next_slot == log.view.next_slot
 
 
 def test_a_compaction_that_fails_is_told_and_made_good(storage: Flaky) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.located import check_own_location
+from penstock.runtime.checkpoint.store.located import check_named_location, check_own_location, inside_of
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest
-from penstock.runtime.errors import CorruptSnapshotError, RestoreError
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError, StorageError
+from penstock.runtime.io.storage import open_location, open_storage
+from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -27,7 +30,17 @@ def savepoint(location: str) -> CompletedCheckpoint:
     return CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 1.0, 2.0, location=location)
 
 
-@pytest.mark.parametrize("location", [f"/saved/{OWN}", f"s3://bucket/{OWN}"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        f"/saved/{OWN}",
+        f"s3://bucket/{OWN}",
+        f"memory:/saved/{OWN}",
+        f"/100% sure?/#1/{OWN}",
+        f"file:///my%20data/100%25%20sure%3F/%231/{OWN}",
+        f"s3://bucket/my%20data/{OWN}",
+    ],
+)
 def test_the_folder_that_penstock_has_made_is_believed(location: str) -> None:
     checkpoint = savepoint(location)
     assert check_own_location(checkpoint, "job") is checkpoint
@@ -45,6 +58,16 @@ def test_the_folder_that_penstock_has_made_is_believed(location: str) -> None:
         f"/saved/{OWN}/",
         f"/saved/{OWN}/..",
         "",
+        f"file:///saved/%2e%2e/etc/{OWN}",
+        f"file:///saved/..%2fetc/{OWN}",
+        f"file:///etc?/{OWN}",
+        f"file:///etc#/{OWN}",
+        f"s3://theirs/%2E./secrets/{OWN}",
+        f"s3://theirs/.\t./secrets/{OWN}",
+        f"s3://theirs/secrets?/{OWN}",
+        f"s3://theirs/secrets#/{OWN}",
+        f"s3://theirs/a\\..\\secrets/{OWN}",
+        f"/saved/\0/{OWN}",
     ],
 )
 def test_any_other_folder_is_refused_by_name(location: str) -> None:
@@ -115,6 +138,63 @@ def test_a_savepoint_is_found_where_a_listing_leaves_out_its_metadata(
     assert storage.list("") == ["metadata"]
     monkeypatch.setattr(storage, "list", lambda prefix: [])
     assert open_snapshot(f"/saved/{OWN}", places).checkpoint.checkpoint_id == 7
+
+
+@pytest.mark.parametrize(
+    "root",
+    ["/data", "/", "/100% sure?", "memory:", "file:///my%20data/100%25", "s3://bucket/data", "s3://bucket"],
+)
+@pytest.mark.parametrize(
+    ("rest", "is_plain"),
+    [
+        (f"saved/{OWN}", True),
+        (OWN, True),
+        (f"%2e%2e/other/{OWN}", False),
+        (f"%2e%2e%2fother/{OWN}", False),
+        (f"../other/{OWN}", False),
+        (f"./{OWN}", False),
+        (f".\t./other/{OWN}", False),
+        (f"..\\other/{OWN}", False),
+        (f"saved?/{OWN}", False),
+        (f"saved#/{OWN}", False),
+        (f"/other/{OWN}", False),
+        (f"\x1b/{OWN}", False),
+    ],
+)
+def test_behind_the_storage_that_a_user_names_only_plain_folders_may_stand(
+    root: str, rest: str, is_plain: bool
+) -> None:
+    location = f"{root.rstrip('/')}/{rest}"
+    assert inside_of(root, location) == (rest if is_plain else None)
+    assert inside_of(root + "2", location) is None
+
+
+@pytest.mark.parametrize("rest", [f"/store2/{OWN}", f"/store/sub//{OWN}", f"/store/a%20b/{OWN}", f"/{OWN}"])
+def test_a_folder_that_is_not_plainly_in_the_named_storage_is_refused(rest: str) -> None:
+    with pytest.raises(RestoreError, match="outside of the storage that you have named"):
+        check_named_location(savepoint(f"file://{rest}"), "job", "file:///store")
+
+
+def test_a_folder_inside_of_the_named_storage_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "storage"
+    outside.mkdir()
+    complete_elsewhere(open_location(str(outside)), savepoint(str(outside)))
+    storage = open_storage(str(root))
+    path = PATHS.metadata(SnapshotKind.SAVEPOINT, 7, 1)
+    (root / OWN).symlink_to(outside)
+    storage.put(path, encode_metadata(savepoint(f"{root}/{OWN}"), path))
+    log = DecisionLog(storage, PATHS)
+    log.begin_attempt(0.0)
+    finalize(storage, PATHS, log, savepoint(f"{root}/{OWN}"), open_location=open_location)
+    opened: list[str] = []
+
+    def opener(url: str, *, create: bool = False) -> SnapshotStorage:
+        opened.append(url)
+        return open_location(url, create=create)
+
+    with pytest.raises(StorageError, match="symbolic link"):
+        open_snapshot(f"{root}/job", opener)
+    assert f"{root}/{OWN}" not in opened
 
 
 @pytest.mark.parametrize("location", ["/etc", f"/data/../etc/{OWN}", "s3://theirs/secrets"])

@@ -284,7 +284,11 @@ def test_a_checkpoint_with_a_file_that_is_gone_is_not_restored_in_part() -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["../CURRENT", "OPTIONS-000007", "000004.log", "\0", "\ud800", "", "a/1.sst", "1.sst\n"]
+    "name",
+    [
+        *("../CURRENT", "OPTIONS-000007", "000004.log", "\0", "\ud800", "", "a/1.sst", "1.sst\n"),
+        *("1" * 300 + ".sst", "MANIFEST-" + "1" * 300),
+    ],
 )
 def test_a_file_that_no_checkpoint_has_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
     handle = KeyedStateHandle(KeyGroupRange(0, 7), (InlineHandle(b"..."),) * 2, names=(name, "CURRENT"))

@@ -192,7 +192,7 @@ def test_files_go_where_they_were_written_even_when_the_sink_has_moved_if_the_us
     writer.write(RowBatch([1]))
     pending = writer.prepare_commit()
     moved = FileSink.json(tmp_path / "new")
-    with pytest.raises(UntrustedPathError, match=r"old', which is not in .*new.*trust_paths=True"):
+    with pytest.raises(UntrustedPathError, match=r"old', which is not .*new.*trust_paths=True"):
         moved.writer(context(attempt=2)).commit(pending, permit)
     replace(moved, trust_paths=True).writer(context(attempt=2)).commit(pending, permit)
     assert os.listdir(tmp_path / "old") == ["part-job-1-files-0-1-0.jsonl"]
@@ -232,7 +232,7 @@ def test_any_text_is_an_operator_id(place, context, permit, read_all):
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"directory": "/etc"}, "names '/etc', which is not in"),
+        ({"directory": "/etc"}, "names '/etc', which is not .*/out"),
         ({"name": "../secret"}, "the file '../secret', which is no name in a folder"),
         ({"final": "../../home/.profile"}, "is no name in a folder"),
         ({"name": "secret"}, "no names of this sink"),
@@ -259,6 +259,28 @@ def test_a_changed_snapshot_moves_and_deletes_no_file_of_others(
     with pytest.raises(UntrustedPathError, match=why):
         writer.commit(bad, permit) if step == "commit" else writer.abort(bad)
     assert (sorted(os.listdir(out)), (tmp_path / "secret").read_text()) == (before, "keep")
+
+
+@pytest.mark.parametrize(
+    ("declared", "named"),
+    [("out", "out/of-others"), ("out[1]", "out1"), ("out*", "outside"), ("out?", "out2"), ("out", 7)],
+)
+@pytest.mark.parametrize("step", ["commit", "abort"])
+def test_a_sink_touches_its_own_directory_and_no_other_one(tmp_path, context, permit, declared, named, step):
+    writer = FileSink.json(tmp_path / declared).writer(context())
+    writer.write(RowBatch([1]))
+    (pending,) = writer.prepare_commit()
+    other = named if isinstance(named, int) else str(tmp_path / named)
+    if isinstance(other, str):
+        os.makedirs(other)
+        (tmp_path / named / pending.name).write_text("of others")
+    bad = replace(pending, directory=other)
+    with pytest.raises(UntrustedPathError, match=r"which is not .*trust_paths=True"):
+        writer.commit([pending, bad], permit) if step == "commit" else writer.abort([pending, bad])
+    assert pending.name in os.listdir(tmp_path / declared), "nothing is done before all were looked at"
+    writer.commit([pending], permit)
+    if isinstance(other, str):
+        assert os.listdir(other) == [pending.name]
 
 
 def test_what_is_no_pending_file_is_refused(tmp_path, context, permit):

@@ -1,0 +1,175 @@
+"""`ClusterCalls`: calls of the cluster's key-value store, in a thread beside a JobMaster's event loop.
+
+The store is in Ray's GCS, one process on the head node. When that stands still, a call of it blocks until it
+is back, or for a minute. On the event loop such a call would stop leases and checkpoints. Guards and clients
+would get no answer either, and would kill a JobMaster that is well.
+
+- Calls are made one at a time, in the order in which they were begun. So a process is noted before it is
+  started, and a report that says that the job has ended comes behind all that ends it.
+- A job's report is written every two seconds. Of several that wait only the newest is written, in the last
+  place.
+- Whoever needs an answer waits for it with a bound, and is told of a store that gives none by
+  `ClusterTimeoutError`. The call keeps its place: it is made when the store answers again.
+- A few decisions need their answer at once. All together may hold up the event loop for two of ten seconds;
+  the others go on without an answer.
+
+What it must never do: make a call on the event loop, or let the end of a job wait for ever. The thread does
+not keep its process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any, Final, Generic, TypeVar
+
+from ray.exceptions import RayError
+
+from penstock.runtime.errors import PenstockError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds for which the event loop waits for answers that it needs at once. Usual ones take milliseconds.
+_AT_ONCE: Final = 2.0
+#: It does so again after as many seconds.
+_PERIOD: Final = 10.0
+#: A call that has taken so many seconds is told in the log.
+_LONG: Final = 5.0
+
+
+class ClusterTimeoutError(PenstockError, TimeoutError):
+    """The cluster's key-value store gave no answer in time; the call is made when it answers again."""
+
+
+class ClusterCall(Generic[T]):
+    """A call that waits for its turn, is being made, or has been made.
+
+    Args:
+        what: What it does, for messages: "keep the report of job words-1".
+        make: The call; it blocks.
+    """
+
+    def __init__(self, what: str, make: Callable[[], T]) -> None:
+        self.what = what
+        self.make = make
+        self.future: Future[T] = Future()
+
+    async def answered(self, within: float | None) -> T:
+        """Wait for its answer, in an event loop.
+
+        Args:
+            within: Seconds, after which the call goes on; `None` waits for ever.
+
+        Raises:
+            ClusterTimeoutError: There is none yet.
+            Exception: Whatever the call has raised.
+        """
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_: Future[T]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(done.set)
+
+        self.future.add_done_callback(tell)
+        try:
+            await asyncio.wait_for(done.wait(), within)
+        except TimeoutError:
+            msg = (
+                f"can't {self.what}: the cluster's key-value store has not answered within {within:g} s. "
+                "Look whether the head node and its GCS run"
+            )
+            raise ClusterTimeoutError(msg) from None
+        return self.future.result()
+
+
+class ClusterCalls:
+    """Makes the calls of one process; see the module's text. All methods are for its event loop.
+
+    Args:
+        at_once: Seconds for which the event loop waits in ten for answers that it needs at once.
+    """
+
+    def __init__(self, at_once: float = _AT_ONCE) -> None:
+        self._at_once = self._left = at_once
+        self._next_period = 0.0
+        self._changed = threading.Condition()
+        self._waiting: deque[ClusterCall[Any]] = deque()
+        self._newest: ClusterCall[None] | None = None
+        threading.Thread(target=self._make_all, name="cluster-calls", daemon=True).start()
+
+    def begin(self, what: str, make: Callable[[], T]) -> ClusterCall[T]:
+        """Make a call when all earlier ones were made; a failure is logged, whoever else is told."""
+        call = ClusterCall(what, make)
+        with self._changed:
+            self._waiting.append(call)
+            self._changed.notify()
+        return call
+
+    def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
+        """As `begin`; an earlier call of this kind that still waits is not made.
+
+        Who waits for that one is answered with this one.
+        """
+        call = ClusterCall(what, make)
+        with self._changed:
+            if self._newest is not None:
+                self._waiting.remove(self._newest)
+                call.future = self._newest.future
+            self._newest = call
+            self._waiting.append(call)
+            self._changed.notify()
+        return call
+
+    def at_once(
+        self, what: str, make: Callable[[], T], otherwise: T, late: Callable[[T], None] | None = None
+    ) -> T:
+        """The answer of a call, for which the event loop waits a short while.
+
+        Args:
+            otherwise: The answer when the store gives none in time, or Ray an error.
+            late: Given an answer that has come too late, in the thread that makes the calls.
+        """
+        begun = time.monotonic()
+        if begun >= self._next_period:
+            self._left, self._next_period = self._at_once, begun + _PERIOD
+        if self._left <= 0.0:
+            return otherwise
+        call = self.begin(what, make)
+        done, _ = wait([call.future], self._left)
+        self._left -= time.monotonic() - begun
+        if done:
+            return otherwise if isinstance(call.future.exception(), RayError) else call.future.result()
+        logger.warning("can't %s: the cluster's key-value store does not answer", what)
+        if not call.future.cancel() and late is not None:
+            call.future.add_done_callback(lambda done: None if done.exception() else late(done.result()))
+        return otherwise
+
+    def _make_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                call = self._waiting.popleft()
+                if call is self._newest:
+                    self._newest = None
+            if call.future.set_running_or_notify_cancel():
+                self._make(call)
+
+    def _make(self, call: ClusterCall[Any]) -> None:
+        begun = time.monotonic()
+        try:
+            answer = call.make()
+        except Exception as error:  # of Ray, whose store can't be reached; or of what was called
+            logger.warning("can't %s: %s: %s", call.what, type(error).__name__, error)
+            call.future.set_exception(error)
+        else:
+            call.future.set_result(answer)
+        took = time.monotonic() - begun
+        if took >= _LONG:
+            logger.warning("the cluster's key-value store took %.0f s to %s", took, call.what)

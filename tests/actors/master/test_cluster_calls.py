@@ -1,0 +1,148 @@
+"""Calls of the cluster's store keep their order, and a store that does not answer holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ray.exceptions import RpcError
+
+from penstock.actors.master import cluster_calls
+from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
+
+#: Seconds for anything that a test waits for.
+PATIENCE = 30.0
+SOON = 0.01
+
+
+class Store:
+    """A store that answers when it is let, and notes what it was called for."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.is_reached = threading.Event()
+        self.answers = threading.Event()
+
+    def call(self, name: str) -> Callable[[], None]:
+        def make() -> None:
+            self.called.append(name)
+            self.is_reached.set()
+            assert self.answers.wait(PATIENCE)
+
+        return make
+
+
+def stuck() -> tuple[ClusterCalls, Store]:
+    """Calls to a store that does not answer the first one."""
+    calls, store = ClusterCalls(at_once=SOON), Store()
+    calls.begin("get stuck", store.call("stuck"))
+    assert store.is_reached.wait(PATIENCE)
+    return calls, store
+
+
+def failing() -> None:
+    raise RpcError("the store can't be reached")
+
+
+def test_calls_are_made_one_at_a_time_in_their_order() -> None:
+    calls, store = stuck()
+    last = [calls.begin(name, store.call(name)) for name in "abc"][-1]
+    assert store.called == ["stuck"]
+    store.answers.set()
+    last.future.result(PATIENCE)
+    assert store.called == ["stuck", "a", "b", "c"]
+
+
+def test_of_the_reports_that_wait_the_newest_is_written_behind_all_that_came_before_it() -> None:
+    calls, store = stuck()
+    calls.begin_newest("keep a report", store.call("first report"))
+    calls.begin("note", store.call("note"))
+    newest = calls.begin_newest("keep a report", store.call("last report"))
+    store.answers.set()
+    newest.future.result(PATIENCE)
+    assert store.called == ["stuck", "note", "last report"]
+
+
+def test_a_report_that_is_being_written_is_written_again_when_there_is_a_newer_one() -> None:
+    calls, store = ClusterCalls(), Store()
+    calls.begin_newest("keep a report", store.call("first report"))
+    assert store.is_reached.wait(PATIENCE)
+    newest = calls.begin_newest("keep a report", store.call("last report"))
+    store.answers.set()
+    newest.future.result(PATIENCE)
+    assert store.called == ["first report", "last report"]
+
+
+def test_who_waits_for_an_older_report_is_answered_with_the_newest() -> None:
+    calls, store = stuck()
+    older = calls.begin_newest("keep a report", store.call("older"))
+    calls.begin_newest("keep a report", store.call("newest"))
+    store.answers.set()
+    asyncio.run(older.answered(PATIENCE))
+    assert store.called == ["stuck", "newest"]
+
+
+def test_who_waits_for_a_store_that_does_not_answer_gives_up_and_the_call_is_made_later() -> None:
+    calls, store = stuck()
+    late = calls.begin("note something", store.call("late"))
+    with pytest.raises(ClusterTimeoutError, match=r"can't note something: .* within 0\.01 s.* its GCS"):
+        asyncio.run(late.answered(SOON))
+    store.answers.set()
+    late.future.result(PATIENCE)
+    assert store.called == ["stuck", "late"]
+
+
+def test_an_event_loop_goes_on_while_it_waits_for_an_answer() -> None:
+    async def scenario() -> str:
+        calls, store = stuck()
+        waiting = asyncio.create_task(calls.begin("read", lambda: "an answer").answered(PATIENCE))
+        await asyncio.sleep(0)
+        store.answers.set()
+        return await waiting
+
+    assert asyncio.run(scenario()) == "an answer"
+
+
+def test_an_answer_that_is_needed_at_once_is_given_by_a_store_that_is_well() -> None:
+    assert ClusterCalls().at_once("claim a process", lambda: "a process", None) == "a process"
+
+
+def test_an_answer_that_is_needed_at_once_is_waited_for_only_for_a_while() -> None:
+    calls, store = stuck()
+    claim = store.call("claim")
+    assert calls.at_once("claim a process", lambda: claim() or "a process", None) is None
+    store.answers.set()
+    assert calls.at_once("claim another", lambda: claim() or "another process", None) is None
+    calls.begin("come last", lambda: None).future.result(PATIENCE)
+    assert store.called == ["stuck"], "nobody claims what nobody uses"
+
+
+def test_an_answer_that_comes_too_late_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, store = ClusterCalls(), Store()
+
+    def time_is_up(futures: list[Any], _: float) -> tuple[set[Any], set[Any]]:
+        """Just when the call is being made."""
+        assert store.is_reached.wait(PATIENCE)
+        return set(), set(futures)
+
+    monkeypatch.setattr(cluster_calls, "wait", time_is_up)
+    claim, given_back = store.call("claim"), list[str | None]()
+    assert calls.at_once("claim", lambda: claim() or "a process", None, given_back.append) is None
+    store.answers.set()
+    calls.begin("come last", lambda: None).future.result(PATIENCE)
+    assert given_back == ["a process"]
+
+
+def test_a_store_that_can_not_be_reached_is_no_answer_and_does_not_stop_later_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls = ClusterCalls()
+    assert calls.at_once("count", lambda: failing() or 7, otherwise=3) == 3
+    with caplog.at_level(logging.WARNING), pytest.raises(RpcError):
+        asyncio.run(calls.begin("note something", failing).answered(PATIENCE))
+    assert "can't note something: RpcError: the store can't be reached" in caplog.text
+    assert calls.at_once("count", lambda: 7, otherwise=3) == 7

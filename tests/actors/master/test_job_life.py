@@ -1,0 +1,170 @@
+"""A job whose storage or cluster does not answer can be cancelled, looked at and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.exceptions import RayError
+from ray.experimental import internal_kv
+
+from penstock.actors.master import job_life
+from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
+from penstock.actors.master.job_life import JobLife
+from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
+from penstock.actors.shared.graph_shipping import pack_job
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
+
+#: Seconds for anything that a test waits for.
+PATIENCE = 30.0
+SOON = 0.01
+
+
+class KeyValues:
+    """The cluster's store, which answers unless it is told not to."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def internal_kv_get(self, key: bytes, namespace: bytes) -> bytes | None:
+        assert self.answers.wait(PATIENCE)
+        return self._values.get(key)
+
+    def internal_kv_put(self, key: bytes, value: bytes, overwrite: bool, namespace: bytes) -> int:
+        assert self.answers.wait(PATIENCE)
+        self._values[key] = value
+        return 0
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyValues]:
+    made = KeyValues()
+    monkeypatch.setattr(internal_kv, "global_gcs_client", made)
+    yield made
+    made.answers.set()
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path) -> str:
+    """A storage that can't be opened: nothing can be written below a file."""
+    (tmp_path / "file").touch()
+    return str(tmp_path / "file" / "checkpoints")
+
+
+def life_of_job(storage: str, came_back: bool) -> JobLife:
+    env = StreamEnvironment(checkpointing=Checkpointing(every=1.0, storage=storage))
+    env.from_source("numbers", GeneratorSource(str)).sink("out", DiscardSink())
+    job = SubmittedJob("words-1", "words", time.time(), tuple(pack_job(env.build(), env.config)))
+
+    async def over(life: JobLife, may_stay: bool) -> None:
+        life.retire()
+
+    def fenced(job_id: str) -> None:
+        pytest.fail("nobody else is the JobMaster")
+
+    return JobLife(job, came_back, ClusterCalls(), on_over=over, on_fenced=fenced)
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+
+
+async def ended(life: JobLife) -> JobReport:
+    while not (report := await life.wait_end(PATIENCE)).status.is_terminal:
+        pass
+    return report
+
+
+@pytest.fixture
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough tries at once, then pauses that no test outlasts; outside of Ray nobody can be taken over."""
+
+    def no_processes(*_: object) -> None:
+        raise RayError
+
+    monkeypatch.setattr(job_life, "assemble_fleet", no_processes)
+    monkeypatch.setattr(job_life, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
+
+
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_job_is_cancelled_while_its_job_master_waits_for_a_storage_that_is_away(
+    unreachable: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        life = life_of_job(unreachable, came_back=True)
+        while caplog.text.count("can't be started yet") < 5:
+            await asyncio.sleep(SOON)
+        await life.cancel()
+        report = await ended(life)
+        assert report.status is JobStatus.CANCELLED
+        assert "its end could not be recorded" in str(report.warnings)
+        assert load_from_cluster("words-1") is not None
+        assert is_to_be_cancelled("words-1")
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_only(unreachable: str) -> None:
+    job_life.remember_cancellation("words-1")
+
+    async def scenario() -> None:
+        report = await ended(life_of_job(unreachable, came_back=True))
+        assert report.status is JobStatus.CANCELLED
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_new_job_whose_storage_can_not_be_reached_fails(unreachable: str) -> None:
+    async def scenario() -> None:
+        report = await ended(life_of_job(unreachable, came_back=False))
+        assert report.status is JobStatus.FAILED
+        kept = load_from_cluster("words-1")
+        assert kept is not None
+        assert kept.status is JobStatus.FAILED
+
+    run(scenario)
+
+
+def test_a_cluster_that_does_not_answer_holds_up_neither_answers_nor_cancellations(
+    store: KeyValues, unreachable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_life, "_NOTING", SOON)
+    store.answers.clear()
+
+    async def scenario() -> None:
+        life = life_of_job(unreachable, came_back=False)
+        assert (await life.status(fresh=True)).status is JobStatus.CREATED
+        with pytest.raises(ClusterTimeoutError, match="note that job words-1 is to be cancelled"):
+            await life.cancel()
+        store.answers.set()
+        await ended(life)
+
+    run(scenario)
+
+
+def test_a_job_ends_though_the_cluster_does_not_answer(
+    store: KeyValues, unreachable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_life, "_LOOKING_UP", SOON)
+    monkeypatch.setattr(job_life, "_KEEPING", SOON)
+    store.answers.clear()
+
+    async def scenario() -> None:
+        report = await ended(life_of_job(unreachable, came_back=False))
+        assert report.status is JobStatus.FAILED
+        assert report.failure is not None
+        assert "ClusterTimeoutError: can't look up" in report.failure.root.message
+        assert store._values == {}
+
+    run(scenario)
