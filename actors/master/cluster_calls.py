@@ -10,8 +10,8 @@ would get no answer either, and would kill a JobMaster that is well.
   place.
 - Whoever needs an answer waits for it with a bound, and is told of a store that gives none by
   `ClusterTimeoutError`. The call keeps its place: it is made when the store answers again.
-- A few decisions need their answer at once. All together may hold up the event loop for two of ten seconds;
-  the others go on without an answer.
+- A few decisions need their answer at once. They come in front of all that waits, and change nothing that it
+  depends on. All together may hold up the event loop for two of ten seconds; the others go on without.
 
 What it must never do: make a call on the event loop, or let the end of a job wait for ever. The thread does
 not keep its process from ending.
@@ -130,7 +130,7 @@ class ClusterCalls:
     def at_once(
         self, what: str, make: Callable[[], T], otherwise: T, late: Callable[[T], None] | None = None
     ) -> T:
-        """The answer of a call, for which the event loop waits a short while.
+        """The answer of a call in front of all that waits, for which the event loop waits a short while.
 
         Args:
             otherwise: The answer when the store gives none in time, or Ray an error.
@@ -141,7 +141,10 @@ class ClusterCalls:
             self._left, self._next_period = self._at_once, begun + _PERIOD
         if self._left <= 0.0:
             return otherwise
-        call = self.begin(what, make)
+        call = ClusterCall(what, make)
+        with self._changed:
+            self._waiting.appendleft(call)
+            self._changed.notify()
         done, _ = wait([call.future], self._left)
         self._left -= time.monotonic() - begun
         if done:
@@ -165,7 +168,7 @@ class ClusterCalls:
         begun = time.monotonic()
         try:
             answer = call.make()
-        except Exception as error:  # of Ray, whose store can't be reached; or of what was called
+        except BaseException as error:  # of Ray, whose store can't be reached; or of what was called
             logger.warning("can't %s: %s: %s", call.what, type(error).__name__, error)
             call.future.set_exception(error)
         else:

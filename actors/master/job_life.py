@@ -25,6 +25,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from ray.exceptions import RayError
+
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.guarded_loop import GuardedLoop, happened
 from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
@@ -268,7 +270,7 @@ class JobLife:
         for tried, delay in enumerate(_STORAGE_RETRIES if self._came_back else (), start=1):
             try:
                 await self._prepare(chunks)
-            except (StorageError, ClusterTimeoutError) as error:
+            except (StorageError, ClusterTimeoutError, RayError) as error:
                 # A storage that hung was waited for.
                 is_enough = tried >= _TRIES_OF_CANCELLED or isinstance(error, StorageTimeoutError)
                 if self._to_be_cancelled.is_set() and is_enough:
@@ -293,6 +295,8 @@ class JobLife:
         if self._came_back and earlier is not None and earlier.status.is_terminal:
             # Its process has died before it left. A log in a storage that did not answer has no end of it.
             await self._take_over(graph, config, chunks)
+            if config.checkpointing is not None:
+                await self._keep_again(config.checkpointing, earlier)
             await self._end_again()
             return
         if config.checkpointing is not None:
@@ -486,11 +490,25 @@ class JobLife:
             scheduler = self._scheduler
             is_fenced = scheduler is not None and scheduler.statistics().is_fenced
             if self._reporter.has_storage and not (self._is_taken or is_fenced):
-                keep = partial(keep_beside_checkpoints, self._storage, report)
-                kept = self._loop.run_in_executor(self._pool, keep)
                 # A storage that hangs holds up no end; the cluster has the report.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(kept, _KEEPING)
+                    await asyncio.wait_for(self._keep_beside_checkpoints(report), _KEEPING)
+
+    async def _keep_again(self, checkpointing: Checkpointing, report: JobReport) -> None:
+        """Keep the last report of a job that had ended: its process may have died before it could."""
+
+        async def keep() -> None:
+            await self._open_storage(checkpointing)
+            await self._keep_beside_checkpoints(report)
+
+        try:
+            await asyncio.wait_for(keep(), _KEEPING)
+        except (StorageError, TimeoutError) as error:
+            logger.warning("the report of job %s is kept in the cluster alone: %s", self._job_id, error)
+
+    async def _keep_beside_checkpoints(self, report: JobReport) -> None:
+        keep = partial(keep_beside_checkpoints, self._storage, report)
+        await self._loop.run_in_executor(self._pool, keep)
 
     async def _end_traces(self) -> None:
         if self._traces is not None:

@@ -77,8 +77,13 @@ class MasterProcess:
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
+        if not self._came_back:
+            # Who submits it is told of an error here.
+            master_registry.set_master(first.job_id, process)
+            self._begin(first)
+            return
         try:
-            job = master_registry.kept_job(process, first) if self._came_back else first
+            job = master_registry.kept_job(process, first)
             if job is None:
                 self._leave_soon()
             else:

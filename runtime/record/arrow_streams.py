@@ -21,7 +21,9 @@ import pyarrow.types as kinds
 from penstock.runtime.errors import CodecError
 
 #: Extension types of Arrow whose values are plain Python values.
-_HARMLESS: Final = frozenset({"arrow.bool8", "arrow.fixed_shape_tensor", "arrow.json", "arrow.uuid"})
+_HARMLESS: Final = frozenset(
+    {"arrow.bool8", "arrow.fixed_shape_tensor", "arrow.json", "arrow.opaque", "arrow.uuid"}
+)
 _MARK: Final = b"ARROW:extension:name"
 _OTHER_MARK: Final = b"Arrow-extension-name"
 _CONTINUED: Final = b"\xff\xff\xff\xff"

@@ -20,7 +20,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial, partialmethod, singledispatchmethod
 from itertools import repeat
 from operator import attrgetter
 from types import MemberDescriptorType
@@ -31,6 +31,8 @@ from penstock.runtime.record.class_directory import describe_type
 from penstock.runtime.record.stable_names import fields_now
 
 _set = object.__setattr__
+#: Methods that can't be called before an instance or a class has been asked for them.
+_METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
 #: Methods that decide what an instance's state is; a class with its own version of one has no shape.
 _PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
     "__reduce_ex__": (object.__reduce_ex__,),
@@ -251,11 +253,13 @@ def _is_reserved(name: str) -> bool:
 
 
 def _is_called(cls: type, name: str) -> bool:
-    """Whether a class has a method or a property of this name, not only a plain value for all instances."""
+    """Whether a class has something of this name that is called, also by the look at an attribute.
+
+    A plain value for all instances is not, nor what computes an attribute once: an attribute of the same name
+    is what that leaves behind.
+    """
     found = inspect.getattr_static(cls, name, None)
-    if isinstance(found, cached_property):
-        return False  # its value is an attribute of the same name
-    return callable(found) or hasattr(type(found), "__get__")
+    return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -386,6 +386,8 @@ class DecisionLog:
             except IncompleteFileError:
                 self._view = self._view.passing()
                 continue
+            if found == record:  # a retry below the storage may report the writer's own record as taken
+                self._slots.may_hold.add(data)
             is_own = found is not None and found.attempt == self._attempt
             if is_own or (found is None and self._slots.was_in_doubt):
                 past = self._past(slot, record, data)
@@ -428,13 +430,15 @@ class DecisionLog:
         if view is None:
             return None
         self._fenced = Fenced(view.last_attempt)
-        if data not in self._slots.may_hold or isinstance(record, JobEnded):
+        if isinstance(record, JobEnded):
             return self._fenced  # no attempt begins behind the end of a job
         is_kept = isinstance(record, CheckpointCompleted) and any(
             completed.metadata == record.metadata for completed in view.completed
         )
         if is_kept or self._slots.may_hold == {data}:
             return Claimed(slot)
+        if data not in self._slots.may_hold:
+            return self._fenced
         where = f"{self._storage.url}/{self._paths.log_slot(slot)}"
         msg = (
             f"it is unknown whether a record was ever in {where}: it was one of several whose writing was "

@@ -85,8 +85,9 @@ def check_named_location(checkpoint: CompletedCheckpoint, job_id: str, root: str
         return checked
     msg = (
         f"the newest snapshot of job {job_id} in {root} is a savepoint, and its files are in {location}. "
-        "That is outside of the storage that you have named. If you trust whoever could write "
-        "there, name that folder"
+        "That is outside of the storage that you have named, or is not plainly in it: below a storage "
+        "that you name, folders have letters from A to Z, digits and . _ = ~ - only. If you trust whoever "
+        "could write there, name that folder"
     )
     raise RestoreError(msg)
 

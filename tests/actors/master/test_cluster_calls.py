@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 
 import pytest
@@ -109,6 +110,22 @@ def test_an_event_loop_goes_on_while_it_waits_for_an_answer() -> None:
 
 def test_an_answer_that_is_needed_at_once_is_given_by_a_store_that_is_well() -> None:
     assert ClusterCalls().at_once("claim a process", lambda: "a process", None) == "a process"
+
+
+def test_a_call_whose_answer_is_needed_at_once_comes_in_front_of_those_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, store = stuck()
+    last = [calls.begin(name, store.call(name)) for name in "ab"][-1]
+
+    def answers_now(futures: list[Future[None]], _: float) -> Any:
+        store.answers.set()
+        return wait(futures, PATIENCE)
+
+    monkeypatch.setattr(cluster_calls, "wait", answers_now)
+    calls.at_once("claim", store.call("claim"), None)
+    last.future.result(PATIENCE)
+    assert store.called == ["stuck", "claim", "a", "b"]
 
 
 def test_an_answer_that_is_needed_at_once_is_waited_for_only_for_a_while() -> None:

@@ -18,7 +18,7 @@ from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     encode_record,
 )
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 
@@ -108,6 +108,25 @@ def test_a_record_that_was_subsumed_before_its_writer_got_an_answer_was_in_the_l
     storage.answer_lost = work
     assert old.complete(completed(1)) == Claimed(1)
     assert old.complete(completed(21)) == Fenced(2)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_record_that_a_retry_below_the_storage_found_taken_was_in_the_log(
+    storage: Flaky, is_kept: bool
+) -> None:
+    """The put is done, the client of the storage tries again, and meanwhile another attempt compacts."""
+    old = begun(storage)
+
+    def taken(path: str, data: bytes) -> None:
+        new = begun(storage, compact_every=2)
+        gone = () if is_kept else (1,)
+        new.complete(completed(2, 2, subsumes=gone))
+        assert new.statistics().compactions == 1
+        raise ObjectExistsError(path)
+
+    storage.interrupt(f"{SLOT}1", taken, fails=False)
+    assert old.complete(completed(1)) == Claimed(1)
+    assert old.complete(completed(3)) == Fenced(2)
 
 
 def test_whoever_begins_in_a_deleted_slot_begins_again(storage: Flaky) -> None:
