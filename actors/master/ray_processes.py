@@ -223,9 +223,8 @@ class RayProcesses:
         remote = {}
         for subtask, peer in peers.items():
             handle = self._handles.get(peer.process)
-            if handle is not None and not isinstance(
-                handle, ClusterCall
-            ):  # it holds a role, so it has started
+            # It holds a role, so it has started.
+            if handle is not None and not isinstance(handle, ClusterCall):
                 remote[subtask] = RemotePeer(handle, peer.role)
         self._call(process, lambda actor: actor.run.remote(role, remote), reply)
 
