@@ -132,11 +132,14 @@ def test_a_job_whose_end_could_not_be_recorded_is_not_run_again(tmp_path: Path) 
     log.unlink()
     away.rename(log)
     recorded = sorted(log.iterdir())
+    kept = log.with_name("status.json")
+    kept.unlink()  # as if its process had died a little earlier
     kill_master(job)
 
     eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
 
     assert sorted(log.iterdir()) == recorded
+    assert kept.exists(), "the report is beside the checkpoints again"
     assert replace(job.report(), master=None) == replace(before, master=None)
 
 

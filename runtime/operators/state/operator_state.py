@@ -82,7 +82,7 @@ class ListStates:
         """
         state = self._states.get(wanted.name)
         if state is not None:
-            _check_directory(state, wanted)
+            _check_same(state, wanted)
             return state
         if self._refusal:
             raise ConfigurationError(self._refusal)
@@ -113,7 +113,7 @@ class ListStates:
         return {**unasked, **asked}
 
 
-def _check_directory(known: OperatorListState[Any], wanted: OperatorListState[Any]) -> None:
+def _check_same(known: OperatorListState[Any], wanted: OperatorListState[Any]) -> None:
     if known.mode is not wanted.mode:
         msg = (
             f"list state {known.name!r} already has the mode {known.mode.value!r} and can't have "
