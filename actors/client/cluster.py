@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-import psutil  # type: ignore[import-untyped] # comes with Ray
+import psutil  # type: ignore[import-untyped]
 import ray
 from ray._private import ray_constants, services
 

@@ -1,0 +1,68 @@
+"""The wheel alone, in a fresh environment, runs the first program of the README."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = "to be or not to be\nthat is the question\n"
+
+
+def first_program() -> str:
+    found = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that holds the wheel and what its metadata asks for: no extra, no tool."""
+    folder = tmp_path_factory.mktemp("clean")
+    checkout = folder / "checkout"
+    for name in ("runtime", "actors", "bridge", "src"):
+        shutil.copytree(ROOT / name, checkout / name, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, checkout)
+    built = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, checkout]
+    subprocess.run(built, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--constraint", ROOT / "constraints.txt", wheel], check=True)
+    return python
+
+
+@pytest.mark.ray
+def test_the_first_program_runs_where_the_wheel_alone_is_installed(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "hamlet.txt").write_text(TEXT)
+    (tmp_path / "program.py").write_text(first_program())
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        done = subprocess.run(
+            [python, "program.py"],
+            cwd=tmp_path,
+            env=kept | {"RAY_TMPDIR": ray_folder},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+
+    assert done.returncode == 0, done.stderr
+    counts: dict[str, int] = {}
+    for part in sorted((tmp_path / "counts").glob("*")):
+        for line in part.read_text().splitlines():
+            row = json.loads(line)
+            counts[row["word"]] = max(row["count"], counts.get(row["word"], 0))
+    assert counts == Counter(TEXT.split())
