@@ -98,6 +98,7 @@ def spark_session(
     running = _living_session()
     if running is not None:
         return _same(running, wanted)
+    _require_raydp()
     seconds = start_timeout.total_seconds() if isinstance(start_timeout, timedelta) else start_timeout
     _prepare_environment()
     connect()
@@ -113,6 +114,14 @@ def _check(wanted: _Settings) -> None:
     if not wanted.app_name.strip():
         msg = "app_name is empty: give the application a name"
         raise ConfigurationError(msg)
+
+
+def _require_raydp() -> None:
+    try:
+        import raydp  # noqa: F401
+    except ImportError as error:
+        msg = f"Spark on Ray needs RayDP and PySpark ({error}): pip install 'penstock[spark]'"
+        raise ConfigurationError(msg) from error
 
 
 def _living_session() -> _Running | None:
@@ -183,11 +192,8 @@ def _scales() -> bool:
 
 def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSession:
     global _running
-    try:
-        import raydp
-    except ImportError as error:
-        msg = f"Spark on Ray needs RayDP and PySpark ({error}): pip install 'penstock[spark]'"
-        raise ConfigurationError(msg) from error
+    import raydp
+
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     os.environ.setdefault("SPARK_LOCAL_IP", address)
     begun = time.monotonic()

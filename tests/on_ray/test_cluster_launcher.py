@@ -1,4 +1,4 @@
-"""`ray-cluster.yaml` starts a real cluster with Ray's launcher, and a job runs on it.
+"""`ray-cluster.yaml` starts a real cluster with Ray's launcher; a job and the Spark notebook run on it.
 
 The machines are network namespaces, and `ssh` and `rsync` between them are stand-ins: see
 `jobs/launched.py`. It needs root. The wheel is not installed here: `tests/packaging/test_distributions.py`
@@ -24,6 +24,7 @@ from jobs.words import lines
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "examples" / "notebooks" / "spark_to_ray_and_back.ipynb"
 COUNT = 3_000
 
 
@@ -67,7 +68,7 @@ def test_the_launcher_starts_a_cluster_from_it_and_a_job_runs_there(reachable: M
     eventually("all nodes", lambda: "alive 3" in head.run(asked, **token).stdout, 180.0)
     its = (launcher.home / ".ray" / "auth_token").read_text()
     for machine in reachable.nodes:
-        assert "penstock-0.1.0" in (machine.home / "pip-was-called").read_text()
+        assert "penstock-0.1.0-py3-none-any.whl[spark]" in (machine.home / "pip-was-called").read_text()
         assert (machine.home / ".ray" / "auth_token").read_text() == its
     folder = reachable.folder / "job"
     folder.mkdir()
@@ -88,5 +89,15 @@ def test_the_launcher_starts_a_cluster_from_it_and_a_job_runs_there(reachable: M
     assert written["report"]["status"] == "finished"
     assert set(written["alive"]) == {machine.address for machine in reachable.nodes}
     assert_exactly_once(folder / "out", lines(COUNT))
+    # The notebook keeps its checkpoints in a temporary folder, which all nodes have to see.
+    ran = head.run(
+        f"~/penstock-env/bin/jupyter execute --output={folder}/done.ipynb {NOTEBOOK}",
+        TMPDIR=str(folder),
+        **token,
+    )
+    assert ran.returncode == 0, ran.stdout
+    done = (folder / "done.ipynb").read_text()
+    assert "readings, each of them once" in done
+    assert '"output_type": "error"' not in done
     down = launcher.run(f"ray down --yes {file}")
     assert down.returncode == 0, down.stdout

