@@ -123,8 +123,9 @@ class GeneratorReader(Generic[T]):
         indices = lane.split.first(count)
         rows: list[T] = []
         try:
-            # What was made before an error stays in the list and so tells the index.
-            rows.extend(map(self._function, indices))
+            # A loop, not map(): a StopIteration of the function must not look like the end of the records.
+            for index in indices:
+                rows.append(self._function(index))
         except Exception as error:  # the user's function
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
             raise ConnectorError(msg) from error

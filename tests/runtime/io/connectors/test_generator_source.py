@@ -100,6 +100,15 @@ def test_a_failing_function_is_named_with_its_number(context):
         reader.poll(10)
 
 
+@pytest.mark.parametrize("count", [10, None])
+def test_a_stop_iteration_of_the_function_is_a_failure_and_not_the_end(context, count):
+    items = iter(range(5))
+    source = GeneratorSource(lambda i: next(items), count=count)
+    reader = source.reader(context(), source.splits(1))
+    with pytest.raises(ConnectorError, match=r"failed for index 5: StopIteration"):
+        reader.poll(10)
+
+
 def test_settings_that_are_not_allowed_are_named():
     with pytest.raises(ConfigurationError, match="count=-1"):
         GeneratorSource(str, count=-1)
