@@ -2,8 +2,9 @@
 
 Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. It
 may become active again with a watermark that is behind the others'. Then it does not count until it has
-caught up: event time can't go back, and waiting would hold up everybody else. When the last channel becomes
-idle nobody is held up any more, so event time goes to the greatest watermark of all.
+caught up: event time can't go back, and waiting would hold up everybody else. When all channels are idle
+nothing is held up any more, so event time goes to the greatest watermark of all. Flink does so only where the
+last channel that became idle was the slowest, so there the result depends on the order.
 
 A channel that ends sends the end of event time first, idle or not. Unlike Flink, this remembers the watermark
 of an idle channel, so that no end is lost. And an ended channel is compared with no other. Where one has
@@ -45,21 +46,19 @@ class WatermarkValve:
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
-        held_up = self._counts[channel]
         self._recount(channel)
-        return self._advance_to(self._slowest(nobody_waits=held_up))
+        return self._advance_to(self._slowest())
 
     def status(self, channel: int, status: StreamStatus) -> tuple[StreamStatus | None, Watermark | None]:
         """A channel became idle or active; what changes for the input as a whole."""
         was_active = any(self._active)
-        held_up = self._active[channel] and self._watermarks[channel] == self._emitted
         self._active[channel] = status is StreamStatus.ACTIVE
         self._recount(channel)
         is_active = any(self._active)
         changed = None
         if is_active is not was_active:
             changed = StreamStatus.ACTIVE if is_active else StreamStatus.IDLE
-        return changed, self._advance_to(self._slowest(nobody_waits=held_up and not is_active))
+        return changed, self._advance_to(self._slowest())
 
     def end(self, channel: int) -> tuple[StreamStatus | None, Watermark | None]:
         """The data of a channel has ended, that of others has not; what changes for the input as a whole."""
@@ -71,19 +70,15 @@ class WatermarkValve:
         caught_up = self._counts[channel] or reached >= self._emitted
         self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME
 
-    def _slowest(self, *, nobody_waits: bool) -> int:
-        """Where the slowest channel that counts is.
-
-        Args:
-            nobody_waits: If no channel counts, where the fastest is.
-        """
+    def _slowest(self) -> int:
+        """The watermark of the slowest channel that counts; of the fastest if all are idle."""
         counted = [w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts]
         if counted:
             return min(counted)
         going_on = [w for w in self._watermarks if w != END_OF_TIME]
         if not going_on:
             return END_OF_TIME
-        return max(going_on) if nobody_waits and not any(self._catching_up) else _NONE
+        return _NONE if any(self._catching_up) else max(going_on)
 
     @property
     def _catching_up(self) -> list[bool]:

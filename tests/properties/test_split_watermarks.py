@@ -80,17 +80,20 @@ class Model:
     waits: bool = False
     without: int = 0
     watermark: int | None = None
+    highest: int | None = None
     is_idle: bool = False
 
     def merge(self) -> None:
+        newest_of_all = [newest for newest, _ in self.splits.values() if newest is not None]
+        if newest_of_all:
+            self.highest = max(newest_of_all if self.highest is None else [self.highest, *newest_of_all])
         active = [newest for newest, quiet in self.splits.values() if quiet < TIMEOUT]
         self.is_idle = False
         if self.waits:
             return
-        if not self.splits:
-            self.is_idle = self.without >= TIMEOUT
-            return
-        self.is_idle = not active
+        self.is_idle = not active if self.splits else self.without >= TIMEOUT
+        if self.is_idle and self.highest is not None:
+            self.watermark = self.highest - 1
         if active and None not in active:
             lowest = min(each for each in active if each is not None) - 1
             if self.watermark is None or lowest > self.watermark:
@@ -137,6 +140,30 @@ def test_the_watermark_is_the_lowest_of_the_active_splits(
             assert (harness.watermarks[-1] if harness.watermarks else None) == model.watermark
             assert harness.is_idle is model.is_idle
         assert list(harness.watermarks) == sorted(set(harness.watermarks)), "time never goes back"
+
+
+@given(newest=st.lists(st.integers(0, 30), min_size=1, max_size=4), data=st.data())
+def test_when_all_splits_are_idle_the_fastest_counts_whichever_became_idle_or_ended_first(
+    newest: list[int], data: st.DataObject
+) -> None:
+    source = Scripted(columnar=False)
+    source.open = [(number, 0) for number in range(len(newest))]
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at").with_idleness(TIMEOUT)
+    )
+    with SourceHarness(source, watermarks=strategy) as harness:
+        for number in data.draw(st.permutations(range(len(newest)))):
+            source.next = ((number, 0), [newest[number]])
+            harness.poll()
+            harness.advance(data.draw(st.integers(0, 1)))
+        for number in data.draw(st.lists(st.integers(0, len(newest) - 1), unique=True)):
+            source.open.remove((number, 0))
+            harness.poll()
+            harness.advance(data.draw(st.integers(0, 1)))
+        for _ in range(2 * TIMEOUT):
+            harness.advance(1)
+        assert harness.is_idle
+        assert harness.watermarks[-1] == max(newest) - 1
 
 
 @given(

@@ -8,9 +8,11 @@ the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexe
   watermark and holds the others up.
 * A split that waits for its turn counts as well. It is not quiet, so idleness does not apply to it.
 * An idle split is left out. It comes back with its next record. If it is behind the others then, the
-subtask's
-  watermark waits for it. When all splits are idle the subtask is idle, and its watermark stays where it is.
+  subtask's watermark waits for it.
 * A split that was read to its end is left out for good. What it reached last counts before that.
+* When all splits are idle, nothing is held up any more. The subtask is idle, and its watermark is the highest
+  that any split has reached, one that has ended included. So it does not depend on which split became idle
+  or ended first. `WatermarkValve` has the same rule between channels.
 * A subtask without splits stays where it is. With idleness it becomes idle, because more splits may come.
 
 A reader that says nothing about its splits is followed as one split.
@@ -77,6 +79,7 @@ class SourceWatermarks:
         self._making = ""
         self._without_splits = None if strategy.idle_after is None else IdlenessTimer(strategy.idle_after)
         self._reached: int | None = None
+        self._highest: int | None = None
         self._emitted: int | None = None
         self._is_idle = False
         self._was_idle = False
@@ -255,19 +258,26 @@ class SourceWatermarks:
 
     def _merge(self, progress: SplitProgress) -> None:
         splits = self._splits.values()
-        active = [each.reached for each in splits if not each.is_idle]
+        reached = [each.reached for each in splits if each.reached is not None]
+        if reached:
+            self._highest = max(reached) if self._highest is None else max(self._highest, *reached)
         if progress.has_waiting:
             self._is_idle = False
             return
-        if not splits:
+        if splits:
+            active = [each.reached for each in splits if not each.is_idle]
+            self._is_idle = not active
+        else:
             self._is_idle = self._without_splits is not None and self._without_splits.is_idle
-            return
-        self._is_idle = not active
-        reached = [each for each in active if each is not None]
-        if active and len(reached) == len(active):
-            lowest = min(reached)
-            if self._reached is None or lowest > self._reached:
-                self._reached = lowest
+            active = [None]
+        if self._is_idle:
+            self._advance_to(self._highest)
+        elif None not in active:
+            self._advance_to(min(each for each in active if each is not None))
+
+    def _advance_to(self, reached: int | None) -> None:
+        if reached is not None and (self._reached is None or reached > self._reached):
+            self._reached = reached
 
     def _changed(self) -> TimeChange:
         watermark = status = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
@@ -168,6 +168,39 @@ def test_time_is_the_smallest_watermark_while_nobody_is_idle(
             new = valve.watermark(channel, Watermark(change))
             time = time if new is None else new.timestamp
     assert time == min(reached)
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=3), st.permutations(range(3)), st.booleans())
+def test_when_all_channels_are_idle_the_fastest_counts_whichever_became_idle_first(
+    reached: list[int], order: list[int], comes_back: bool
+) -> None:
+    valve, time = WatermarkValve(3), -1
+    for channel, timestamp in enumerate(reached):
+        new = valve.watermark(channel, Watermark(timestamp))
+        time = time if new is None else new.timestamp
+    back = [(channel, status) for channel in order[:2] for status in (ACTIVE, IDLE)] if comes_back else []
+    for channel, status in [*((channel, IDLE) for channel in order[:2]), *back, (order[2], IDLE)]:
+        new = valve.status(channel, status)[1]
+        time = time if new is None else new.timestamp
+    assert time == max(reached)
+
+
+@given(changes)
+@example([(0, 10), (1, 5), (2, 20), (2, IDLE), (1, IDLE), (1, ACTIVE), (0, IDLE), (1, IDLE)])
+def test_while_all_channels_are_idle_time_is_that_of_the_fastest(
+    changes: list[tuple[int, int | StreamStatus]],
+) -> None:
+    valve, time, reached, idle = WatermarkValve(3), -1, [-1] * 3, [False] * 3
+    for channel, change in changes:
+        if isinstance(change, int):
+            reached[channel] = max(reached[channel], change)
+            new = valve.watermark(channel, Watermark(change))
+        else:
+            idle[channel] = change is IDLE
+            new = valve.status(channel, change)[1]
+        time = time if new is None else new.timestamp
+        if all(idle):
+            assert time == max(reached)
 
 
 ENDING = st.lists(
