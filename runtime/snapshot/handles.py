@@ -104,6 +104,22 @@ class SavedState:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedTime:
+    """What time it was for state with a TTL when it was saved, in microseconds.
+
+    Attributes:
+        event: The watermark; `None` before the first one.
+        processing: The latest time that its clock has shown.
+        expired: Only for state in the files of RocksDB, which may still hold entries that had expired: by
+            table, the latest stamp of these.
+    """
+
+    event: int | None
+    processing: int
+    expired: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KeyedStateHandle:
     """The keyed state of one operator in one subtask: a base and the changes since, in order.
 
@@ -118,6 +134,7 @@ class KeyedStateHandle:
         states: The states that functions have used; those of operators of Penstock are left out.
         names: Only for state in the files of RocksDB: the name of each file in the database's folder. Such
             files are no chain. They are opened together, and `entries` is an estimate.
+        time: What time it was; `None` where no state has a TTL.
     """
 
     key_groups: KeyGroupRange
@@ -126,6 +143,7 @@ class KeyedStateHandle:
     types: tuple[tuple[str, str], ...] = ()
     states: tuple[SavedState, ...] = ()
     names: tuple[str, ...] = ()
+    time: SavedTime | None = None
 
     @property
     def is_native(self) -> bool:

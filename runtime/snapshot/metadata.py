@@ -32,6 +32,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
     SavedState,
+    SavedTime,
     StateHandle,
 )
 from penstock.runtime.snapshot.paths import check_path
@@ -43,6 +44,8 @@ _WHAT: Final = "the metadata of a checkpoint"
 _BESIDE: Final = "./"
 #: As many subtasks or key groups as a job can have; see `state/key_groups.py`. A list has an item for each.
 MOST_SUBTASKS: Final = 1 << 15
+#: The earliest moment of event time, in microseconds.
+_EARLIEST: Final = -(1 << 63)
 Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -292,7 +295,8 @@ def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]
     return [
         [
             *(k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]),
-            *([list(k.names)] if k.is_native else ()),
+            list(k.names),
+            k.time and [k.time.event, k.time.processing, dict(k.time.expired)],
         ]
         for k in handles
     ]
@@ -319,15 +323,23 @@ def _decode_keyed(
     handles: object, folder: str, types: Types = (), states: tuple[SavedState, ...] = ()
 ) -> tuple[KeyedStateHandle, ...]:
     decoded = []
-    for first, last, entries, files, *native in map(items, items(handles)):
+    for first, last, entries, files, *more in map(items, items(handles)):
         if whole(first) > MOST_SUBTASKS or whole(last, -1) >= MOST_SUBTASKS:
             msg = f"key groups {first} to {last} of {MOST_SUBTASKS}"
             raise ValueError(msg)
         groups = KeyGroupRange(first, last)
         parts = tuple(_decode(file, folder) for file in items(files))
-        names = tuple(map(text, items(native[0], len(parts)))) if native else ()
-        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states, names))
+        named = items(more[0], len(parts)) if more and more[0] else []
+        time = items(more[1], 3) if len(more) > 1 and more[1] is not None else None
+        names, saved = tuple(map(text, named)), None if time is None else _decode_time(time)
+        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types, states, names, saved))
     return tuple(decoded)
+
+
+def _decode_time(time: list[Any]) -> SavedTime:
+    event, processing, expired = time
+    stamps = tuple((text(table), whole(stamp, _EARLIEST)) for table, stamp in mapping(expired).items())
+    return SavedTime(None if event is None else whole(event, _EARLIEST), whole(processing), stamps)
 
 
 def _decode_lists(handles: object, folder: str) -> tuple[OperatorStateHandle, ...]:

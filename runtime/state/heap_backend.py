@@ -257,6 +257,7 @@ class HeapKeyedStateBackend:
             self_contained,
             self._known.types(),
             self._known.states(),
+            self.time.saved() if any(t.lifetime is not None for t in self._tables.values()) else None,
         )
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
@@ -307,6 +308,7 @@ class HeapKeyedStateBackend:
         for columns in self._column_tables.values():
             columns.clear()
         self._known.restore(handles)
+        self.time.restore(handle.time for handle in handles)
         for handle in handles:
             for file in handle.files:
                 blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)

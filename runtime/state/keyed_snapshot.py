@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
+from penstock.runtime.snapshot.handles import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    SavedState,
+    SavedTime,
+    StateHandle,
+)
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
 from penstock.runtime.state.keyed_changes import Block, Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks, pack_blocks
@@ -87,6 +93,7 @@ class KeyedSnapshot:
         self_contained: Merge everything into a file of this snapshot's own (a savepoint).
         types: Declared types of the tables' values, by table.
         states: Kinds of the states that functions have used.
+        time: What time it is for state with a TTL.
     """
 
     checkpoint_id: int
@@ -99,6 +106,7 @@ class KeyedSnapshot:
     self_contained: bool = False
     types: tuple[tuple[str, str], ...] = ()
     states: tuple[SavedState, ...] = ()
+    time: SavedTime | None = None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the changes as at most one new file, merged with older files when it is time; blocks.
@@ -131,7 +139,7 @@ class KeyedSnapshot:
         return self._handle((*chain[:keep], files.write(chunk_of(packed, self.max_parallelism))), entries)
 
     def _handle(self, files: tuple[StateHandle, ...], entries: int) -> KeyedStateHandle:
-        return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states)
+        return KeyedStateHandle(self.key_groups, files, entries, self.types, self.states, time=self.time)
 
     def _packed(self, blocks: list[Block], codec: ValueCodec) -> list[PackedBlock]:
         return pack_blocks(blocks, self.max_parallelism, self.key_groups, codec)

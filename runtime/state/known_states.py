@@ -81,6 +81,10 @@ job starts from holds a ListState of this name. Give the new state another name;
         """Whether the entries of a state have stamps, as they were restored or are used now."""
         return name in self._states and self._states[name].has_stamps
 
+    def is_nested(self, name: str) -> bool:
+        """Whether a state has several entries a key."""
+        return name in self._states and self._states[name].kind in ("list", "map")
+
     def rename(self, before: str, name: str) -> bool:
         """Give a restored state another name; whether it has it now for the first time."""
         if name in self._states:

@@ -10,6 +10,10 @@ event time now is the watermark, or the timestamp of the current record where th
 by the watermark alone, because an earlier record may still come. Such a record does not shorten a life: of
 two stamps the later one stays.
 
+A snapshot says what time it was, and a restored job begins there: what has expired is not seen again after a
+restore either. Where old subtasks had come to different times, event time begins with the earliest one, for
+nothing may expire before its time.
+
 **Found.** Looking through all state again and again would cost what there is, not what expires. So entries
 wait in *buckets* of a 256th of the TTL, by the time when they would expire. Writing an entry again changes
 its stamp and nothing else. When its bucket is due, the stamp is looked at. An entry that was refreshed goes
@@ -34,6 +38,7 @@ from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.misspelt_names import nearest_name
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.snapshot.handles import SavedTime
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 #: Buckets that a TTL is divided into.
@@ -136,6 +141,21 @@ class StateTime:
         self._latest = 0
         self.watermark: int | None = None
         self.record: HasTimestamp | None = None
+
+    def saved(self, expired: Iterable[tuple[str, int]] = ()) -> SavedTime:
+        """What a snapshot says of it.
+
+        Args:
+            expired: By table, the latest stamp of entries that have expired and that the snapshot still has.
+        """
+        return SavedTime(self.watermark, self._latest, tuple(expired))
+
+    def restore(self, saved: Iterable[SavedTime | None]) -> None:
+        """Begin where the snapshots of these old subtasks were taken."""
+        known = [time for time in saved if time is not None]
+        watermarks = [time.event for time in known if time.event is not None]
+        self.watermark = min(watermarks) if watermarks and len(watermarks) == len(known) else None
+        self._latest = max((time.processing for time in known), default=0)
 
     def processing(self) -> int:
         """Now by the clock; never goes back."""

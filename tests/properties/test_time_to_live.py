@@ -68,7 +68,7 @@ class StateWithTtl(RuleBasedStateMachine):
             time="event" if event else "processing",
         )
         self.clock, self.record = ManualClock(start=1000), Record()
-        self.watermark: int | None = None
+        self.watermarks: list[int | None] = [None] * parallelism
         self.latest = 0
         self.checkpoint_id = 0
         self.model: dict[Entry, tuple[Any, int]] = {}
@@ -80,7 +80,7 @@ class StateWithTtl(RuleBasedStateMachine):
     def start(self, parallelism: int, old: list[KeyedStateHandle], shared_id: int | None) -> None:
         self.subtask_of = KeyToSubtask(parallelism, KEY_GROUPS)
         self.close_backends()
-        self.backends, self.views = [], []
+        self.backends, self.views, old_watermarks, self.watermarks = [], [], self.watermarks, []
         shares = reassign_keyed([[h] for h in old], len(old), parallelism, KEY_GROUPS) if old else None
         for index in range(parallelism):
             own = key_group_range(index, parallelism, KEY_GROUPS)
@@ -94,9 +94,16 @@ class StateWithTtl(RuleBasedStateMachine):
                 MapState(int, int, name="map", ttl=self.ttl),
             ]
             self.views.append([backend.bind(state) for state in states])
-            if self.watermark is not None:
-                backend.time.advance(self.watermark)
             self.backends.append(backend)
+            parts = [
+                watermark
+                for part, watermark in enumerate(old_watermarks)
+                if old and len(key_group_range(part, len(old), KEY_GROUPS).intersection(own))
+            ]
+            self.watermarks.append(
+                None if None in parts else min((w for w in parts if w is not None), default=None)
+            )
+            assert backend.time.watermark == self.watermarks[-1]
 
     def close_backends(self) -> None:
         for backend in self.backends:
@@ -114,19 +121,19 @@ class StateWithTtl(RuleBasedStateMachine):
 
     # -- the model ------------------------------------------------------------------------------------------
 
-    def now(self) -> int | None:
+    def now(self, key: Any) -> int | None:
         if not self.event:
             self.latest = max(self.latest, int(self.clock.now() * SECOND))
             return self.latest
-        known = [t for t in (self.watermark, self.record.timestamp) if t is not None]
+        known = [t for t in (self.watermarks[self.subtask_of[key]], self.record.timestamp) if t is not None]
         return max(known, default=None)
 
-    def swept_to(self) -> int | None:
-        return self.watermark if self.event else self.now()
+    def swept_to(self, subtask: int) -> int | None:
+        return self.watermarks[subtask] if self.event else self.now(None)
 
     def seen(self, table: str, key: Any) -> dict[Any, Any]:
         """What the model shows of a key; reads refresh it."""
-        now = self.now()
+        now = self.now(key)
         assert now is not None
         found = {}
         for (of_table, of_key, part), (value, stamp) in list(self.model.items()):
@@ -137,7 +144,7 @@ class StateWithTtl(RuleBasedStateMachine):
         return found
 
     def put(self, entry: Entry, value: Any) -> None:
-        now = self.now()
+        now = self.now(entry[1])
         assert now is not None
         before = self.model.get(entry)
         # One that is over may be gone or not; its stamp is earlier than now either way.
@@ -145,9 +152,12 @@ class StateWithTtl(RuleBasedStateMachine):
 
     def forget_over(self) -> None:
         """What is over for the clean-up is over for good."""
-        end = self.swept_to()
-        if end is not None:
-            self.model = {e: (v, stamp) for e, (v, stamp) in self.model.items() if stamp + TTL > end}
+        ends = {entry[1]: self.swept_to(self.subtask_of[entry[1]]) for entry in self.model}
+        self.model = {
+            entry: (value, stamp)
+            for entry, (value, stamp) in self.model.items()
+            if (end := ends[entry[1]]) is None or stamp + TTL > end
+        }
 
     def use(self, key: Any, timestamp: int) -> list[Any]:
         self.record.timestamp = timestamp * SECOND if self.event else None
@@ -193,7 +203,7 @@ class StateWithTtl(RuleBasedStateMachine):
     def read_a_map(self, key: Any, part: int, timestamp: int) -> None:
         mapped = self.use(key, timestamp)[2]
         assert (part in mapped) == (part in self.peek("map", key))
-        now = self.now()
+        now = self.now(key)
         assert now is not None
         expected = self.peek("map", key).get(part)
         assert mapped.get(part) == expected
@@ -212,17 +222,18 @@ class StateWithTtl(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 100))
     def the_clock_is_set_back(self, seconds: int) -> None:
-        self.now()  # a clock that nobody has looked at has not gone anywhere
+        self.now(None)  # a clock that nobody has looked at has not gone anywhere
         for backend in self.backends:
             assert backend.time.processing() == self.latest or self.event
         self.clock.set_wall_clock(self.clock.now() - seconds)
 
     @precondition(lambda self: self.event)
-    @rule(seconds=st.integers(0, 400))
-    def a_watermark_comes(self, seconds: int) -> None:
-        self.watermark = max(seconds * SECOND, self.watermark or 0)
-        for backend in self.backends:
-            backend.time.advance(seconds * SECOND)
+    @rule(seconds=st.integers(0, 400), only=st.none() | st.integers(0, 2))
+    def a_watermark_comes(self, seconds: int, only: int | None) -> None:
+        for subtask, backend in enumerate(self.backends):
+            if only is None or only == subtask:
+                self.watermarks[subtask] = max(seconds * SECOND, self.watermarks[subtask] or 0)
+                backend.time.advance(seconds * SECOND)
 
     @rule(most=st.integers(1, 5))
     def a_slice_is_swept(self, most: int) -> None:
@@ -231,18 +242,18 @@ class StateWithTtl(RuleBasedStateMachine):
 
     @rule()
     def everything_is_swept_that_is_due(self) -> None:
-        end = self.swept_to()
-        for backend in self.backends:
+        for subtask, backend in enumerate(self.backends):
+            end = self.swept_to(subtask)
             while backend.sweep_in is not None and backend.sweep_in <= 0:
                 backend.sweep(3)
             assert end is None or all(stamp + TTL + BUCKET > end for stamp in self.stamps(backend))
 
     @rule(parallelism=st.integers(1, 3), fails=st.booleans(), is_savepoint=st.booleans())
     def a_checkpoint_is_taken_and_restored(self, parallelism: int, fails: bool, is_savepoint: bool) -> None:
-        end = self.swept_to()
+        ends = list(map(self.swept_to, range(len(self.backends))))
         confirmed, self.checkpoint_id = self.checkpoint_id or -1, self.checkpoint_id + 1
         handles = []
-        for backend in self.backends:
+        for backend, end in zip(self.backends, ends, strict=True):
             snapshot = backend.snapshot(self.checkpoint_id, confirmed, self_contained=is_savepoint)
             assert end is None or all(stamp + TTL > end for stamp in self.stamps(backend))
             handles.append(snapshot.finish(InMemory()))
@@ -252,25 +263,21 @@ class StateWithTtl(RuleBasedStateMachine):
             self.record.timestamp = None
             self.start(parallelism, handles, None if is_savepoint else self.checkpoint_id)
             self.checkpoint_id = self.checkpoint_id if not is_savepoint else 0
-            self.watermark = None  # it is not restored
-            self.latest = 0
-            self.now()
-            for backend in self.backends:
-                backend.time.watermark = None
-                assert end is None or all(stamp + TTL > end for stamp in self.stamps(backend))
+            if None not in ends:
+                end = min(each for each in ends if each is not None)
+                assert all(stamp + TTL > end for backend in self.backends for stamp in self.stamps(backend))
 
     @invariant()
     def keys_are_those_that_have_something(self) -> None:
         if not self.backends:
             return
         self.forget_over()
-        now = self.now()
         for table in ("value", "list", "map"):
             found = [key for backend in self.backends for key in backend.keys(table)]
             expected = {
                 e[1]
                 for e, (_, stamp) in self.model.items()
-                if e[0] == table and (now is None or stamp + TTL > now)
+                if e[0] == table and ((now := self.now(e[1])) is None or stamp + TTL > now)
             }
             assert len(found) == len(set(found))
             assert set(found) == expected

@@ -20,18 +20,21 @@ from typing import Any, Final
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.restore import (
+    ExpiredRows,
     cut_off_foreign,
     download,
+    expired_rows,
+    is_expired,
     largest_part,
     opened_as_written,
     take_over,
 )
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.io.rocksdb.scratch import ScratchFolder
-from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, Expiry, NativeSnapshot
+from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, NativeSnapshot
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
 from penstock.runtime.io.rocksdb.uploaded_files import UploadedFiles
-from penstock.runtime.snapshot.handles import KeyedStateHandle
+from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.heap_states import VIEWS
@@ -90,6 +93,7 @@ class RocksDBKeyedStateBackend:
         self._memory = memory
         self._tables: dict[str, RocksDBTable] = {}
         self._known = KnownStates()
+        self._expired_rows: dict[str, list[ExpiredRows]] = {}
         self._last_id = -1
         self._uploaded = UploadedFiles()
         self._scratch = ScratchFolder(folder)
@@ -175,10 +179,27 @@ class RocksDBKeyedStateBackend:
     def _set_ttl(self, table: RocksDBTable, ttl: StateTtl | None) -> None:
         has_stamps = self._known.has_stamps(table.name)
         if ttl is None:
+            self._delete_expired(table.name)
             if has_stamps and table.lifetime is None:
                 table.take_stamps_away()
         elif table.lifetime is None:
-            table.give_stamps(ScannedLifetime(ttl, self.time), has_stamps=has_stamps)
+            lifetime = ScannedLifetime(ttl, self.time)
+            now_expired = lifetime.expired_before()
+            for rows in self._expired_rows.get(table.name, ()):
+                if now_expired is None or rows.latest > now_expired:
+                    self._delete_expired(table.name)
+                    break
+            self._expired_rows.pop(table.name, None)
+            table.give_stamps(lifetime, has_stamps=has_stamps)
+
+    def _delete_expired(self, name: str) -> None:
+        """Delete the rows of a restored table that had expired when its snapshots were taken."""
+        rows = TableRows(name, self._known.is_nested(name), self.max_parallelism, self._codec)
+        for expired in self._expired_rows.pop(name, ()):
+            for group in expired.key_groups:
+                for some in _batches(self._database.scan(rows.begin(group))):
+                    over = [row for row, data in some if is_expired(rows.value(data), expired.latest)]
+                    self._database.write((), over)
 
     @property
     def sweep_in(self) -> float | None:
@@ -211,6 +232,8 @@ class RocksDBKeyedStateBackend:
         before, name = declaration.renamed_from, declaration.name
         if before is None or not self._known.rename(before, name):
             return
+        if before in self._expired_rows:
+            self._expired_rows[name] = self._expired_rows.pop(before)
         for nested in (False, True):
             old = TableRows(before, nested, self.max_parallelism, self._codec)
             new = TableRows(name, nested, self.max_parallelism, self._codec)
@@ -260,35 +283,42 @@ class RocksDBKeyedStateBackend:
             raise ValueError(msg)
         for table in self._tables.values():
             table.cached.write_back()
+        for name, parts in list(self._expired_rows.items()):
+            if len({rows.latest for rows in parts}) > 1:  # a snapshot has one time for each table
+                self._delete_expired(name)
         linked = self._linked_files(checkpoint_id)
         self._database.checkpoint(linked)
         self._last_id = checkpoint_id
         uploaded = self._uploaded.of(confirmed_id)
+        types, states, time = self._known.types(), self._known.states(), self._saved_time()
         if not self_contained:
             self._uploaded.begun(checkpoint_id)
-            rows, types, states = self._database.estimated_rows, self._known.types(), self._known.states()
-            return NativeSnapshot(linked, self.key_groups, uploaded, rows, types, states)
+            rows = self._database.estimated_rows
+            return NativeSnapshot(linked, self.key_groups, uploaded, rows, types, states, time)
         return CanonicalSnapshot(
             linked,
             self._memory,
             self.key_groups,
             self.max_parallelism,
             self._codec,
-            self._expiries(),
-            self._known.types(),
-            self._known.states(),
+            types,
+            states,
+            time,
         )
 
     def _linked_files(self, checkpoint_id: int) -> Path:
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
 
-    def _expiries(self) -> dict[str, Expiry]:
-        """By table, what has expired by now."""
-        expiries = {}
-        for name, table in self._tables.items():
-            if isinstance(table.lifetime, ScannedLifetime):
-                expiries[name] = table.lifetime.expired_before()
-        return {name: latest for name, latest in expiries.items() if latest is not None}
+    def _saved_time(self) -> SavedTime | None:
+        """What time it is, and by table the latest stamp of what has expired; `None` without any TTL."""
+        lifetimes = {name: table.lifetime for name, table in self._tables.items()}
+        expired = {name: parts[0].latest for name, parts in self._expired_rows.items()}
+        for name, lifetime in lifetimes.items():
+            if isinstance(lifetime, ScannedLifetime) and (latest := lifetime.expired_before()) is not None:
+                expired[name] = latest
+        if not expired and all(lifetime is None for lifetime in lifetimes.values()):
+            return None
+        return self.time.saved(sorted(expired.items()))
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
         """A snapshot's files are written; in the task's thread, before the checkpoint is acknowledged."""
@@ -332,6 +362,8 @@ class RocksDBKeyedStateBackend:
             table.cached.forget()
         self._last_id = -1 if restored_checkpoint_id is None else restored_checkpoint_id
         self._known.restore(handles)
+        self.time.restore(handle.time for handle in handles)
+        self._expired_rows = expired_rows(handles, self.key_groups)
         self._uploaded.clear()
         native = [handle for handle in handles if handle.is_native]
         if native:

@@ -12,6 +12,10 @@ Nothing that was deleted comes back by that. No two parts own the same key group
 of its own key groups are taken. An old part may hold foreign rows that wait to be compacted away. They are
 deleted in it, so reading never shows them. What is taken over lies above the deletion of the range.
 
+**What has expired.** Files of RocksDB may hold entries that had expired when they were saved. Each part says
+by table up to which stamp. The restored time hides them where all parts were saved at one time. Otherwise, or
+with a longer TTL than before, they are deleted when the state is first used.
+
 RocksDB could also clip a database to a range and take over the sorted files of another one as they are. The
 package that Penstock uses offers neither.
 """
@@ -21,6 +25,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +40,35 @@ from penstock.runtime.state.keyed_snapshot import StateFileReader
 _DAMAGE: Final = ("Corruption:", "Invalid argument:", "Not implemented:", "IO error: No such file")
 #: Behind the rows of all key groups.
 _END: Final = b"\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredRows:
+    """Rows of a table in a restored part that had expired when the part was saved.
+
+    Attributes:
+        key_groups: Key groups of the part that this subtask has.
+        latest: The latest stamp of these rows.
+    """
+
+    key_groups: range
+    latest: int
+
+
+def expired_rows(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> dict[str, list[ExpiredRows]]:
+    """By table, what the parts still hold that had expired."""
+    found: dict[str, list[ExpiredRows]] = {}
+    for handle in handles:
+        kept = handle.key_groups.intersection(own)
+        for table, latest in () if handle.time is None else handle.time.expired:
+            found.setdefault(table, []).append(ExpiredRows(range(kept.first, kept.last + 1), latest))
+    return found
+
+
+def is_expired(cell: tuple[int | None, object], latest: int) -> bool:
+    """Whether a stamped value was last used at this time or before."""
+    stamp, _ = cell
+    return stamp is not None and stamp <= latest
 
 
 def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> int:

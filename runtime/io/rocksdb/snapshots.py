@@ -9,23 +9,26 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.rocksdb.database import FrozenDatabase
 from penstock.runtime.io.rocksdb.rows import TableRows, group_bytes, table_of
 from penstock.runtime.io.rocksdb.uploaded_files import is_state_file
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, SavedState, StateHandle
+from penstock.runtime.snapshot.handles import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    SavedState,
+    SavedTime,
+    StateHandle,
+)
 from penstock.runtime.state.keyed_blocks import encode_written
 from penstock.runtime.state.keyed_changes import Block
 from penstock.runtime.state.keyed_chunk import write_chunk
 from penstock.runtime.state.keyed_snapshot import StateFileWriter
-
-#: The latest stamp of the entries of a table that have expired.
-Expiry: TypeAlias = int
 
 #: When a chunk is written: this many entries, or this many bytes of rows.
 _CHUNK_ENTRIES: Final = 1 << 15
@@ -39,9 +42,9 @@ class CanonicalSnapshot:
     Attributes:
         linked: The linked files; deleted when it is finished.
         memory: Bytes for all databases of this process.
-        expiries: By table, the latest stamp of what is left out.
         types: Declared types of the tables' values, by table.
         states: Kinds of the states that functions have used.
+        time: What time it is for state with a TTL; entries that have expired are left out.
     """
 
     linked: Path
@@ -49,9 +52,9 @@ class CanonicalSnapshot:
     key_groups: KeyGroupRange
     max_parallelism: int
     codec: ValueCodec
-    expiries: Mapping[str, Expiry]
     types: tuple[tuple[str, str], ...]
     states: tuple[SavedState, ...]
+    time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Read all rows in their order and write them as chunks; blocks.
@@ -66,7 +69,8 @@ class CanonicalSnapshot:
             finally:
                 database.close()
                 shutil.rmtree(self.linked, ignore_errors=True)
-        return KeyedStateHandle(self.key_groups, tuple(written), entries, self.types, self.states)
+        time = None if self.time is None else replace(self.time, expired=())
+        return KeyedStateHandle(self.key_groups, tuple(written), entries, self.types, self.states, time=time)
 
     def _write(
         self, database: FrozenDatabase, files: StateFileWriter, codec: ValueCodec
@@ -80,6 +84,7 @@ class CanonicalSnapshot:
 
     def _chunks(self, database: FrozenDatabase, codec: ValueCodec) -> Iterator[_Chunk]:
         chunk, tables = _Chunk(), dict[bytes, TableRows]()
+        expired = {} if self.time is None else dict(self.time.expired)
         first, end = group_bytes(self.key_groups.first), group_bytes(self.key_groups.last + 1)
         for row, data in database.rows(first, end):
             prefix, name, nested = table_of(row)
@@ -87,7 +92,7 @@ class CanonicalSnapshot:
             if rows is None:
                 rows = tables[prefix] = TableRows(name, nested, self.max_parallelism, codec)
             key, part, value = rows.decode(row, data)
-            latest = self.expiries.get(name)
+            latest = expired.get(name)
             if latest is not None and value[0] is not None and value[0] <= latest:
                 continue
             chunk.add(rows, key, part, value, len(row) + len(data))
@@ -134,6 +139,7 @@ class NativeSnapshot:
         entries: About how many entries there are.
         types: Declared types of the tables' values, by table.
         states: Kinds of the states that functions have used.
+        time: What time it is for state with a TTL, and what the files still have that has expired.
     """
 
     linked: Path
@@ -142,6 +148,7 @@ class NativeSnapshot:
     entries: int
     types: tuple[tuple[str, str], ...]
     states: tuple[SavedState, ...]
+    time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Upload the files that no confirmed checkpoint has; blocks.
@@ -158,7 +165,7 @@ class NativeSnapshot:
         finally:
             shutil.rmtree(self.linked, ignore_errors=True)
         return KeyedStateHandle(
-            self.key_groups, tuple(handles), self.entries, self.types, self.states, tuple(names)
+            self.key_groups, tuple(handles), self.entries, self.types, self.states, tuple(names), self.time
         )
 
     def _read(self, name: str) -> bytes:

@@ -24,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
     SavedState,
+    SavedTime,
 )
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import (
@@ -207,6 +208,16 @@ def test_declared_types_come_back_by_operator() -> None:
         "count": OperatorState("count", 1, 2, {0: OperatorSubtaskState((typed,))}),
         "other": OperatorState("other", 1, 2, {0: OperatorSubtaskState((replace(typed, types=()),))}),
     }
+    checkpoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0)
+    assert decode_metadata(encode_metadata(checkpoint), "m").operators == operators
+
+
+@pytest.mark.parametrize("names", [(), ("CURRENT",)])
+@pytest.mark.parametrize("event", [None, -5, 10])
+def test_the_time_of_state_with_a_ttl_comes_back(names: tuple[str, ...], event: int | None) -> None:
+    time = SavedTime(event, 7, (("pages", -3), ("seen", 4)))
+    saved = KeyedStateHandle(KeyGroupRange(0, 1), (InlineHandle(b"x"),), 1, names=names, time=time)
+    operators = {"count": OperatorState("count", 1, 2, {0: OperatorSubtaskState((saved,))})}
     checkpoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0)
     assert decode_metadata(encode_metadata(checkpoint), "m").operators == operators
 

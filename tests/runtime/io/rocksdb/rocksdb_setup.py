@@ -98,9 +98,13 @@ def savepoint(backend: Any, files: Files, checkpoint_id: int) -> KeyedStateHandl
 
 
 def restored(
-    handles: list[KeyedStateHandle], files: Files, own: KeyGroupRange = ALL, restored_id: int | None = None
+    handles: list[KeyedStateHandle],
+    files: Files,
+    own: KeyGroupRange = ALL,
+    restored_id: int | None = None,
+    clock: Clock | None = None,
 ) -> RocksDBKeyedStateBackend:
-    backend = opened(own)
+    backend = opened(own, clock=clock)
     mine = [handle for handle in handles if len(handle.key_groups.intersection(own))]
     backend.restore(mine, files, restored_id)
     return backend

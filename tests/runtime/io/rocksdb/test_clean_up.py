@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rocksdb_setup import Files, opened, restored, savepoint
+from rocksdb_setup import Files, opened, restored, savepoint, take
 
 from penstock.runtime import ListState, MapState, StateTtl, ValueState
 from penstock.runtime.state.keyed_chunk import tables_of
@@ -115,3 +115,58 @@ def test_a_state_that_gets_a_ttl_or_loses_it_is_rewritten_on_disk() -> None:
         assert again.contents("s") == expected
         backend = again
     assert restored([savepoint(backend, files, 3)], files).table("s", nested=True).entries == expected
+
+
+def with_expired(kind: Any, files: Files, *, event: bool = True) -> Any:
+    """A checkpoint in the files of RocksDB that still has an entry of 0 s, which expired at 100 s."""
+    clock = ManualClock(start=0)
+    backend = opened(clock=clock)
+    view = backend.bind(kind(int, name="s", ttl=StateTtl(100, time="event" if event else "processing")))
+    advance(backend, clock, 0)
+    use(backend, view, "old")
+    advance(backend, clock, 120)
+    use(backend, view, "new")
+    return take(backend, files, 1)
+
+
+def advance(backend: Any, clock: ManualClock, seconds: int) -> None:
+    clock.set_wall_clock(seconds)
+    backend.time.advance(seconds * SECOND)
+
+
+def use(backend: Any, view: Any, key: str) -> None:
+    backend.set_current_key(key)
+    view.update(1) if isinstance(view, ValueState) else view.add(1)
+
+
+@pytest.mark.parametrize("kind", [ValueState, ListState])
+@pytest.mark.parametrize("ttl", [StateTtl(100, time="event"), StateTtl(1_000, time="event"), 1_000, None])
+def test_what_had_expired_stays_out_of_sight_whatever_ttl_the_next_version_has(kind: Any, ttl: Any) -> None:
+    files = Files()
+    backend = restored([with_expired(kind, files)], files, restored_id=1, clock=ManualClock(start=130))
+    backend.bind(kind(int, name="s", ttl=ttl))
+    assert backend.keys("s") == ["new"]
+
+
+@pytest.mark.parametrize("event", [False, True])
+@pytest.mark.parametrize("is_savepoint", [False, True])
+def test_what_had_expired_stays_out_of_sight_when_a_run_has_not_used_the_state(
+    event: bool, is_savepoint: bool
+) -> None:
+    files = Files()
+    between = restored(
+        [with_expired(ValueState, files, event=event)], files, restored_id=1, clock=ManualClock(start=130)
+    )
+    handle = savepoint(between, files, 2) if is_savepoint else take(between, files, 2)
+    backend = restored([handle], files, restored_id=None if is_savepoint else 2, clock=ManualClock(start=130))
+    backend.bind(ValueState(int, name="s", ttl=StateTtl(1_000, time="event" if event else "processing")))
+    assert backend.keys("s") == ["new"]
+
+
+def test_what_had_expired_stays_out_of_sight_under_a_new_name() -> None:
+    files = Files()
+    backend = restored([with_expired(ValueState, files)], files, restored_id=1, clock=ManualClock(start=130))
+    renamed = ValueState(int, name="renamed", renamed_from="s", ttl=StateTtl(1_000, time="event"))
+    backend.rename(renamed)
+    backend.bind(renamed)
+    assert backend.keys("renamed") == ["new"]
