@@ -210,13 +210,16 @@ class RayJobHandle(NearestMembers):
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it goes on. Or the job is being stopped already,
-                with another `drain` or place; the same request waits for the same answer.
+                with another `drain` or place; the same request waits for the same answer. A job that was
+                stopped without a drain refuses one that asks for it, and the other way round.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
         answer = self._master.ask(
-            lambda master: master.stop.remote(self._job_id, drain, place), answer_of_report, deadline
+            lambda master: master.stop.remote(self._job_id, drain, place),
+            lambda report: answer_of_report(report, drain=drain),
+            deadline,
         )
         return path_of(answer, self._job_id)
 

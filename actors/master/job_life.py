@@ -224,7 +224,7 @@ class JobLife:
         """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
         await self._prepared.wait()
         if self._requests is None:
-            return answer_of_report(self._reporter.report())
+            return answer_of_report(self._reporter.report(), drain=drain)
         return await self._requests.stop(drain, target)
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:

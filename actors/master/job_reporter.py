@@ -228,6 +228,7 @@ class JobReporter:
             checkpoints=None if seen is None else seen.checkpoints,
             checkpoint_history=self._checkpoints(seen),
             savepoint=self._savepoint(seen),
+            drained=self._is_drained(seen),
             settings=self._settings,
         )
 
@@ -240,6 +241,8 @@ class JobReporter:
         seen = self._scheduler.statistics()
         if seen.warning is not None:
             self.warn(seen.warning)
+        if seen.ended_at is not None:
+            self._ended_at = seen.ended_at
         return seen
 
     def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
@@ -261,8 +264,10 @@ class JobReporter:
 
     def _failures(self, seen: SchedulerStatistics | None) -> tuple[FailureRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.failures
-        own = () if seen is None else tuple(map(bounded, seen.failures))
-        return (*earlier, *own)[-_FAILURES_SHOWN:]
+        # The log's end may name a failure that an earlier report has more of.
+        told = {failure.attempt for failure in earlier}
+        own = () if seen is None else (f for f in seen.failures if f.attempt not in told)
+        return (*earlier, *map(bounded, own))[-_FAILURES_SHOWN:]
 
     def _rescales(self, seen: SchedulerStatistics | None) -> tuple[RescaleRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.rescales
@@ -285,6 +290,10 @@ class JobReporter:
     def _savepoint(self, seen: SchedulerStatistics | None) -> str | None:
         earlier = None if self._earlier is None else self._earlier.savepoint
         return (None if seen is None else seen.stopped_with) or earlier
+
+    def _is_drained(self, seen: SchedulerStatistics | None) -> bool:
+        earlier = self._earlier is not None and self._earlier.drained
+        return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
         """The report until the log has been read: the job is as it was, and nothing runs it."""

@@ -88,24 +88,26 @@ class JobRequests:
             return await asyncio.shield(answer)
         # Without a request to this process, an earlier JobMaster got it: the job will end.
         if self._scheduler.state is JobState.STOPPING or self._ended.is_set():
-            return await self._end()
+            return await self._end(request)
         stopping = asyncio.ensure_future(self._stop_once(request))
         self._stop = request, stopping
         return await asyncio.shield(stopping)
 
     async def _stop_once(self, request: StopRequest) -> SavepointAnswer:
         try:
-            answer = await self._save(lambda put: self._scheduler.stop_with_savepoint(request, put))
+            answer = await self._save(
+                lambda put: self._scheduler.stop_with_savepoint(request, put), drain=request.drain
+            )
             # A stop that is requested again after a JobMaster died may come when the job has ended.
             if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
                 return answer
-            return await self._end()
+            return await self._end(request)
         finally:
             self._stop = None
 
-    async def _end(self) -> SavepointAnswer:
+    async def _end(self, request: StopRequest) -> SavepointAnswer:
         await self._ended.wait()
-        return answer_of_report(self._report())
+        return answer_of_report(self._report(), drain=request.drain)
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
@@ -124,13 +126,15 @@ class JobRequests:
         while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)
 
-    async def _save(self, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
+    async def _save(
+        self, ask: Callable[[OnAnswer], None], *, drain: bool | None = None
+    ) -> SavepointAnswer:
         if self._ended.is_set():
-            return answer_of_report(self._report())
+            return answer_of_report(self._report(), drain=drain)
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: ask(answered.set_result))
         if not await self._is_answered(answered):
-            return answer_of_report(self._report())
+            return answer_of_report(self._report(), drain=drain)
         return savepoint_answer(answered.result(), self._storage_url)
 
     async def _is_answered(self, answered: asyncio.Future[Any]) -> bool:

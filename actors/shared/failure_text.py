@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.failure import FailureCause, FailureRecord, shortened
 
-_LONGEST_MESSAGE: Final = 4_000
-_LONGEST_TRACEBACK: Final = 6_000
 #: Of failures that followed from another one.
 _LONGEST_SECONDARY: Final = 500
 
@@ -31,31 +29,8 @@ def headline(cause: FailureCause) -> str:
 
 def bounded(record: FailureRecord) -> FailureRecord:
     """The record with texts of at most a few thousand characters, and no tracebacks of what followed."""
-    root = replace(
-        record.root,
-        message=shortened(record.root.message, _LONGEST_MESSAGE),
-        traceback=shortened(record.root.traceback, _LONGEST_TRACEBACK),
-    )
     secondary = (
         replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
         for each in record.secondary
     )
-    return replace(record, root=root, secondary=tuple(secondary))
-
-
-def shortened(text: str, most: int) -> str:
-    """A text of not much more than `most` characters; leaves out its middle.
-
-    A traceback says at its beginning where it came from and at its end what happened.
-
-    Example:
-        >>> print(shortened("abcdefghij", 8))
-        ab
-        ... (2 characters left out) ...
-        efghij
-    """
-    if len(text) <= most:
-        return text
-    head = most // 4
-    tail = most - head
-    return f"{text[:head]}\n... ({len(text) - most} characters left out) ...\n{text[-tail:]}"
+    return replace(record, root=record.root.bounded(), secondary=tuple(secondary))

@@ -178,6 +178,7 @@ class JobReport(NearestMembers):
         checkpoint_history: The last failed checkpoints and savepoints, then the last 20 of any kind; oldest
             first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
+        drained: Whether event time went to its end before that savepoint.
         settings: Its configuration as text, by name; those of checkpoints begin with `checkpointing.`.
     """
 
@@ -199,6 +200,7 @@ class JobReport(NearestMembers):
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
     savepoint: str | None = None
+    drained: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -289,6 +291,7 @@ class JobReport(NearestMembers):
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [each.to_dict() for each in self.checkpoint_history],
             "savepoint": self.savepoint,
+            "drained": self.drained,
             "settings": dict(self.settings),
             "vertices": [vertex.to_dict() for vertex in self.vertices],
             "edges": [asdict(edge) for edge in self.edges],
@@ -325,6 +328,7 @@ class JobReport(NearestMembers):
             checkpoints=None if checkpoints is None else CoordinatorStatistics(**checkpoints),
             checkpoint_history=tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
             savepoint=data["savepoint"],
+            drained=data.get("drained", False),
             settings=data.get("settings", {}),
         )
 

@@ -57,10 +57,17 @@ def refusal_text(answer: CheckpointFailed) -> str:
     return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
 
 
-def answer_of_report(report: JobReport) -> SavepointAnswer:
-    """The answer that follows from a job's last report: the savepoint that it was stopped with, if any."""
+def answer_of_report(report: JobReport, *, drain: bool | None = None) -> SavepointAnswer:
+    """The answer that follows from a job's last report: the savepoint that it was stopped with, if any.
+
+    Args:
+        drain: What a stop asks for; `None` for a request that says nothing of it.
+    """
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
-        return SavepointTaken(report.savepoint)
+        if drain is None or drain is report.drained:
+            return SavepointTaken(report.savepoint)
+        how = "with" if report.drained else "without"
+        return SavepointRefused(f"it was stopped before, {how} a drain, with savepoint {report.savepoint}")
     why = f"the job has ended: {report.status.value}"
     if report.savepoint is not None:
         why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"

@@ -59,6 +59,7 @@ class JobContext:
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
         stopped_with: The complete savepoint that the job was stopped with.
+        ended: The end that the log had when this JobMaster came; `None` for a job that lived.
         uncovered: Uncommitted output of its sinks; removed at the end of the job.
         is_fenced: Another JobMaster owns the job, so this one does nothing any more.
     """
@@ -69,6 +70,7 @@ class JobContext:
     restored_id: int | None = None
     warning: str | None = None
     stopped_with: CompletedCheckpoint | None = None
+    ended: EndedBefore | None = None
     is_fenced = False
     coordinator: CheckpointCoordinator | None = None
     operators: JobOperators | None = None
@@ -313,6 +315,7 @@ class JobContext:
         cause: str,
         then: Callable[[str], None],
         ended_before: Callable[[EndedBefore], None] | None = None,
+        failure: FailureCause | None = None,
     ) -> None:
         """Write the job's end into the log, then go on.
 
@@ -322,9 +325,10 @@ class JobContext:
             then: Gets a note if that was impossible.
             ended_before: Called instead if the log has another end. It is needed where no attempt may have
                 begun; behind an attempt, another end means that this JobMaster is fenced.
+            failure: The failure behind `cause`.
         """
         if not self.is_fenced:
-            self._end.record(state, cause, then, ended_before or (lambda _: self.fence()))
+            self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
     def fence(self) -> None:
         """Another JobMaster owns the job: change nothing any more, and tell the gateway once."""

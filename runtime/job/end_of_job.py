@@ -23,6 +23,7 @@ from penstock.runtime.ports import Cancellable
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
+    from penstock.runtime.job.failure import FailureCause
 
 #: Seconds before each further try.
 RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -40,6 +41,7 @@ class EndOfJob:
         cause: str,
         then: Callable[[str], None],
         ended_before: Callable[[EndedBefore], None],
+        failure: FailureCause | None = None,
     ) -> None:
         """Write the end; `storage_timeout` bounds the wait for it, with all tries.
 
@@ -48,6 +50,7 @@ class EndOfJob:
             cause: Why the job ended.
             then: Called once, with an empty note, or with one that says what went wrong.
             ended_before: Called instead if the log has another end.
+            failure: The failure behind `cause`.
         """
         job, timeout = self._job, self._job.ledger.storage_timeout
         pending: list[Cancellable | None] = [None]
@@ -72,33 +75,49 @@ class EndOfJob:
                 case LostToOther():
                     settle(job.fence)
                 case EndedBefore() as before:
-                    settle(lambda: self._clear_away(_nothing_to_delete, lambda _: ended_before(before)))
+                    settle(lambda: self._ended_before(state, before, ended_before))
                 case None:
                     settle(lambda: self._clear_away(lambda end: self._remove_uncovered(state, end), then))
 
-        self._try(state, cause, written, lambda error: settle(lambda: self._give_up(error, then)), 0)
+        now = job.clock.now()
+
+        def write() -> EndedBefore | LostToOther | None:
+            return job.ledger.end(state, cause, now, failure)
+
+        self._try(write, written, lambda error: settle(lambda: self._give_up(error, then)), 0)
+
+    def _ended_before(
+        self, wanted: JobState, before: EndedBefore, then: Callable[[EndedBefore], None]
+    ) -> None:
+        """Go on behind the end that the log has; whoever recorded another one than wanted deletes its files."""
+
+        def ended(note: str) -> None:
+            if note:
+                self._job.warning = note
+            then(before)
+
+        is_same = before.state is wanted
+        self._clear_away(partial(self._remove_uncovered, wanted) if is_same else _nothing_to_delete, ended)
 
     def _try(
         self,
-        state: JobState,
-        cause: str,
+        write: Callable[[], EndedBefore | LostToOther | None],
         written: Callable[[EndedBefore | LostToOther | None], None],
         give_up: Callable[[BaseException], None],
         tried: int,
     ) -> None:
         job = self._job
-        now = job.clock.now()
 
         def failed(error: BaseException) -> None:
             # Waiting mends no damage, and a storage that hung was waited for.
             is_final = isinstance(error, CorruptSnapshotError | StorageTimeoutError)
             if tried < len(RETRIES) and not is_final:
-                again = partial(self._try, state, cause, written, give_up, tried + 1)
+                again = partial(self._try, write, written, give_up, tried + 1)
                 job.timers.call_later(RETRIES[tried], again)
             else:
                 give_up(error)
 
-        job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
+        job.runner.run(write, written, failed)
 
     def _give_up(self, error: BaseException, then: Callable[[str], None]) -> None:
         note = f"its end could not be recorded: {type(error).__name__}: {error}"

@@ -13,6 +13,11 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Maximum number of secondary failures that are kept of one attempt.
 MAX_SECONDARY: Final = 16
+#: Characters of a failure's texts in reports and in the decision log.
+LONGEST_MESSAGE: Final = 4_000
+LONGEST_TRACEBACK: Final = 6_000
+#: Characters of the note in the middle of a text that was cut.
+_LONGEST_NOTE: Final = 80
 
 
 class FailureKind(Enum):
@@ -74,6 +79,14 @@ class FailureCause:
             operator=where.operator,
             defined_at=where.defined_at,
             raised_at=error.raised_at,
+        )
+
+    def bounded(self) -> FailureCause:
+        """The failure with texts of at most a few thousand characters."""
+        return replace(
+            self,
+            message=_bounded(self.message, LONGEST_MESSAGE),
+            traceback=_bounded(self.traceback, LONGEST_TRACEBACK),
         )
 
     def __str__(self) -> str:
@@ -167,3 +180,26 @@ class FailureHistory:
     def records(self) -> tuple[FailureRecord, ...]:
         """The remembered failures, oldest first."""
         return tuple(self._records)
+
+
+def _bounded(text: str, most: int) -> str:
+    """As `shortened`, which makes texts a little longer than `most`; these stay as they are."""
+    return text if len(text) <= most + _LONGEST_NOTE else shortened(text, most)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of not much more than `most` characters; leaves out its middle.
+
+    A traceback says at its beginning where it came from and at its end what happened.
+
+    Example:
+        >>> print(shortened("abcdefghij", 8))
+        ab
+        ... (2 characters left out) ...
+        efghij
+    """
+    if len(text) <= most:
+        return text
+    head = most // 4
+    tail = most - head
+    return f"{text[:head]}\n... ({len(text) - most} characters left out) ...\n{text[-tail:]}"

@@ -28,10 +28,11 @@ from penstock.runtime.checkpoint.store.retention import is_kept_after
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError
+from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -73,15 +74,29 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True)
 class EndedBefore:
-    """The log says that the job has ended.
+    """The log says that the job has ended, and how.
 
     Attributes:
         state: Its last state.
         cause: Why it ended.
+        attempt: Its last attempt.
+        at: Wall-clock seconds of its end.
+        restarts: Restarts of its life.
+        savepoint: URL of the savepoint that it was stopped with; `None` without one.
+        drained: Whether event time went to its end before that savepoint.
+        failure: Why it failed; `None` when it did not, or when no failure stands behind `cause`.
+        newest_checkpoint: The highest id of a checkpoint that it completed; -1 for none.
     """
 
     state: JobState
     cause: str
+    attempt: int = 0
+    at: float = 0.0
+    restarts: int = 0
+    savepoint: str | None = None
+    drained: bool = False
+    failure: FailureRecord | None = None
+    newest_checkpoint: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +167,8 @@ class JobLedger:
         self._known_attempt = known_attempt
         #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
+        #: The savepoint that the job was stopped with, as far as this process has seen it.
+        self._stopped_with: CompletedCheckpoint | None = None
         #: A warning of an attempt that was never deployed.
         self._unsaid = ""
 
@@ -227,7 +244,7 @@ class JobLedger:
         begun = self._log.begin_attempt(now, self._known_attempt, rescaled, count=count, is_new=self._is_new)
         match begun:
             case JobEnded():
-                return EndedBefore(JobState(begun.state), begun.cause or "")
+                return self._ended_before(begun)
             case Fenced():
                 return LostToOther()
         return begun
@@ -255,7 +272,7 @@ class JobLedger:
             OutcomeUnknownError: The record may exist.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
-        return finalize(
+        outcome = finalize(
             self._storage,
             self.paths,
             self._log,
@@ -263,12 +280,27 @@ class JobLedger:
             retained=retained,
             open_location=self._open_location,
         )
+        if isinstance(outcome, Finalized):
+            self._remember_stop(outcome.checkpoint)
+        return outcome
 
-    def end(self, state: JobState, cause: str, now: float) -> EndedBefore | LostToOther | None:
+    def _remember_stop(self, checkpoint: CompletedCheckpoint) -> None:
+        if checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT:
+            self._stopped_with = checkpoint
+
+    def end(
+        self, state: JobState, cause: str, now: float, failure: FailureCause | None = None
+    ) -> EndedBefore | LostToOther | None:
         """Write the end of the job, unless its end is in the log already.
 
+        Args:
+            state: Its last state.
+            cause: Why it ends.
+            now: Wall-clock seconds.
+            failure: The failure behind `cause`.
+
         Returns:
-            `EndedBefore` if it ended in another way before this JobMaster has begun an attempt.
+            `EndedBefore` if it ended before this JobMaster has begun an attempt.
 
         Raises:
             StorageError: It could not be written.
@@ -279,10 +311,44 @@ class JobLedger:
             if isinstance(begun, Fenced):
                 return LostToOther()
             if isinstance(begun, JobEnded):
-                found = EndedBefore(JobState(begun.state), begun.cause or "")
-                return None if found.state is state else found
-        outcome = self._log.end(state.value, cause or None, now)
+                return self._ended_before(begun)
+        savepoint = self._last_savepoint()
+        outcome = self._log.end(
+            state.value,
+            cause or None,
+            now,
+            savepoint=None if savepoint is None else snapshot_url(savepoint, self._storage.url),
+            drained=savepoint is not None and savepoint.drained,
+            failure=None if failure is None else failure.bounded().to_dict(),
+        )
         return LostToOther() if isinstance(outcome, Fenced) else None
+
+    def _last_savepoint(self) -> CompletedCheckpoint | None:
+        """The complete savepoint that the job was stopped with; `None` without one."""
+        record, known = self._log.view.newest, self._stopped_with
+        if record is None or record.kind is not SnapshotKind.SYNC_SAVEPOINT:
+            return None
+        if known is not None and known.metadata == record.metadata:
+            return known
+        try:
+            return self.newest()
+        except CorruptSnapshotError:
+            return None  # nobody can start from it
+
+    def _ended_before(self, ended: JobEnded) -> EndedBefore:
+        view = self._log.view
+        cause = None if ended.failure is None else FailureCause.from_dict(ended.failure)
+        return EndedBefore(
+            JobState(ended.state),
+            ended.cause or "",
+            ended.attempt,
+            ended.at,
+            view.restarts.restarts,
+            ended.savepoint,
+            ended.drained,
+            None if cause is None else FailureRecord(ended.attempt, ended.at, cause),
+            view.highest_checkpoint_id,
+        )
 
     def newest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint or savepoint of this job in the log.
@@ -367,6 +433,8 @@ class JobLedger:
             return LostToOther()
         for dropped in damaged:
             self._damaged.pop(dropped, None)
+        if loaded is not None:
+            self._remember_stop(loaded.checkpoint)
         view = self._log.view
         rebuilt = rebuild_store(
             self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain

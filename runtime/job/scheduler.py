@@ -316,7 +316,16 @@ class JobScheduler:
 
     def statistics(self) -> SchedulerStatistics:
         """The job at this moment."""
-        job, coordinator = self._job, self._job.coordinator
+        job, coordinator, ended = self._job, self._job.coordinator, self._job.ended
+        failures, stopped = job.failures.records(), job.stopped_with
+        savepoint = None if stopped is None else snapshot_url(stopped, self._storage.url)
+        drained = stopped is not None and stopped.drained
+        checkpoints = None if coordinator is None else coordinator.statistics()
+        if ended is not None:
+            savepoint, drained = ended.savepoint, ended.drained
+            failures = failures if ended.failure is None else (*failures, ended.failure)
+            if checkpoints is not None:
+                checkpoints = replace(checkpoints, latest_completed_id=ended.newest_checkpoint)
         return SchedulerStatistics(
             job_id=self._job_id,
             name=self._job.graph.job.name,
@@ -326,15 +335,15 @@ class JobScheduler:
             restored_checkpoint=job.restored_id,
             warning=job.warning,
             is_fenced=job.is_fenced,
-            failures=job.failures.records(),
+            failures=failures,
             transitions=job.transitions.transitions(),
             rescales=job.rescales.records(),
             subtasks=dict(job.planner.status),
-            checkpoints=None if coordinator is None else coordinator.statistics(),
+            checkpoints=checkpoints,
             checkpoint_history=() if coordinator is None else coordinator.history(),
-            stopped_with=None
-            if job.stopped_with is None
-            else snapshot_url(job.stopped_with, self._storage.url),
+            stopped_with=savepoint,
+            drained=drained,
+            ended_at=None if ended is None else ended.at,
             stale_events=self._stale,
             ignored_events=self._ignored,
         )

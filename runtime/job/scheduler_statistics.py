@@ -33,6 +33,8 @@ class SchedulerStatistics:
         checkpoints: Counters; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
         stopped_with: URL of the savepoint that the job was stopped with.
+        drained: Whether event time went to its end before that savepoint.
+        ended_at: Wall-clock seconds of an end that the log had when this JobMaster came; else `None`.
         stale_events: Events of other attempts that were ignored.
         ignored_events: Events that came when nobody waited for them.
     """
@@ -52,6 +54,8 @@ class SchedulerStatistics:
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
     stopped_with: str | None = None
+    drained: bool = False
+    ended_at: float | None = None
     stale_events: int = 0
     ignored_events: int = 0
 
@@ -78,6 +82,8 @@ class SchedulerStatistics:
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
             "stopped_with": self.stopped_with,
+            "drained": self.drained,
+            "ended_at": self.ended_at,
             "stale_events": self.stale_events,
             "ignored_events": self.ignored_events,
         }

@@ -42,6 +42,7 @@ class CompletedCheckpoint:
         carried: State of finished subtasks whose files are still to be copied; `None` once its metadata is
             written.
         statistics: `None` when it was not measured, or an older version wrote it.
+        drained: Whether it is the savepoint of a stop that let event time go to its end first.
     """
 
     checkpoint_id: int
@@ -56,6 +57,7 @@ class CompletedCheckpoint:
     master_states: tuple[MasterState, ...] = ()
     carried: CarriedState | None = None
     statistics: CompletedCheckpointStatistics | None = None
+    drained: bool = False
 
     @property
     def is_savepoint(self) -> bool:

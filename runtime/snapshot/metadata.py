@@ -106,6 +106,7 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "completed_at": checkpoint.completed_at,
         "size": checkpoint.size,
         "location": checkpoint.location,
+        "drained": checkpoint.drained,
         "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
         "finished": {
             state.operator_id: sorted(state.finished)
@@ -167,6 +168,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
             None if location is None else text(location),
             tuple(_decode_master_state(state) for state in items(body.get("master_states", []))),
             statistics=CompletedCheckpointStatistics.decode(body.get("statistics")),
+            drained=body.get("drained") is True,
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

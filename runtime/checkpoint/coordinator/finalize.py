@@ -171,7 +171,12 @@ def finalize(
         complete_elsewhere(open_location(sized.location, create=True), sized)
     metadata = _write_metadata(storage, path, sized)
     record = CheckpointCompleted(
-        checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
+        checkpoint.checkpoint_id,
+        checkpoint.attempt,
+        checkpoint.kind,
+        metadata,
+        checkpoint.completed_at,
+        drained=checkpoint.drained,
     )
     if retained is not None:
         _, gone = split_retained((*log.view.completed, record), retained)

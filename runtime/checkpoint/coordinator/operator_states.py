@@ -54,6 +54,7 @@ def completed_checkpoint(
         master_states=pending.master_states,
         carried=CarriedState(carried, previous.location) if carried and previous is not None else None,
         statistics=statistics,
+        drained=pending.drained,
     )
 
 

@@ -141,6 +141,11 @@ class PendingCheckpoint:
         return self.barrier.confirmed_id
 
     @property
+    def drained(self) -> bool:
+        """Whether event time goes to its end before this savepoint."""
+        return self.barrier.options.drain
+
+    @property
     def location(self) -> str | None:
         """URL of a savepoint's folder outside the job's storage."""
         return self.barrier.options.location

@@ -60,10 +60,10 @@ All methods block, and are called from one thread at a time. Only `newer_attempt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.runtime.checkpoint.log.claims import Claim, DecisionLogStatistics
 from penstock.runtime.checkpoint.log.claims import Claimed as Claimed
@@ -285,14 +285,23 @@ class DecisionLog:
         """
         return self._append(CheckpointsDropped(tuple(checkpoint_ids), self._attempt, now))
 
-    def end(self, state: str, cause: str | None, now: float) -> Claim:
-        """End the job for good.
+    def end(
+        self,
+        state: str,
+        cause: str | None,
+        now: float,
+        *,
+        savepoint: str | None = None,
+        drained: bool = False,
+        failure: Mapping[str, Any] | None = None,
+    ) -> Claim:
+        """End the job for good; the arguments are those of `JobEnded`.
 
         Raises:
             OutcomeUnknownError: Ask again; an end that got in is found.
             CorruptSnapshotError: The log is damaged.
         """
-        return self._append(JobEnded(state, cause, self._attempt, now))
+        return self._append(JobEnded(state, cause, self._attempt, now, savepoint, drained, failure))
 
     def newer_attempt(self) -> int | None:
         """Look for another writer that has begun a newer attempt; `None` when there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -48,6 +49,7 @@ class CheckpointCompleted:
         at: Wall-clock seconds.
         subsumes: Checkpoints that are dropped in the same step.
         age: Seconds of the job's life.
+        drained: Whether it is the savepoint of a stop that let event time go to its end first.
     """
 
     checkpoint_id: int
@@ -57,6 +59,7 @@ class CheckpointCompleted:
     at: float
     subsumes: tuple[int, ...] = ()
     age: float = 0.0
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +80,25 @@ class CheckpointsDropped:
 class JobEnded:
     """The job has ended for good; no attempt begins any more.
 
+    It holds every answer that depends on the end. The JobMaster may die before it has given one.
+
     Attributes:
         state: How: `finished`, `failed` or `cancelled`.
         cause: Why, when it failed.
         attempt: The attempt that decided it.
         at: Wall-clock seconds.
+        savepoint: URL of the complete savepoint that the job was stopped with; `None` without one.
+        drained: Whether event time went to its end before that savepoint.
+        failure: The failure behind `cause` as plain values, see `FailureCause.to_dict`; `None` for none.
     """
 
     state: str
     cause: str | None
     attempt: int
     at: float
+    savepoint: str | None = None
+    drained: bool = False
+    failure: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +170,16 @@ def _encode(record: LogRecord) -> list[Any]:
             counted = _encode_restarts(restarts)
             return ["begun", attempt, restored, at, parallelism, age, counted, writer, submission]
         case CheckpointCompleted():
-            return ["completed", *_encode_completed(record), record.age]
+            return ["completed", *_encode_completed(record), record.age, record.drained]
         case CheckpointsDropped(ids, attempt, at):
             return ["dropped", ids, attempt, at]
-        case JobEnded(state, cause, attempt, at):
-            return ["ended", state, cause, attempt, at]
+        case JobEnded(state, cause, attempt, at, savepoint, drained, failure):
+            return ["ended", state, cause, attempt, at, savepoint, drained, failure]
         case LogCompacted():
             return [
                 "compacted",
                 record.attempt,
-                [_encode_completed(c) for c in record.completed],
+                [[*_encode_completed(c), 0.0, c.drained] for c in record.completed],
                 record.highest_checkpoint_id,
                 record.begun_slots,
                 record.previous,
@@ -193,8 +204,9 @@ def decode_record(data: bytes, path: str) -> LogRecord:
         StorageError: A newer version wrote it.
 
     Example:
-        >>> decode_record(encode_record(JobEnded("finished", None, 2, 0.0)), "x")
-        JobEnded(state='finished', cause=None, attempt=2, at=0.0)
+        >>> ended = JobEnded("finished", None, 2, 0.0)
+        >>> decode_record(encode_record(ended), "x") == ended
+        True
     """
     return decode_entry(data, path).record
 

@@ -12,6 +12,7 @@ from penstock.runtime.job.states.terminal import Terminal
 
 
 def enter_earlier_end(job: JobContext, found: EndedBefore) -> None:
-    """Enter the state that the log names."""
+    """Enter the state that the log names; the job's statistics then say of its end what the log says."""
+    job.ended, job.attempt, job.restarts = found, found.attempt, found.restarts
     kinds: dict[JobState, type[Terminal]] = {kind.name: kind for kind in (Finished, Failed, Cancelled)}
     job.enter(kinds[found.state](job, found.cause), "it had ended before")

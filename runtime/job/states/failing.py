@@ -93,4 +93,5 @@ class Failing(State):
                     cause,
                     lambda note: job.enter(Failed(job, cause), f"{reason}{note}"),
                     lambda found: enter_earlier_end(job, found),
+                    self._cause,
                 )

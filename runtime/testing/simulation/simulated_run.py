@@ -19,6 +19,7 @@ from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.oracle.end_rule import end_problems
 from penstock.runtime.testing.simulation.oracle.restart_rule import ENDED_BEFORE, UsedRestarts
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -165,6 +166,19 @@ class SimulatedRun:
     def restarts(self) -> list[UsedRestarts]:
         """How each job has restarted."""
         return [self._restarting(control) for control in self._controls]
+
+    def problems_of_the_ends(self) -> list[str]:
+        """Whether each job's log has the answers that its JobMasters have given, see `end_rule`."""
+        if self.world.damage.has_struck_log:
+            return []
+        storage = self.world.storage
+        storage.become_reliable()
+        return [
+            problem
+            for control in self._controls
+            if control.job.config.checkpointing is not None
+            for problem in end_problems(storage, control.job, control.masters.statuses())
+        ]
 
     def _restarting(self, control: ControlPlane) -> UsedRestarts:
         counts, statuses = self.world.counts.by_kind(), control.masters.statuses()

@@ -139,7 +139,7 @@ class Simulation:
 
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.system, self.world.restores)
-        problems = self._check_restarts(state, cause)
+        problems = self._check_restarts(state, cause) + self._run.problems_of_the_ends()
         has_gone_on = self._is_whole and state not in (JobState.CANCELLED, JobState.FAILED)
         if not has_gone_on or problems:
             return problems + oracle.check_cancelled()

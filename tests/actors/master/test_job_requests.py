@@ -38,7 +38,9 @@ def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
             asyncio.get_running_loop().call_soon(ended.set)
 
         scheduler = SimpleNamespace(state=state, stop_with_savepoint=refuse)
-        report = SimpleNamespace(savepoint=savepoint, status=JobStatus.FINISHED, failure=None)
+        report = SimpleNamespace(
+            savepoint=savepoint, drained=False, status=JobStatus.FINISHED, failure=None
+        )
         requests = JobRequests(
             cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
         )
@@ -69,7 +71,7 @@ def test_a_checkpoint_that_nobody_answers_is_answered_by_the_end_of_its_job() ->
             asyncio.get_running_loop().call_soon(ended.set)
 
         scheduler = SimpleNamespace(state=JobState.RUNNING, trigger_checkpoint=say_nothing)
-        report = SimpleNamespace(savepoint=None, status=JobStatus.FINISHED, failure=None)
+        report = SimpleNamespace(savepoint=None, drained=False, status=JobStatus.FINISHED, failure=None)
         requests = JobRequests(
             cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
         )
@@ -86,7 +88,7 @@ class StoppingJob:
         self.asked: asyncio.Queue[Any] = asyncio.Queue()
         self.scheduler = SimpleNamespace(state=JobState.RUNNING, stop_with_savepoint=self._stop)
         self.report = SimpleNamespace(
-            savepoint="/jobs/j/savepoint-1-1", status=JobStatus.FINISHED, failure=None
+            savepoint="/jobs/j/savepoint-1-1", drained=False, status=JobStatus.FINISHED, failure=None
         )
         self.requests = JobRequests(
             cast("Any", self.scheduler),
@@ -126,7 +128,7 @@ def test_a_second_stop_is_refused_when_the_first_is_refused() -> None:
         on_answer(REFUSED)
         assert isinstance(await first, SavepointRefused)
         assert await second == await first
-        again = job.stop(drain=True)  # nothing is left of the first one
+        again = job.stop()  # nothing is left of the first one
         (await job.asked.get())(CheckpointSucceeded(SAVED))
         job.ended.set()
         assert isinstance(await again, SavepointTaken)
@@ -165,10 +167,13 @@ def test_a_second_stop_with_another_target_or_drain_is_refused(tmp_path: Path) -
 def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
     async def scenario(job: StoppingJob) -> None:
         job.scheduler.state = JobState.STOPPING
-        waiting = job.stop(drain=True)
+        waiting, other = job.stop(), job.stop(drain=True)
         await asyncio.sleep(0)
         job.ended.set()
         assert isinstance(await waiting, SavepointTaken)
+        refused = await other
+        assert isinstance(refused, SavepointRefused)
+        assert "it was stopped before, without a drain, with savepoint /jobs/j/" in refused.why
         assert job.asked.empty()
 
     in_a_loop(scenario)

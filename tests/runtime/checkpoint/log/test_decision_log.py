@@ -41,9 +41,11 @@ def storage() -> Flaky:
         AttemptBegun(3, None, 1.5),
         AttemptBegun(3, 7, 1.5),
         completed(7, 3, subsumes=(5, 6)),
-        replace(completed(7), kind=SnapshotKind.SYNC_SAVEPOINT),
+        replace(completed(7), kind=SnapshotKind.SYNC_SAVEPOINT, drained=True),
         CheckpointsDropped((1, 2), 3, 1.5),
         JobEnded("failed", "Zähler: boom", 3, 1.5),
+        JobEnded("finished", None, 3, 1.5, "/saved/savepoint-j-1-1", drained=True),
+        JobEnded("failed", "\udc80", 3, 1.5, failure={"message": "\udc80", "subtask": ["a", 0]}),
         LogCompacted(3, (completed(7, 3), completed(8, 3)), 8, (0, 4), 2, 1.5),
     ],
 )
