@@ -20,6 +20,7 @@ from .errors import LostInputError as LostInputError
 from .errors import LostOutputError as LostOutputError
 from .errors import OperatorError as OperatorError
 from .errors import PenstockError as PenstockError
+from .errors import RequestLostError as RequestLostError
 from .errors import RescaleError as RescaleError
 from .errors import RestoreError as RestoreError
 from .errors import SavepointError as SavepointError

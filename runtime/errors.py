@@ -184,6 +184,10 @@ class SavepointStillNeededWarning(UserWarning):
         self.path = path
 
 
+class RequestLostError(PenstockError):
+    """A request to a job was lost with its JobMaster: it may have been carried out, and nothing says so."""
+
+
 class RescaleError(PenstockError):
     """A job could not be brought to another parallelism and goes on as it was; the message says why."""
 

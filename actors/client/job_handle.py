@@ -152,11 +152,15 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             CheckpointError: There is none; the message says why. The job goes on, unless it is ending.
+            RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
         deadline = checkpoint_deadline(self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
-            lambda master: master.checkpoint.remote(self._job_id, full), reply_of_report, deadline
+            lambda master: master.checkpoint.remote(self._job_id, full),
+            reply_of_report,
+            deadline,
+            request="a checkpoint",
         )
         return result_of(reply, self._job_id)
 
@@ -178,12 +182,17 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.
+            RequestLostError: The JobMaster died meanwhile, and the job has ended since. There may be a
+                savepoint in `target`.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
         place = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
         answer = self._master.ask(
-            lambda master: master.savepoint.remote(self._job_id, place), answer_of_report, deadline
+            lambda master: master.savepoint.remote(self._job_id, place),
+            answer_of_report,
+            deadline,
+            request="a savepoint" if place is None else f"a savepoint in {place}",
         )
         return path_of(answer, self._job_id)
 
@@ -242,6 +251,7 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             RescaleError: The job goes on as it was; the message says why.
+            RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobFailedError: The job has failed at the new parallelism.
             JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
         """
@@ -251,6 +261,7 @@ class RayJobHandle(NearestMembers):
             lambda master: master.rescale.remote(self._job_id, wanted),
             lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
             deadline,
+            request=f"a rescale to {wanted}",
         )
         if isinstance(answer, RescaleRefused):
             msg = f"job {self._job_id} is not rescaled: {answer.why}"

@@ -19,8 +19,9 @@ from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.master_registry import find_master
 from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.runtime.errors import DeploymentError
+from penstock.runtime.errors import DeploymentError, RequestLostError
 from penstock.runtime.execution.absence import BETWEEN_CALLS, Absence
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 T = TypeVar("T")
 
@@ -69,23 +70,35 @@ class MasterCalls:
         own = answer_deadline(self._job_id, name, timeout)
         return self.ask(call, of_ended, own if within is None else min(own, within, key=_comes))
 
-    def ask(self, call: Callable[[Any], Any], of_ended: Callable[[JobReport], T], deadline: Deadline) -> T:
+    def ask(
+        self,
+        call: Callable[[Any], Any],
+        of_ended: Callable[[JobReport], T],
+        deadline: Deadline,
+        *,
+        request: str = "",
+    ) -> T:
         """Ask, and again while the JobMaster is restarted; of an ended job its last report answers.
 
         Args:
             call: Makes the call of the actor.
             of_ended: Gives the answer of a job that has ended.
             deadline: Until when.
+            request: What is asked, if the report of an ended job does not say whether it was done.
 
         Raises:
+            RequestLostError: The JobMaster died with this `request`, and the job has ended since.
             JobTimeoutError: The deadline has passed.
             DeploymentError: There is no JobMaster, and the cluster has no report of the job's end.
         """
         if self._ended is not None:
             return of_ended(self._ended)
         ends: list[JobReport] = []
+        lost: list[BaseException] = []
 
         def patience(error: BaseException) -> float | None:
+            if isinstance(error, ray.exceptions.RayActorError):
+                lost.append(error)
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 return _RETURN_TIMEOUT
             if not isinstance(error, ValueError | ray.exceptions.RayActorError):
@@ -104,6 +117,8 @@ class MasterCalls:
             if deadline.has_passed:
                 raise deadline.error() from repeated.error
             guard.look()
+        if ends and lost and request:
+            raise _unknown(request, ends[-1]) from lost[-1]
         if ends:
             return of_ended(ends[-1])
         if repeated.gave_up:
@@ -116,6 +131,21 @@ class MasterCalls:
 
     def _find(self) -> Any:
         return find_master(self._job_id)
+
+
+def _unknown(request: str, report: JobReport) -> RequestLostError:
+    taken = [
+        f"{each.kind.value} {each.checkpoint_id}"
+        for each in report.checkpoint_history
+        if each.status is CheckpointStatus.COMPLETED
+    ]
+    newest = f"; the newest that completed is {taken[-1]}" if taken else ""
+    msg = (
+        f"{request} of job {report.job_id}: the JobMaster died meanwhile, and the job has ended since "
+        f"({report.status.value}), so it is not known whether this was done. `penstock checkpoints` and "
+        f"`penstock status` show what the job has done{newest}"
+    )
+    return RequestLostError(msg)
 
 
 def _comes(deadline: Deadline) -> float:

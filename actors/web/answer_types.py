@@ -290,8 +290,10 @@ class TriggerStatus(TypedDict):
     id: Literal["IN_PROGRESS", "COMPLETED"]
 
 
-RequestFailure = TypedDict("RequestFailure", {"class": str, "message": str})
-RequestFailure.__doc__ = "Why a request has failed."
+RequestFailure = TypedDict(
+    "RequestFailure", {"class": str, "message": str, "outcome": Literal["failed", "unknown"]}
+)
+RequestFailure.__doc__ = "Why a request has failed, or why nobody knows whether it was carried out."
 
 Operation = TypedDict(
     "Operation", {"failure-cause": NotRequired[RequestFailure], "result": NotRequired[dict[str, Any]]}

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import traceback
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import (
+    CheckpointError,
+    ConfigurationError,
+    JobCancelledError,
+    JobFailedError,
+    JobTimeoutError,
+    PenstockError,
+    RequestLostError,
+    RescaleError,
+    SavepointError,
+)
 
+#: Errors that say that the job did not do what was asked. Behind any other one it may do so all the same.
+_FAILED: Final = (
+    CheckpointError,
+    ConfigurationError,
+    JobCancelledError,
+    JobFailedError,
+    RescaleError,
+    SavepointError,
+)
 #: Ended triggers that are remembered.
 _KEPT: Final = 1_000
 
@@ -20,20 +40,25 @@ class RequestTrigger:
 
     Attributes:
         result: What came of it; `None` while it goes on, and when it has failed.
-        failure: Why it has failed.
+        failure: Why it has failed, or why its outcome is unknown.
     """
 
     job_id: str
     is_done: bool = False
     result: dict[str, Any] | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As Flink's REST answers: a status, and when it has ended what came of it."""
         if not self.is_done:
             return {"status": {"id": "IN_PROGRESS"}}
         if self.failure is not None:
-            cause = {"class": type(self.failure).__name__, "message": str(self.failure)}
+            outcome = "failed" if isinstance(self.failure, _FAILED) else "unknown"
+            cause = {
+                "class": type(self.failure).__name__,
+                "message": _message(self.failure),
+                "outcome": outcome,
+            }
             return {"status": {"id": "COMPLETED"}, "operation": {"failure-cause": cause}}
         return {"status": {"id": "COMPLETED"}, "operation": {"result": self.result or {}}}
 
@@ -66,7 +91,20 @@ class RequestTriggers:
 async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> None:
     try:
         trigger.result = await call
-    except (PenstockError, ValueError) as error:
+    except asyncio.CancelledError as error:  # the server ends
+        trigger.failure = error
+        raise
+    except BaseException as error:  # without an answer there is no success, whatever was raised
         trigger.failure = error
     finally:
         trigger.is_done = True
+
+
+def _message(failure: BaseException) -> str:
+    """What was raised, with advice where nothing tells whether the job has done what was asked."""
+    # A user's exception may raise in its `__str__`; `traceback` bears that.
+    is_own = isinstance(failure, PenstockError)
+    text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
+    if isinstance(failure, (*_FAILED, RequestLostError, JobTimeoutError)):
+        return text
+    return f"it is not known whether the job does what was asked; look at its report. {text}"

@@ -116,6 +116,7 @@ class JobContext:
         self._deploying = deploying
         self._running = running
         self._end = EndOfJob(self)
+        self._before_end: list[Callable[[], None]] = []
 
     def enter(self, state: State, cause: str = "") -> None:
         """Leave the current state for another one."""
@@ -329,6 +330,16 @@ class JobContext:
         """
         if not self.is_fenced:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
+
+    def before_end(self, call: Callable[[], None]) -> None:
+        """Call when the job has reached its last state, before anybody else hears of it."""
+        self._before_end.append(call)
+
+    def reached_end(self) -> None:
+        """The job is in its last state."""
+        calls, self._before_end = self._before_end, []
+        for call in calls:
+            call()
 
     def fence(self) -> None:
         """Another JobMaster owns the job: change nothing any more, and tell the gateway once."""

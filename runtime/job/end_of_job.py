@@ -89,7 +89,7 @@ class EndOfJob:
     def _ended_before(
         self, wanted: JobState, before: EndedBefore, then: Callable[[EndedBefore], None]
     ) -> None:
-        """Go on behind the end that the log has; whoever recorded another one than wanted deletes its files."""
+        """Go on behind the end that the log has; of another end than wanted, its writer deletes the files."""
 
         def ended(note: str) -> None:
             if note:

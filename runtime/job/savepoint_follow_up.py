@@ -4,7 +4,9 @@ Users may move or delete a savepoint. But until a younger checkpoint is complete
 need it. So a checkpoint follows at once, and the request for the savepoint is answered when that is complete.
 If it fails, it is tried again a few times; its failures count like all others. While the job restarts, stops
 or is rescaled, the follow-up waits: stopping and rescaling take a snapshot of their own. If no checkpoint
-completes, the savepoint exists all the same, and the answer says that the job still needs it.
+completes, the savepoint exists all the same, and the answer says that the job still needs it. A job that ends
+meanwhile needs it no more. The answer then comes before the end, so that the request does not find an ended
+job without a savepoint.
 """
 
 from __future__ import annotations
@@ -44,18 +46,25 @@ class SavepointFollowUp:
         self._coordinator = coordinator
         self._on_answer = on_answer
         self._tries, self._waits = TRIES, WAITS
+        self._is_answered = False
 
     def savepoint_ended(self, answer: CheckpointAnswer) -> None:
         """The savepoint has completed or failed."""
         if isinstance(answer, CheckpointFailed):
             self._on_answer(answer)
         else:
+            self._job.before_end(lambda: self._answer(answer))
             self._try(answer)
+
+    def _answer(self, savepoint: CheckpointSucceeded) -> None:
+        if not self._is_answered:
+            self._is_answered = True
+            self._on_answer(savepoint)
 
     def _try(self, savepoint: CheckpointSucceeded) -> None:
         state = self._job.state.name
-        if self._is_free_of(savepoint):
-            self._on_answer(savepoint)
+        if self._is_answered or self._is_free_of(savepoint):
+            self._answer(savepoint)
         elif state is JobState.RUNNING:
             self._tries -= 1
             self._coordinator.trigger(urgent=True, on_answer=lambda answer: self._followed(savepoint, answer))
@@ -65,7 +74,7 @@ class SavepointFollowUp:
 
     def _followed(self, savepoint: CheckpointSucceeded, answer: CheckpointAnswer) -> None:
         if isinstance(answer, CheckpointSucceeded):
-            self._on_answer(savepoint)
+            self._answer(savepoint)
         else:
             self._try_again(savepoint, f"{answer.detail or 'no reason given'} ({answer.reason.value})")
 
@@ -73,9 +82,9 @@ class SavepointFollowUp:
         if self._tries and self._waits and not self._job.is_fenced:
             self._job.timers.call_later(RETRY_AFTER, lambda: self._try(savepoint))
         elif self._is_free_of(savepoint):
-            self._on_answer(savepoint)
+            self._answer(savepoint)
         else:
-            self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken after it: {why}"))
+            self._answer(replace(savepoint, still_needed=f"no checkpoint could be taken after it: {why}"))
 
     def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
         """Whether the job has ended or has a younger checkpoint to restart from."""

@@ -11,9 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from jobs.driving import after_checkpoints, finish, submit, wait_until
+from jobs.driving import PATIENCE, after_checkpoints, finish, submit, wait_until
 from jobs.faults import DeadlySink
 from jobs.mortal_master import (
+    AFTER_END,
     AFTER_RECORD,
     BEFORE_RECORD,
     KillsMaster,
@@ -25,9 +26,12 @@ from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import JobReport, RayJobHandle
+from penstock.actors.shared.archive import load_from_storage
 from penstock.actors.shared.job_report import Takeover
-from penstock.runtime import FileSink, JobResult
+from penstock.runtime import FileSink, JobResult, JobStatus, SavepointError
 from penstock.runtime.checkpoint.log.records import AttemptBegun, CheckpointCompleted
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.io.storage import open_location, open_storage
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -62,6 +66,29 @@ def test_a_job_master_killed_beside_the_record_of_a_checkpoint(tmp_path: Path, a
         assert (2, died_at) in commits(journal)
     else:
         assert (taken, second.restored_checkpoint) == ([], died_at - 1), "an id is never given twice"
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_stop_is_answered_with_its_savepoint_when_the_job_master_dies_behind_the_end(
+    tmp_path: Path, drain: bool
+) -> None:
+    arm, deaths = tmp_path / "arm", tmp_path / "deaths"
+    source = KillsMaster(
+        paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"), AFTER_END, str(arm), str(deaths)
+    )
+    job = submit(word_count(tmp_path, source))
+    after_checkpoints(job, 1)
+    arm.touch()
+    savepoint = job.stop(drain=drain, timeout=PATIENCE)
+    assert deaths.read_text() == "finished\n", "nothing was killed: the test proves nothing"
+    assert open_snapshot(savepoint, open_location).checkpoint.drained is drain
+    report = job.report()
+    assert (report.status, report.savepoint, report.drained) == (JobStatus.FINISHED, savepoint, drain)
+    kept = load_from_storage(open_storage(str(tmp_path / "checkpoints")), job.job_id)
+    assert (kept.savepoint, kept.drained) == (savepoint, drain)
+    assert job.stop(drain=drain) == savepoint
+    with pytest.raises(SavepointError, match=f"was stopped before, {'with' if drain else 'without'} a drain"):
+        job.stop(drain=not drain)
 
 
 @pytest.mark.long  # `test_commit.py` kills JobMasters at commits each time

@@ -13,7 +13,6 @@ from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.settings_text import settings_as_text
-from penstock.runtime.errors import CheckpointError
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_handle import CheckpointResult, JobStatistics
@@ -68,7 +67,7 @@ class ActingJob(ScriptedJob):
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
-        self.failure: CheckpointError | None = None
+        self.failure: BaseException | None = None
         self.details: dict[int, Mapping[SubtaskId, CheckpointMetrics]] = {}
 
     def checkpoint(self, *, full: bool = False) -> CheckpointResult:

@@ -18,5 +18,6 @@ class Terminal(State):
         self._cause = cause
 
     def enter(self) -> None:
-        """Tell the gateway."""
+        """Answer what waits for the end, then tell the gateway."""
+        self.job.reached_end()
         self.job.gateway.job_ended(self.name, self._cause)

@@ -38,9 +38,7 @@ def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
             asyncio.get_running_loop().call_soon(ended.set)
 
         scheduler = SimpleNamespace(state=state, stop_with_savepoint=refuse)
-        report = SimpleNamespace(
-            savepoint=savepoint, drained=False, status=JobStatus.FINISHED, failure=None
-        )
+        report = SimpleNamespace(savepoint=savepoint, drained=False, status=JobStatus.FINISHED, failure=None)
         requests = JobRequests(
             cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
         )

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ray.exceptions import RaySystemError
 from serving.acting import JOB, STACKS, ActingJob, acting_job, leave_snapshot
 from serving.client import PATIENCE, Client
 from serving.in_thread import served
@@ -23,7 +24,7 @@ from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import flame_graph
 from penstock.actors.web.application import description
-from penstock.runtime.errors import CheckpointError
+from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.task.statistics import OutputFill
@@ -159,8 +160,46 @@ def test_requests_are_accepted_go_on_and_end(client: Client, job: ActingJob, met
 def test_requests_that_fail_say_why(client: Client, job: ActingJob, method: str, path: str) -> None:
     job.failure = CheckpointError("the storage is full")
     asked, _ = trigger(client, method, path)
-    cause = {"class": "CheckpointError", "message": "the storage is full"}
+    cause = {"class": "CheckpointError", "message": "the storage is full", "outcome": "failed"}
     assert ended(client, asked) == {"failure-cause": cause}
+
+
+class SilentError(Exception):
+    """Its text can't be made."""
+
+    def __str__(self) -> str:
+        raise self
+
+
+#: Errors that no class of requests' failures is above, and what is said of them.
+_OTHERS: Final = (
+    RuntimeError("a bug of the JobMaster"),
+    RaySystemError("the connection broke"),
+    OSError(28, "No space left on device"),
+    DeploymentError("no JobMaster of job words-1f2e answers"),
+    JobTimeoutError("no answer after 120 s; the request goes on"),
+    RequestLostError("the JobMaster died meanwhile"),
+    ValueError(),
+    SilentError(),
+    SystemExit(3),
+    KeyboardInterrupt(),
+)
+
+
+@pytest.mark.parametrize("error", _OTHERS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+def test_a_request_is_done_only_if_the_job_says_so(
+    client: Client, job: ActingJob, method: str, path: str, error: BaseException
+) -> None:
+    job.failure = error
+    asked, _ = trigger(client, method, path)
+    operation = ended(client, asked)
+    assert operation.keys() == {"failure-cause"}
+    cause = operation["failure-cause"]
+    assert (cause["class"], cause["outcome"]) == (type(error).__name__, "unknown")
+    own = isinstance(error, JobTimeoutError | RequestLostError)
+    assert own or cause["message"].startswith("it is not known whether the job does what was asked; look")
+    assert not error.args or not isinstance(error.args[0], str) or error.args[0] in cause["message"]
 
 
 #: A value of each type; numbers are above 0, as divisors are.

@@ -22,22 +22,23 @@ from penstock.runtime import (
     Source,
     SourceReader,
 )
-from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogRecord, decode_record
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted, JobEnded, LogRecord, decode_record
 from penstock.runtime.io.storage import ObjectStorage
 
 BEFORE_RECORD: Final = "before the record"
 AFTER_RECORD: Final = "after the record"
+AFTER_END: Final = "after the record of the job's end"
 
 
 @dataclass(frozen=True)
 class KillsMaster:
-    """A source that reads what another one does, and kills the JobMaster beside the record of a checkpoint.
+    """A source that reads what another one does, and kills the JobMaster beside a record of its log.
 
     Attributes:
         inner: Reads.
-        at: `BEFORE_RECORD` or `AFTER_RECORD`.
-        arm: The first checkpoint that completes while this file exists kills, and takes the file away.
-        deaths: Each death adds the id of the checkpoint as a line.
+        at: `BEFORE_RECORD` or `AFTER_RECORD` of a checkpoint, or `AFTER_END`.
+        arm: The first such record that is written while this file exists kills, and takes the file away.
+        deaths: Each death adds the id of the checkpoint, or the last state of the job, as a line.
     """
 
     inner: Source[str]
@@ -64,13 +65,14 @@ class KillingHook:
         put = ObjectStorage.put
 
         def deadly_put(storage: ObjectStorage, path: str, data: bytes, *, create: bool = False) -> None:
-            completed = "/log/" in path and decode_record(data, path)
-            if source.at == AFTER_RECORD:
+            record = decode_record(data, path) if "/log/" in path else None
+            if source.at != BEFORE_RECORD:
                 put(storage, path, data, create=create)
-            if isinstance(completed, CheckpointCompleted) and Path(source.arm).exists():
+            deadly = JobEnded if source.at == AFTER_END else CheckpointCompleted
+            if isinstance(record, deadly) and Path(source.arm).exists():
                 Path(source.arm).unlink()
                 with Path(source.deaths).open("a") as file:
-                    file.write(f"{completed.checkpoint_id}\n")
+                    file.write(f"{getattr(record, 'checkpoint_id', None) or getattr(record, 'state', '')}\n")
                 kill_this_process()
             if source.at == BEFORE_RECORD:
                 put(storage, path, data, create=create)

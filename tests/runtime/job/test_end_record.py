@@ -1,4 +1,7 @@
-"""The record of a job's end holds every answer that depends on the end: its JobMaster may die right after it."""
+"""The record of a job's end holds every answer that depends on the end.
+
+Its JobMaster may die right after it.
+"""
 
 from __future__ import annotations
 
@@ -152,6 +155,11 @@ def test_the_record_of_a_failure_keeps_operator_and_lines_and_is_bounded() -> No
     again.scheduler.start()
     again.runner.run_all()
     root = again.scheduler.statistics().failures[-1].root
-    assert (again.state, root.operator, root.subtask, root.raised_at) == (JobState.FAILED, "count", COUNT, LINE)
+    assert (again.state, root.operator, root.subtask, root.raised_at) == (
+        JobState.FAILED,
+        "count",
+        COUNT,
+        LINE,
+    )
     assert root.message == CAUSE.message
     assert len(root.traceback) < LONGEST_TRACEBACK + 100

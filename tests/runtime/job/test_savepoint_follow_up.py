@@ -82,11 +82,14 @@ def test_a_savepoint_is_answered_when_the_job_has_restarted_from_it_and_has_a_ch
 
 
 def test_a_savepoint_is_answered_when_its_job_ends_meanwhile() -> None:
+    """Before anybody hears of the end: a request that finds an ended job finds no savepoint."""
     run = savepoint_complete()
+    run.cluster.job_ended = lambda state, cause: run.cluster.said.append(f"{len(run.answers)} answers")
     run.scheduler.cancel()
     run.all_stopped()
-    run.timers.advance(1)
     assert run.state is JobState.CANCELLED
+    assert run.cluster.take()[-1] == "1 answers"
+    run.timers.advance(60)
     assert still_needed(run) == ""
 
 

