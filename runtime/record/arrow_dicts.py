@@ -52,7 +52,17 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
     names = batch.schema.names
-    columns = [_readable(name, column) for name, column in zip(names, batch.columns, strict=True)]
+    columns = [values_of_column(name, column) for name, column in zip(names, batch.columns, strict=True)]
+    return dicts_of_lists(names, columns)
+
+
+def dicts_of_lists(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """One dict per row of columns that are lists of one length; there is at least one column.
+
+    Example:
+        >>> dicts_of_lists(["a", "b"], [[1, 2], ["x", None]])
+        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
+    """
     if len(names) > _MOST_COMPILED:
         return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
     return _literal(tuple(names))(columns)
@@ -68,7 +78,12 @@ def _literal(names: tuple[str, ...]) -> _Literal:
     return eval(code, {"zip": zip})  # type: ignore[no-any-return]
 
 
-def _readable(name: str, column: pa.Array) -> list[Any]:
+def values_of_column(name: str, column: pa.Array) -> list[Any]:
+    """The values of a column as Python objects.
+
+    Raises:
+        NoPythonValueError: Python has no value for one of them; the message names the column.
+    """
     try:
         return _values(column)
     except (OverflowError, ValueError) as error:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.runtime.operators.expressions.expressions import compute
+from penstock.runtime.operators.expressions.row_expressions import RowExpressions
+from penstock.runtime.operators.expressions.row_masks import as_mask
 from penstock.runtime.operators.operator import BatchFormats, Operator
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.record.elements import ArrowBatch, Batch
 
 
 class ExpressionOperator(Operator):
@@ -26,6 +31,7 @@ class ExpressionOperator(Operator):
 
     def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
         self._expressions = dict(expressions)
+        self._on_rows = RowExpressions(expressions)
         self._records_in = 0
         self._records_out = 0
 
@@ -33,6 +39,13 @@ class ExpressionOperator(Operator):
     def doing(self) -> str:
         """The method of the stream and its expressions."""
         return f"{self.kind} {shown(self._expressions)}".rstrip()
+
+    def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
+        """For each expression for which rows of a batch it is true; null counts as false."""
+        if not isinstance(batch, ArrowBatch):
+            return self._on_rows.masks(batch.rows, self.kind)
+        results = compute(self._expressions, batch.batch)
+        return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
 
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pyarrow.compute as pc
 
 from penstock.runtime.operators.expressions.expression_operator import ExpressionOperator
-from penstock.runtime.operators.expressions.expressions import compute
-from penstock.runtime.operators.expressions.row_masks import as_mask, rows_where
+from penstock.runtime.operators.expressions.row_masks import rows_where
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.elements import Batch
 
@@ -36,8 +35,8 @@ class FilterExpressionOperator(ExpressionOperator):
         self._records_in += len(batch)
         if not len(batch):
             return
-        (mask,) = compute(self._expressions, batch)
-        kept = rows_where(batch, as_mask(mask, self.kind))
+        (mask,) = self._masks(batch).values()
+        kept = rows_where(batch, mask)
         self._records_out += len(kept)
         if len(kept):
             yield kept

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from penstock.runtime.operators.expressions.expression_operator import ExpressionOperator
 from penstock.runtime.operators.expressions.expressions import ExpressionError, compute
 from penstock.runtime.operators.operator import Output
-from penstock.runtime.operators.user_code.failure import short_repr
-from penstock.runtime.record.arrow_dicts import dicts_of_arrow
+from penstock.runtime.record.arrow_dicts import dicts_of_lists
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 
 
@@ -39,16 +38,12 @@ class SelectOperator(ExpressionOperator):
         self._records_in += len(batch)
         if not len(batch):
             return
-        computed = compute(self._expressions, batch) if self._expressions else []
         self._records_out += len(batch)
-        by_name = dict(zip(self._expressions, computed, strict=True))
-        yield (
-            self._of_columns(batch, by_name)
-            if isinstance(batch, ArrowBatch)
-            else self._of_rows(batch, by_name)
-        )
+        yield self._of_columns(batch) if isinstance(batch, ArrowBatch) else self._of_rows(batch)
 
-    def _of_columns(self, batch: ArrowBatch, computed: Mapping[str, pa.Array]) -> ArrowBatch:
+    def _of_columns(self, batch: ArrowBatch) -> ArrowBatch:
+        results = compute(self._expressions, batch.batch) if self._expressions else []
+        computed = dict(zip(self._expressions, results, strict=True))
         schema = batch.batch.schema
         columns: dict[str, pa.Array] = {}
         fields: list[pa.Field] = []
@@ -70,34 +65,16 @@ class SelectOperator(ExpressionOperator):
         made = pa.schema(fields, schema.metadata)
         return ArrowBatch(_record_batch(list(columns.values()), made, len(batch)), batch.timestamps)
 
-    def _of_rows(self, batch: RowBatch, computed: Mapping[str, pa.Array]) -> RowBatch:
-        if not computed:
-            additions: Sequence[dict[str, Any]] = [{}] * len(batch)
-        else:
-            names = list(computed)
-            additions = dicts_of_arrow(pa.RecordBatch.from_arrays(list(computed.values()), names=names))
+    def _of_rows(self, batch: RowBatch) -> RowBatch:
+        computed = self._on_rows.values(batch.rows, self.kind)
+        additions = dicts_of_lists(list(computed), list(computed.values())) if computed else None
         kept = self._names
-        try:
-            if kept is None:
-                rows = [{**row, **added} for row, added in zip(batch.rows, additions, strict=True)]
-            else:
-                rows = [
-                    {**{name: row.get(name) for name in kept}, **added}
-                    for row, added in zip(batch.rows, additions, strict=True)
-                ]
-        except (TypeError, AttributeError):
-            self._refuse_others(batch.rows)
-            raise
+        rows: Sequence[dict[str, Any]] = batch.rows
+        if kept is not None:
+            rows = [{name: row.get(name) for name in kept} for row in rows]
+        if additions is not None:
+            rows = [{**row, **added} for row, added in zip(rows, additions, strict=True)]
         return RowBatch(rows, batch.timestamps)
-
-    def _refuse_others(self, rows: Sequence[Any]) -> None:
-        for row in rows:
-            if not isinstance(row, dict):
-                msg = (
-                    f"{self.kind} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
-                    f"of type {type(row).__name__}; put a map before it"
-                )
-                raise ExpressionError(msg)
 
 
 def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

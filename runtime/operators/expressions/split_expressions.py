@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow.compute as pc
 
 from penstock.runtime.operators.expressions.expression_operator import ExpressionOperator
-from penstock.runtime.operators.expressions.expressions import compute
-from penstock.runtime.operators.expressions.row_masks import as_mask, rows_where
+from penstock.runtime.operators.expressions.row_masks import rows_where
 from penstock.runtime.operators.operator import Output, Tagged
 from penstock.runtime.record.elements import Batch
 
@@ -41,8 +40,7 @@ class SplitExpressionsOperator(ExpressionOperator):
         if not len(batch):
             return
         rest = None
-        for tag, result in zip(self._expressions, compute(self._expressions, batch), strict=True):
-            is_true = as_mask(result, self.kind)
+        for tag, is_true in self._masks(batch).items():
             taken = is_true if rest is None else pc.and_(rest, is_true)
             rest = pc.invert(is_true) if rest is None else pc.and_not(rest, is_true)
             found = rows_where(batch, taken)
