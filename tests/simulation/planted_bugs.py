@@ -371,7 +371,7 @@ def wait_for_receivers_that_are_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def follow_the_fastest_watermark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WatermarkValve, "_slowest", lambda self, *, nobody_waits: max(self._watermarks))
+    patch.setattr(WatermarkValve, "_slowest", lambda self: max(self._watermarks))
 
 
 def answer_before_names_are_synced(patch: pytest.MonkeyPatch) -> None:
