@@ -96,7 +96,10 @@ def values_of_column(name: str, column: pa.Array) -> list[Any]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    kind = column.type
+    # Arrow cuts what Python's times and dates don't hold; a cast refuses it.
+    kind = _in_python(column.type)
+    if kind != column.type:
+        column = column.cast(kind)
     if kinds.is_timestamp(kind) and kind.unit in _UNITS and (times := _times(column)) is not None:
         return times
     if _LISTS_ARE_FAST:
@@ -107,6 +110,28 @@ def _values(column: pa.Array) -> list[Any]:
     if text or (number and not column.null_count):
         return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=512)
+def _in_python(kind: pa.DataType) -> pa.DataType:
+    """The type with dates of whole days, and times of day of whole microseconds."""
+    if kinds.is_date64(kind):
+        return pa.date32()
+    if kinds.is_time64(kind):
+        return pa.time64("us")
+    if kinds.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _in_python(kind.value_type), kind.ordered)
+    if kinds.is_struct(kind):
+        return pa.struct([field.with_type(_in_python(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(_in_python(kind.key_type), _in_python(kind.item_type), kind.keys_sorted)
+    if kinds.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_python(kind.value_type)), kind.list_size)
+    if kinds.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_python(kind.value_type)))
+    if kinds.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_in_python(kind.value_type)))
+    return kind
 
 
 def _times(column: pa.Array) -> list[Any] | None:

@@ -7,6 +7,8 @@ canonical form of a value:
   object (`NAN`), which has a stable hash of its own. A NaN that a key function returns is refused, because
   nothing makes it that object.
 * 0.0 and -0.0 are one key, which reads 0.0.
+* A time with a zone reads in UTC. Python takes two times for one in an hour that clocks show twice.
+* A time of pandas that has whole microseconds reads as Python's. One with nanoseconds can't be a key.
 * Null and `None` are one key.
 * Columns lose what only their encoding has: dictionaries, run ends, views, units of time. What is left has a
   hash that is equal to the one of the Python value (`runtime/state/stable_hash_arrays.py`).
@@ -19,8 +21,11 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
+from types import NoneType
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -83,8 +88,8 @@ class ColumnKey:
         names = self.names
         if len(names) == 1:
             value = get(names[0])
-            return _canonical(value) if isinstance(value, float) else value
-        return tuple([_canonical(value) if isinstance(value, float) else value for value in map(get, names)])
+            return value if type(value) in _ONE_FORM else _canonical(value)
+        return tuple([value if type(value) in _ONE_FORM else _canonical(value) for value in map(get, names)])
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns of a batch in canonical form, in the order of `names`.
@@ -125,10 +130,23 @@ def _with_nan(value: Any) -> Any:
     return NAN if type(value) is float and value != value else value
 
 
-def _canonical(value: float) -> float:
-    if value != value:
-        return NAN
-    return value if value else 0.0
+#: Types whose equal values read alike.
+_ONE_FORM: Final = frozenset([str, int, bool, bytes, NoneType, date, UUID])
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, float):
+        if value != value:
+            return NAN
+        return value if value else 0.0
+    if isinstance(value, datetime):
+        # Those of pandas know nanoseconds.
+        if type(value) is not datetime and not getattr(value, "nanosecond", 1):
+            value = value.to_pydatetime()  # type: ignore[attr-defined]
+        return value if value.tzinfo is None or type(value) is not datetime else value.astimezone(UTC)
+    if isinstance(value, timedelta) and type(value) is not timedelta and not getattr(value, "nanoseconds", 1):
+        return value.to_pytimedelta()  # type: ignore[attr-defined]
+    return value
 
 
 def as_column_key(key: Any) -> ColumnKey | None:

@@ -18,6 +18,8 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import KeyTypeError
 
+#: Narrower decimals are widened.
+_DECIMAL_BITS: Final = 128
 _ADVICE: Final = "use a tuple of its parts with a key function, or make a column of plain values before"
 
 
@@ -55,7 +57,7 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     kind = column.type
     if kinds.is_floating(kind):
         return _one_nan_one_zero(column)
-    target = _in_microseconds(kind)
+    target = _one_width(kind)
     if target.equals(kind):
         return column
     try:
@@ -118,11 +120,13 @@ def _one_nan_one_zero(column: pa.Array) -> pa.Array:
     return pa.array(values, column.type, mask=mask, from_pandas=False)
 
 
-def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+def _one_width(kind: pa.DataType) -> pa.DataType:
     if kinds.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if kinds.is_duration(kind):
         return pa.duration("us")
     if kinds.is_time(kind):
         return pa.time64("us")
+    if kinds.is_decimal(kind) and kind.bit_width < _DECIMAL_BITS:
+        return pa.decimal128(kind.precision, kind.scale)
     return pa.date32() if kinds.is_date64(kind) else kind

@@ -31,7 +31,7 @@ import numpy as np
 
 from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.stable_names import name_in_hash
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash import micros_of_key, stable_hash
 
 # What stands in front. Numbers have the whole range from 0x40 to 0xBF: their length is in it.
 _NONE, _TEXT, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID = range(1, 9)
@@ -41,7 +41,6 @@ _ZERO: Final = 0x80
 _SHORT: Final = 0x3E
 _LONG_NEGATIVE, _LONG_POSITIVE = 0x40, 0xBF
 
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 #: What short text and numbers below `_FAST` begin with, by their length: most keys are of this kind.
@@ -237,13 +236,8 @@ def _ticks(tag: int, ticks: int, out: bytearray) -> None:
 
 
 def _datetime(key: datetime, out: bytearray) -> bool:
-    first = key.replace(fold=0)
-    offset = first.utcoffset()
-    ticks = (first.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
-    if offset is None:
-        _ticks(_NAIVE, ticks, out)
-    else:
-        _ticks(_AWARE, ticks - offset // _MICROSECOND, out)
+    micros, is_aware = micros_of_key(key)
+    _ticks(_AWARE if is_aware else _NAIVE, micros, out)
     return False
 
 

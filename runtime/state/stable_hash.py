@@ -11,7 +11,9 @@ Otherwise the state of one key would be split over two. So
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
 * strings and bytes go through xxh3, with a seed of their own for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
-* times are counted in microseconds, aware ones after taking their offset away;
+* times are counted in microseconds, aware ones after taking their offset away. An hour that
+  clocks show twice, or skip, is refused unless it is given in UTC. Python calls two different times of one
+  zone equal there;
 * a subclass counts as its base when it compares as its base, and is refused when it compares by itself.
 
 What has no such form is refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to
@@ -28,7 +30,7 @@ import functools
 import reprlib
 import struct
 from collections.abc import Callable, Iterable
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
@@ -56,6 +58,8 @@ OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
 _NAN_ADVICE: Final = (
     "NaN is not equal to itself; filter such records out, use None, or give key_by the column's name"
 )
+#: Most digits of a number's exponent form that is written out.
+_MOST_DIGITS: Final = 4096
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -107,6 +111,8 @@ def _hash_float(key: float) -> int:
 def _hash_decimal(key: Decimal) -> int:
     if key.is_nan():
         _refuse(key, "NaN is not equal to itself; filter such records out or use None")
+    if key.is_finite() and abs(key.adjusted()) > _MOST_DIGITS:
+        _refuse(key, f"it has an exponent of more than {_MOST_DIGITS}; use a text")
     if -(1 << 63) <= key <= MASK64 and key == key.to_integral_value():
         return _hash_int(int(key))
     return _hash_other_number(key)
@@ -141,14 +147,35 @@ def _hash_ticks(ticks: int, seed: int) -> int:
     return xxh3_64_intdigest(struct.pack("<q", ticks), seed)
 
 
-def _hash_datetime(key: datetime) -> int:
-    # Equality within one zone and `hash` both ignore the fold, so it must not count here either.
-    first = key.replace(fold=0)
-    offset = first.utcoffset()
-    since_epoch = (first.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+def micros_of_key(key: datetime) -> tuple[int, bool]:
+    """Microseconds of a time since 1970, and whether it has a zone, so that they are those of UTC.
+
+    Raises:
+        KeyTypeError: The clocks of its zone show it twice, or skip it.
+
+    Example:
+        >>> micros_of_key(datetime(1970, 1, 1, 0, 0, 1))
+        (1000000, False)
+    """
+    zone = key.tzinfo
+    since_epoch = (key.replace(tzinfo=None, fold=0) - _EPOCH) // _MICROSECOND
+    if zone is None:
+        return since_epoch, False
+    offset = key.utcoffset()
     if offset is None:
-        return _hash_ticks(since_epoch, NAIVE)
-    return _hash_ticks(since_epoch - offset // _MICROSECOND, AWARE)
+        return since_epoch, False
+    if type(zone) is not timezone and offset != key.replace(fold=1 - key.fold).utcoffset():
+        _refuse(
+            key,
+            f"the clocks of its zone show {key:%Y-%m-%d %H:%M} twice, or skip it, so Python does not say "
+            "which times are equal to it; use key.astimezone(UTC), or give key_by the column's name",
+        )
+    return since_epoch - offset // _MICROSECOND, True
+
+
+def _hash_datetime(key: datetime) -> int:
+    micros, is_aware = micros_of_key(key)
+    return _hash_ticks(micros, AWARE if is_aware else NAIVE)
 
 
 def _hash_time(key: time) -> int:
@@ -204,6 +231,8 @@ _WHY_NOT: Final[tuple[tuple[type, str], ...]] = (
     (memoryview, "it can change; use bytes"),
     (np.ndarray, "it can change; use a tuple of its values or its bytes"),
     (np.generic, "numpy compares it in its own way; use int(key), float(key) or key.item()"),
+    (datetime, "it compares in its own way; use a datetime of Python: key.to_pydatetime() in pandas"),
+    (timedelta, "it compares in its own way; use a timedelta of Python: key.to_pytimedelta() in pandas"),
     (complex, "complex numbers are not supported; use a tuple of two floats"),
 )
 

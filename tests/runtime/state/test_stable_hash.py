@@ -174,10 +174,6 @@ def test_another_process_with_another_hash_seed_gives_the_same_hashes() -> None:
             datetime(2024, 1, 1, 14, tzinfo=timezone(timedelta(hours=2))),
             datetime(2024, 1, 1, 13, tzinfo=ZoneInfo("Europe/Berlin")),
         ),
-        (
-            datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
-            datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
-        ),
         (timedelta(hours=1), timedelta(minutes=60)),
     ],
 )  # fmt: skip
