@@ -18,7 +18,8 @@ from __future__ import annotations
 import errno
 import glob
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -62,18 +63,50 @@ class LocalOutputFile:
             _unlink_if_there(self._path)
 
 
+def _matching(pattern: str) -> Iterator[str]:
+    """Paths that match a glob."""
+    head, recursive, rest = f"{pattern}/".partition("/**/")
+    if not recursive:
+        yield from glob.iglob(pattern, include_hidden=True)
+        return
+    seen: set[tuple[int, int]] = set()
+    for base in glob.iglob(head or "/", include_hidden=True):
+        for folder in _folders(base, seen):
+            yield from _matching(os.path.join(glob.escape(folder), rest.rstrip("/") or "*"))
+
+
+def _folders(base: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+    """A folder and all folders below it that were not seen; links are followed last."""
+    waiting, links = deque([base]), deque[str]()
+    while waiting or links:
+        folder = waiting.popleft() if waiting else links.popleft()
+        try:
+            found = os.stat(folder)
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if (found.st_dev, found.st_ino) in seen:
+            continue
+        seen.add((found.st_dev, found.st_ino))
+        yield folder
+        for entry in entries:
+            if entry.is_dir():
+                (links if entry.is_symlink() else waiting).append(entry.path)
+
+
 class LocalFileSystem:
     """The local disk; paths are absolute."""
 
     def find(self, pattern: str) -> Sequence[FileInfo]:
-        """All files that match, also hidden ones; folders are walked."""
+        """All files that match, also hidden ones; folders are walked.
+
+        `**` enters each folder once, however many links lead to it.
+        """
         if os.path.isfile(pattern):
             return [FileInfo(pattern, os.path.getsize(pattern))]
         if os.path.isdir(pattern):
             pattern = os.path.join(glob.escape(pattern), "**", "*")
-        found = (
-            path for path in glob.iglob(pattern, recursive=True, include_hidden=True) if os.path.isfile(path)
-        )
+        found = (path for path in _matching(pattern) if os.path.isfile(path))
         return [FileInfo(path, os.path.getsize(path)) for path in sorted(set(found))]
 
     def size(self, path: str) -> int | None:

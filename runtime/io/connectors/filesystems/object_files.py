@@ -153,10 +153,10 @@ class ObjectFileSystem:
     def find(self, pattern: str) -> Sequence[FileInfo]:
         """All objects that match, also hidden ones; folders are listed whole."""
         key = self._key(pattern)
+        size = self.size(pattern) if key else None  # a key may hold the letters of a glob
+        if size is not None:
+            return [FileInfo(pattern, size)]
         if not is_glob(key):
-            size = self.size(pattern) if key else None
-            if size is not None:
-                return [FileInfo(pattern, size)]
             key = f"{key.rstrip('/')}/**/*".lstrip("/")
         matches = compile_glob(key).fullmatch
         found = (each for each in self._list(literal_folder(key)) if matches(each["path"]))

@@ -13,10 +13,9 @@ restored job reads on with the same types. A file's header may name them in anot
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,8 +27,8 @@ from penstock.runtime.io.connectors.errors import ConnectorError, shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
 from penstock.runtime.io.connectors.formats.csv_quoting import Quoting, quoting_of
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader
-from penstock.runtime.io.connectors.formats.csv_types import FALSE, TRUE, inferred_type
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader, unreadable_header
+from penstock.runtime.io.connectors.formats.csv_types import FALSE, TRUE, checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.line_blocks import offset_of_line
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
@@ -124,6 +123,11 @@ class ColumnarCsvReader(CsvReader):
     def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarCsvFormat) -> None:
         self._columnar = form
         self._schema: pa.Schema = read_schema(split.schema)
+        self._inferred = frozenset(
+            name
+            for name, kind in zip(self._schema.names, self._schema.types, strict=True)
+            if form.infers and name not in form.types and kind != pa.string()
+        )
         self._delimiter = ord(form.text.delimiter)
         self._row_bytes = 64.0
         super().__init__(handle, split, form.text)
@@ -182,7 +186,7 @@ class ColumnarCsvReader(CsvReader):
         return (rest[0][0], b"".join(raw for _, raw in rest)) if rest else None
 
     def _plan_without_header(self, names: Sequence[str]) -> ArrowPlan:
-        return ArrowPlan(names, self._schema, self._format)
+        return ArrowPlan(names, self._schema, self._inferred, self._format)
 
     def _plan_of_header(self, names: Sequence[str]) -> ArrowPlan:
         path = self._split.path
@@ -197,7 +201,7 @@ class ColumnarCsvReader(CsvReader):
                 "or read this file by a source of its own"
             )
             raise ConnectorError(msg)
-        return ArrowPlan(names, self._schema, self._format)
+        return ArrowPlan(names, self._schema, self._inferred, self._format)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
         polled = bad.polled([])
@@ -217,14 +221,16 @@ class ArrowPlan:
     Args:
         header: Names of the file's columns, in its order.
         schema: Those that are wanted, with their types.
+        inferred: Names of those whose types are inferred, and not text.
         form: How rows are written.
     """
 
-    def __init__(self, header: Sequence[str], schema: pa.Schema, form: CsvFormat) -> None:
+    def __init__(self, header: Sequence[str], schema: pa.Schema, inferred: Set[str], form: CsvFormat) -> None:
         import pyarrow.csv as arrow_csv  # not for sources of other formats
 
         self._header = list(header)
         self._schema = schema
+        self._inferred = inferred
         self._form = form
         self._csv = arrow_csv
         self._parse_options = arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
@@ -267,17 +273,21 @@ class ArrowPlan:
             raise BadRowError(self._reason(row, error)) from error
 
     def _reason(self, row: Sequence[str], error: pa.ArrowException) -> str:
-        for name, kind in zip(self._schema.names, self._schema.types, strict=True):
+        for field in self._schema:
+            name, kind = field.name, field.type
             text = row[self._header.index(name)]
+            schema = pa.schema([field])
             try:
-                self._read(self._written([[text]]), [name], self._convert_options(pa.schema([(name, kind)])))
+                self._read(self._written([[text]]), [name], self._convert_options(schema), schema)
             except pa.ArrowException:
                 return f"column {name!r} of type {kind} can't be converted from {shown(text)}"
         return str(error)
 
     def _convert_options(self, schema: pa.Schema) -> Any:
         return self._csv.ConvertOptions(
-            column_types=schema,
+            column_types={
+                field.name: pa.string() if field.name in self._inferred else field.type for field in schema
+            },
             include_columns=schema.names,
             null_values=[""],
             strings_can_be_null=False,
@@ -286,10 +296,12 @@ class ArrowPlan:
             false_values=list(FALSE),
         )
 
-    def _read(self, data: bytes, names: list[str], options: Any) -> pa.RecordBatch:
-        schema = self._schema if options is self._options else None
+    def _read(
+        self, data: bytes, names: list[str], options: Any, schema: pa.Schema | None = None
+    ) -> pa.RecordBatch:
+        schema = self._schema if schema is None else schema
         if not data.strip(b"\r\n"):
-            return pa.RecordBatch.from_pylist([], self._schema)
+            return pa.RecordBatch.from_pylist([], schema)
         table = self._csv.read_csv(
             pa.BufferReader(data),
             # One block, so that no row is cut and the batch is whole.
@@ -297,8 +309,14 @@ class ArrowPlan:
             self._parse_options,
             options,
         ).combine_chunks()
-        (batch,) = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        return batch if schema is None else batch.cast(schema)
+        batches = table.to_batches()
+        if not batches:
+            return pa.RecordBatch.from_pylist([], schema)
+        columns = [
+            checked_column(column, field.type) if field.name in self._inferred else column.cast(field.type)
+            for field, column in zip(schema, batches[0].columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _written(self, rows: Sequence[Sequence[str]]) -> bytes:
         """Rows as CSV again; all are quoted, for Python's writer leaves a carriage return without quotes."""
@@ -323,9 +341,13 @@ def _sample(
     head, is_all = head_of(info, filesystem, form.encoding)
     text = head.decode(form.encoding, "replace")
     rows: list[list[str]] = []
-    with contextlib.suppress(csv.Error):  # the rows before it do; the reader says what is wrong
+    try:
         lines = io.StringIO(text, newline="\n")
         rows.extend(row for row in csv.reader(lines, delimiter=form.delimiter) if row)
+    except csv.Error as error:
+        if form.header and not rows:
+            raise unreadable_header(info.path, error) from error
+        # The rows before it do; the reader says what is wrong.
     if not is_all:
         # The last row may be cut within quotes.
         rows = rows[:1] if len(rows) == 1 else rows[:-1]

@@ -60,6 +60,14 @@ class CsvFormat:
         return CsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
 
 
+def unreadable_header(path: str, error: csv.Error) -> ConnectorError:
+    """The error of a file whose first row is no CSV."""
+    what = "its lines end with a carriage return alone; convert them to newlines"
+    if "new-line character" not in str(error):
+        what = f"{error}. Check the delimiter, or say header=False"
+    return ConnectorError(f"{path}: the header can't be read: {what}")
+
+
 @dataclass(slots=True)
 class _Block:
     """Lines that were given to the `csv.reader` of a poll."""
@@ -205,8 +213,7 @@ class CsvReader:
         try:
             names = next((row for row in self._reader if row), None)
         except csv.Error as error:
-            msg = f"{path}: the header can't be read: {error}. Check the delimiter, or say header=False"
-            raise ConnectorError(msg) from error
+            raise unreadable_header(path, error) from error
         if names is None:
             return False
         if _is_undecodable(names):

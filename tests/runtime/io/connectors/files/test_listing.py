@@ -63,9 +63,37 @@ def test_patterns_find_the_same_files_on_disk_and_in_a_store(place, pattern, req
     assert [split.path.removeprefix(root) for split in source(pattern).splits(1)] == PATTERNS[pattern]
 
 
-def test_a_file_on_disk_whose_name_looks_like_a_pattern_is_found(on_disk):
-    source, root = on_disk
+@pytest.mark.parametrize("place", ["on_disk", "in_store"])
+def test_a_file_whose_name_looks_like_a_pattern_is_found(place, request):
+    source, root = request.getfixturevalue(place)
     assert [split.path for split in source("x[1].txt").splits(1)] == [f"{root}x[1].txt"]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("pattern", ["", "**", "**/*.txt", "*/**/*.txt"])
+def test_a_folder_is_entered_once_whatever_links_lead_to_it(tmp_path, pattern):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "n.txt").write_text(folder)
+    (tmp_path / "x").symlink_to(".")
+    (tmp_path / "y").symlink_to("x")
+    (tmp_path / "a" / "other").symlink_to("../b")
+    (tmp_path / "b" / "up").symlink_to("..")
+    (tmp_path / "b" / "nowhere").symlink_to("gone")
+    found = FileSource.text(tmp_path / pattern).splits(1)
+    assert sorted({os.path.realpath(split.path) for split in found}) == [
+        str(tmp_path / folder / "n.txt") for folder in ("a", "b")
+    ]
+    assert len(found) == 2
+
+
+def test_a_link_to_a_folder_elsewhere_is_followed(tmp_path):
+    for folder in ("in", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "elsewhere" / "n.txt").write_text("n")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
+    (split,) = FileSource.text(tmp_path / "in").splits(1)
+    assert split.path == str(tmp_path / "in" / "linked" / "n.txt")
 
 
 def test_a_list_of_patterns_gives_every_file_once(tmp_path, read_all):

@@ -5,15 +5,19 @@ import gzip
 import io
 import math
 import random
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.runtime import BadRecordError, ConnectorError, FileSource
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats.csv_types import inferred_type
+from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.io.connectors.formats import samples
+from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing import SourceHarness
 
@@ -209,6 +213,63 @@ def test_types_that_were_inferred_stay_when_a_later_value_does_not_fit(write, re
     for format in FORMATS:
         with pytest.raises(BadRecordError, match=r"column 'id' of type int64 can't be converted from '1\.5'"):
             read_all(FileSource.csv(path, types="infer", format=format))
+
+
+#: What Arrow's parser takes for a number, a truth or a time, beside what it should.
+ODD_TEXTS = (
+    st.sampled_from(
+        ["02134", "-0", "+5", " 7", "7 ", "0x1F", "1_000", "1e5", "1E5", "-0.0", "00.5", "5.", ".5"]
+    )
+    | st.sampled_from(["nan", "inf", "12345678901234567890", "0.12345678901234567", "1", "0", "-20", "2.50"])
+    | st.sampled_from(
+        ["TRUE", "True", "t", "1.0", "2024-02-29", "2024-2-9", "20240229", "2024-02-29 10:00:00"]
+    )
+    | st.sampled_from(["2024-02-29T10:00Z", "2024-02-29T10:00:00Z"])
+)
+
+
+@given(
+    st.lists(ODD_TEXTS | st.from_regex(r"[-+0-9eE.]{1,6}", fullmatch=True), min_size=1, max_size=6),
+    st.sampled_from([pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us")]),
+)
+def test_what_is_not_in_every_letter_a_value_of_the_inferred_type_is_refused(
+    texts: list[str], kind: pa.DataType
+) -> None:
+    try:
+        values = checked_column(pa.array(texts), kind).to_pylist()
+    except pa.ArrowInvalid:
+        return
+    for text, value in zip(texts, values, strict=True):
+        if kind == pa.float64():
+            assert Decimal(text) == Decimal(repr(value))
+            assert not re.match("-?0[0-9]|[+ ]", text)
+        elif kind == pa.bool_():
+            assert text.lower() == str(value).lower()
+        elif kind == pa.timestamp("us"):
+            assert value.isoformat(text[10]).startswith(text[:19])
+        else:
+            assert str(value) == text
+
+
+@pytest.mark.parametrize("settings", [{}, {"types": {"a": int}}, {"types": "infer"}, {"format": "arrow"}])
+def test_lines_that_end_with_a_carriage_return_alone_are_refused_by_name(write, read_all, settings):
+    path = write("a,b\r1,2\r3,4\r")
+    with pytest.raises(
+        (ConnectorError, OperatorError), match=r"a\.csv: .*lines end with a carriage return alone"
+    ):
+        read_all(FileSource.csv(path, **settings))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_postcode_behind_the_sample_keeps_its_zeros_or_is_a_bad_record(
+    write, read_all, monkeypatch, format
+):
+    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    path = write("zip\n" + "90210\n" * 100 + "02134\n" + "10001\n")
+    with pytest.raises(BadRecordError, match=r"column 'zip' of type int64 can't be converted from '02134'"):
+        read_all(FileSource.csv(path, types="infer", format=format))
+    skipped = read_all(FileSource.csv(path, types="infer", format=format, on_error="skip")).rows
+    assert [row["zip"] for row in skipped] == [90210] * 100 + [10001]
 
 
 def test_types_travel_in_the_splits_so_a_restored_source_does_not_infer_anew(write, context):
