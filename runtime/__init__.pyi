@@ -82,7 +82,6 @@ from .operators.coordinators.operator_coordinator import OperatorCoordinator as 
 from .operators.coordinators.operator_coordinator import (
     OperatorCoordinatorContext as OperatorCoordinatorContext,
 )
-from .operators.functions.output_tag import OutputTag as OutputTag
 from .operators.functions.process_function import FunctionContext as FunctionContext
 from .operators.functions.process_function import KeyedProcessFunction as KeyedProcessFunction
 from .operators.functions.process_function import ProcessFunction as ProcessFunction
@@ -115,6 +114,7 @@ from .operators.sources.split_enumerator import EnumeratesSplits as EnumeratesSp
 from .operators.sources.split_enumerator import SplitEnumerator as SplitEnumerator
 from .operators.sources.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
 from .operators.state.raw_state import RawState as RawState
+from .operators.user_code.output_tag import OutputTag as OutputTag
 from .operators.windows.evictor import CountEvictor as CountEvictor
 from .operators.windows.evictor import Evictor as Evictor
 from .operators.windows.evictor import TimeEvictor as TimeEvictor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.buffer_reader import BufferReader, BufferSplit
@@ -38,6 +38,8 @@ class SparkSource:
         max_disk_bytes: Bytes that each receive buffer may hold in files.
     """
 
+    only_reads: ClassVar[bool] = True
+
     transfer: str
     record_format: RecordFormat
     window: int = DEFAULT_WINDOW
@@ -59,6 +61,8 @@ class SparkReader:
     Args:
         splits: The receive buffers, and how far each was read.
     """
+
+    makes_new_records: ClassVar[bool] = True
 
     def __init__(self, source: SparkSource, context: ConnectorContext, splits: Sequence[BufferSplit]) -> None:
         self._clock = context.clock

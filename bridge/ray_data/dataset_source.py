@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import ray
@@ -66,6 +66,8 @@ class DatasetSource:
         schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
     """
 
+    only_reads: ClassVar[bool] = True
+
     def __init__(
         self, name: str, blocks: int, record_format: RecordFormat, schema: pa.Schema | None = None
     ) -> None:
@@ -104,6 +106,8 @@ class DatasetReader:
     Raises:
         LostInputError: The program that has the dataset has ended.
     """
+
+    makes_new_records: ClassVar[bool] = True
 
     def __init__(
         self, source: DatasetSource, context: ConnectorContext, splits: Sequence[BlockSplit]

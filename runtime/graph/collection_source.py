@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
@@ -29,6 +29,8 @@ class CollectionSource(Generic[T], metaclass=NearestNames):
         >>> CollectionSource("abcde").splits(2)
         [(0, 2), (2, 5)]
     """
+
+    only_reads: ClassVar[bool] = True
 
     def __init__(self, values: Iterable[T]) -> None:
         self._values = tuple(values)

@@ -9,6 +9,7 @@ from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.arrow_split import ArrowSplitter
 from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.user_code.emission import reading
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_of
@@ -75,7 +76,7 @@ class KeyGroupSelector:
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
-        self._key_selector = key_selector
+        self._key_selector = reading(key_selector)
         self._channels = channels
         self._max_parallelism = max_parallelism
         self._subtask_of = KeyToSubtask(channels, max_parallelism)

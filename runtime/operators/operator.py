@@ -267,8 +267,16 @@ class Operator:
     #: Whether the operator needs a keyed state backend.
     keyed = False
 
+    #: Whether what a user's function emits is copied unless it can't change: not if all functions only read.
+    isolates = True
+
     #: Whether it yields watermarks of its own; those from before it then end here, but for the end of time.
     makes_watermarks = False
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no code of a user's can change or keep a record here; then nothing has to be copied."""
+        return False
 
     @property
     def holds_watermark(self) -> bool:

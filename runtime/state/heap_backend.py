@@ -56,6 +56,7 @@ class HeapKeyedStateBackend:
         policy: When files of a chain are merged.
         takes_snapshots: Whether `snapshot` will ever be called; otherwise nobody keeps which keys changed.
         clock: Tells the time for state with a TTL; may be left out where there is none.
+        isolates: Whether views copy what they take and give, unless it can't change.
 
     Attributes:
         current_key: The key whose record is processed; set it before using a state.
@@ -80,7 +81,9 @@ class HeapKeyedStateBackend:
         *,
         takes_snapshots: bool = True,
         clock: Clock | None = None,
+        isolates: bool = True,
     ) -> None:
+        self.isolates = isolates
         self.max_parallelism = max_parallelism
         self.key_groups = key_groups
         self.current_key: Any = NO_KEY
@@ -382,6 +385,7 @@ def heap_backend(setup: BackendSetup) -> HeapKeyedStateBackend:
         setup.codec,
         takes_snapshots=setup.takes_snapshots,
         clock=setup.clock,
+        isolates=setup.isolates,
     )
 
 

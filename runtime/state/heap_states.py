@@ -8,6 +8,10 @@ A write is noted with the value (`changes.py`). So each view keeps the types of 
 One look at them tells that a value is of the declared type. Only a value of a new type is looked at more
 closely, and `is_sure` of the changes with it.
 
+A state holds what was put into it, and what it gives can't change it: both are copied unless they can't
+change (`own_copy.py`). So a value that is changed in place and not put back changes nothing, on the heap as
+in RocksDB. An accumulator is the state's own, and its function may change it in place.
+
 An element of a list is an entry whose second part is a number. Numbers grow within a list, so their order is
 the list's. Appending is one new entry, and a list that a thousand records have grown costs a checkpoint what
 was added to it.
@@ -29,6 +33,7 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
+from penstock.runtime.state.own_copy import can_change, own_copies, own_copy
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.state_table import HasCurrentKey, NoCurrentKeyError, StateTable, without_key
 from penstock.runtime.state.state_types import type_name
@@ -43,12 +48,17 @@ class HeapValueState(ValueState[Any]):
         owner: Knows the current key.
     """
 
-    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
+    __slots__ = ("_changed", "_entries", "_is_loose", "_isolates", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ValueState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type, self.default = declaration.of_type, declaration.default
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._isolates = owner.isolates
+        # Whether any value may change. Entries of a backend with a disk are not looked through.
+        held = table.entries
+        others = [self.default, *held.values()] if type(held) is dict else [self.default]
+        self._is_loose = self._isolates and (can_change(others) or (type(held) is not dict and bool(held)))
         self._type: type = declaration.of_type or object
         self._kinds: set[type] = set()
         self._written: dict[Any, Any]
@@ -57,14 +67,19 @@ class HeapValueState(ValueState[Any]):
     def value(self) -> Any:
         """The current key's value, or the default."""
         try:
-            return self._entries.get(self._owner.current_key, self.default)
+            value = self._entries.get(self._owner.current_key, self.default)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
+        return own_copy(value) if self._is_loose else value
 
     def update(self, value: Any) -> None:
         """Set the current key's value."""
         if type(value) not in self._kinds:
             meet(self, value)
+        if self._isolates and type(value) not in LEAVES:
+            own = own_copy(value)
+            if own is not value:
+                value, self._is_loose = own, True
         key = self._owner.current_key
         try:
             self._entries[key] = value
@@ -80,12 +95,13 @@ class HeapValueState(ValueState[Any]):
 class HeapReducingState(ReducingState[Any]):
     """A `ReducingState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
+    __slots__ = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ReducingState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type, self.function = declaration.of_type, declaration.function
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._isolates = owner.isolates
         self._type: type = declaration.of_type or object
         self._kinds: set[type] = set()
         self._written: dict[Any, Any]
@@ -94,9 +110,10 @@ class HeapReducingState(ReducingState[Any]):
     def get(self) -> Any:
         """The current key's value."""
         try:
-            return self._entries.get(self._owner.current_key)
+            value = self._entries.get(self._owner.current_key)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
+        return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def add(self, value: Any) -> None:
         """Combine the current key's value with another one."""
@@ -108,6 +125,8 @@ class HeapReducingState(ReducingState[Any]):
                 value = self.function(entries[key], value)
                 if type(value) not in self._kinds:
                     meet(self, value)
+            if self._isolates and type(value) not in LEAVES:
+                value = own_copy(value)
             entries[key] = value
         except NoCurrentKeyError:
             raise without_key(self.name) from None
@@ -121,7 +140,7 @@ class HeapReducingState(ReducingState[Any]):
 class HeapAggregatingState(AggregatingState[Any, Any]):
     """An `AggregatingState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_entries", "_owner", "_written")
+    __slots__ = ("_entries", "_isolates", "_owner", "_written")
 
     def __init__(
         self, declaration: AggregatingState[Any, Any], table: StateTable, owner: HasCurrentKey
@@ -129,6 +148,7 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         take_over(self, declaration)
         self.function = declaration.function
         self._entries, self._owner = table.entries, owner
+        self._isolates = owner.isolates
         self._written: dict[Any, Any]
         table.changed.attach(self)
         table.changed.accept_all()
@@ -137,15 +157,19 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         """The result for the current key."""
         key, entries = self._owner.current_key, self._entries
         try:
-            return self.function.get_result(entries[key]) if key in entries else None
+            value = self.function.get_result(entries[key]) if key in entries else None
         except NoCurrentKeyError:
             raise without_key(self.name) from None
+        return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def add(self, value: Any) -> None:
         """Fold a value into the current key's accumulator."""
         key, entries = self._owner.current_key, self._entries
         try:
-            had = entries[key] if key in entries else self.function.create_accumulator()
+            is_new = key not in entries
+            had = self.function.create_accumulator() if is_new else entries[key]
+            if self._isolates:
+                value, had = own_copy(value), own_copy(had) if is_new else had
             entries[key] = accumulator = self.function.add(value, had)
         except NoCurrentKeyError:
             raise without_key(self.name) from None
@@ -159,12 +183,13 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
 class HeapListState(ListState[Any]):
     """A `ListState` on the heap: elements by growing numbers; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_kinds", "_owner", "_type", "_written")
+    __slots__ = ("_changed", "_entries", "_isolates", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: ListState[Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.of_type = declaration.of_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._isolates = owner.isolates
         self._type: type = declaration.of_type or object
         self._kinds: set[type] = set()
         self._written: dict[Any, Any]
@@ -172,12 +197,15 @@ class HeapListState(ListState[Any]):
 
     def get(self) -> list[Any]:
         """A copy of the current key's list."""
-        return list(self._held().values())
+        held = self._held().values()
+        return own_copies(list(held)) if self._isolates else list(held)
 
     def add(self, value: Any) -> None:
         """Append an element."""
         if type(value) not in self._kinds:
             meet(self, value)
+        if self._isolates and type(value) not in LEAVES:
+            value = own_copy(value)
         key = self._owner.current_key
         held = self._held()
         if held:
@@ -200,12 +228,13 @@ class HeapListState(ListState[Any]):
 class HeapMapState(MapState[Any, Any]):
     """A `MapState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_key_type", "_kinds", "_owner", "_type", "_written")
+    __slots__ = ("_changed", "_entries", "_isolates", "_key_type", "_kinds", "_owner", "_type", "_written")
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.key_type, self.value_type = declaration.key_type, declaration.value_type
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
+        self._isolates = owner.isolates
         self._key_type: type = declaration.key_type or object
         self._type: type = declaration.value_type or object
         self._kinds: set[type] = set()
@@ -214,18 +243,22 @@ class HeapMapState(MapState[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a map key, or the default."""
-        return self._held().get(key, default)
+        value = self._held().get(key, default)
+        return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def clear(self) -> None:
         """Delete the current key's map."""
         _clear_parts(self._held(), self._entries, self._written, self._owner.current_key)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._held()[key]
+        value = self._held()[key]
+        return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if type(value) not in self._kinds:
             meet(self, value)
+        if self._isolates and type(value) not in LEAVES:
+            value = own_copy(value)
         held, current = self._held(), self._owner.current_key
         if key not in held:
             check_map_key(self.name, self._key_type, key)
@@ -255,14 +288,32 @@ class HeapMapState(MapState[Any, Any]):
 
     def values(self) -> ValuesView[Any]:
         """The values of the current key's map."""
-        return self._held().values()
+        return _OwnValues(self._held()) if self._isolates else self._held().values()
 
     def items(self) -> ItemsView[Any, Any]:
         """The entries of the current key's map."""
-        return self._held().items()
+        return _OwnItems(self._held()) if self._isolates else self._held().items()
 
     def _held(self) -> dict[Any, Any]:
         return _held(self._entries, self._owner, self.name)
+
+
+class _OwnValues(ValuesView[Any]):
+    """The values of a map, each copied when it is read."""
+
+    _mapping: dict[Any, Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(own_copy, self._mapping.values())
+
+
+class _OwnItems(ItemsView[Any, Any]):
+    """The entries of a map, each value copied when it is read."""
+
+    _mapping: dict[Any, Any]
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return ((key, own_copy(value)) for key, value in self._mapping.items())
 
 
 #: What a key without entries holds; nobody writes to it.

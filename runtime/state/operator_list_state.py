@@ -13,6 +13,7 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.declared_state import DeclaredState
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.state.state_types import type_name
 from penstock.runtime.user_location import function_location
 
@@ -180,13 +181,13 @@ class HeldListState(OperatorListState[Any]):
 
     def get(self) -> list[Any]:
         """A copy of the list."""
-        return list(self._values)
+        return own_copies(self._values)
 
     def add(self, value: Any) -> None:
         """Append a value."""
         if not isinstance(value, self._type):
             self._refuse_value(value)
-        self._values.append(value)
+        self._values.append(own_copy(value))
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace all values."""
@@ -194,7 +195,7 @@ class HeldListState(OperatorListState[Any]):
         for value in new:
             if not isinstance(value, self._type):
                 self._refuse_value(value)
-        self._values = new
+        self._values = own_copies(new)
 
     def clear(self) -> None:
         """Remove all values."""
@@ -204,7 +205,7 @@ class HeldListState(OperatorListState[Any]):
         return len(self._values)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._values)
+        return iter(self.get())
 
     def __bool__(self) -> bool:
         return bool(self._values)

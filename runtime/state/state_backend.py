@@ -193,6 +193,7 @@ class BackendSetup:
         codec: Encodes keys and values.
         takes_snapshots: Whether `snapshot` will ever be called.
         clock: Tells the time for state with a TTL; may be left out where there is none.
+        isolates: Whether views copy what they take and give, unless it can't change.
     """
 
     operator: str
@@ -201,6 +202,7 @@ class BackendSetup:
     codec: ValueCodec
     takes_snapshots: bool = True
     clock: Clock | None = None
+    isolates: bool = True
 
 
 class StateBackendOpener(Protocol):

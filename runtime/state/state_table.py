@@ -143,9 +143,14 @@ class StateTable:
 
 
 class HasCurrentKey(Protocol):
-    """Knows the key of the current record."""
+    """Knows the key of the current record.
+
+    Attributes:
+        isolates: Whether views copy what they take and give, unless it can't change.
+    """
 
     current_key: Any
+    isolates: bool
 
 
 class NoCurrentKeyError(RuntimeError):

@@ -20,6 +20,7 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable, without_key
 from penstock.runtime.state.time_to_live import Lifetime
 
@@ -39,13 +40,13 @@ class Cells:
         owner: Knows the current key.
     """
 
-    __slots__ = ("_changed", "_entries", "_life", "_name", "_owner", "_table", "_written")
+    __slots__ = ("_changed", "_entries", "_isolates", "_life", "_name", "_owner", "_table", "_written")
 
     def __init__(self, table: StateTable, owner: HasCurrentKey) -> None:
         assert table.lifetime is not None, "a table with a TTL has a lifetime"
         self._life: Lifetime = table.lifetime
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
-        self._name, self._table = table.name, table
+        self._name, self._table, self._isolates = table.name, table, owner.isolates
         self._written: dict[Any, Any]
         self._changed.attach(self)
 
@@ -74,11 +75,21 @@ class Cells:
             self._entries[key] = self._written[key] = self._cell(now, value)
         return value
 
-    def write(self, value: Any) -> None:
-        """Set the value of a flat table."""
+    def write(self, value: Any, *, is_own: bool = False) -> None:
+        """Set the value of a flat table.
+
+        Args:
+            is_own: Whether nobody else has it.
+        """
+        if self._isolates and not is_own:
+            value = own_copy(value)
         key = self.key()
         stamp = self._stamp(self._entries.get(key), key)
         self._entries[key] = self._written[key] = self._cell(stamp, value)
+
+    def given(self, value: Any) -> Any:
+        """What is handed out for a value, which can't change the table."""
+        return own_copy(value) if self._isolates else value
 
     def clear(self) -> None:
         """Delete all entries of the key."""
@@ -101,10 +112,11 @@ class Cells:
             return MISSING
         if life.on_read and (stamp is None or stamp < now):
             held[part] = self._written[self.key(), part] = self._cell(now, value)
-        return value
+        return self.given(value)
 
     def write_part(self, part: Any, value: Any) -> None:
         """Set the value of an entry of a nested table."""
+        value = self.given(value)
         key, held = self.key(), self.held()
         stamp = self._stamp(held.get(part), (key, part))
         cell = self._entries.setdefault(key, held)[part] = self._cell(stamp, value)
@@ -136,7 +148,11 @@ class Cells:
                 stamp = held[part][0]
                 if stamp is None or stamp < now:
                     held[part] = self._written[key, part] = self._cell(now, value)
-        return live
+        return (
+            dict(zip(live, own_copies(list(live.values())), strict=True))
+            if reads and self._isolates
+            else live
+        )
 
     def held(self) -> dict[Any, Any]:
         """All cells of the key, expired ones among them; a new dict when it has none."""
@@ -172,7 +188,7 @@ class TtlValueState(ValueState[Any]):
     def value(self) -> Any:
         """The current key's value, or the default."""
         found = self._cells.read()
-        return self.default if found is MISSING else found
+        return self._cells.given(self.default if found is MISSING else found)
 
     def update(self, value: Any) -> None:
         """Set the current key's value."""
@@ -198,7 +214,7 @@ class TtlReducingState(ReducingState[Any]):
     def get(self) -> Any:
         """The current key's value."""
         found = self._cells.read()
-        return None if found is MISSING else found
+        return None if found is MISSING else self._cells.given(found)
 
     def add(self, value: Any) -> None:
         """Combine the current key's value with another one."""
@@ -230,13 +246,14 @@ class TtlAggregatingState(AggregatingState[Any, Any]):
     def get(self) -> Any:
         """The result for the current key."""
         found = self._cells.read()
-        return None if found is MISSING else self.function.get_result(found)
+        return None if found is MISSING else self._cells.given(self.function.get_result(found))
 
     def add(self, value: Any) -> None:
         """Fold a value into the current key's accumulator."""
         before = self._cells.read()
-        accumulator = self.function.create_accumulator() if before is MISSING else before
-        self._cells.write(self.function.add(value, accumulator))
+        given = self._cells.given
+        accumulator = given(self.function.create_accumulator()) if before is MISSING else before
+        self._cells.write(self.function.add(given(value), accumulator), is_own=True)
 
     def clear(self) -> None:
         """Delete the current key's accumulator."""

@@ -34,6 +34,7 @@ from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.operators.state.operator_state import ListStates
 from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
@@ -143,12 +144,17 @@ class _Builder:
         timers = TaskTimers(self._clock)
         writer = self._channel_state_writer(runner)
         made = self._make_operators(first, only_sinks=finished)
+        isolates = not self._only_reads(source, [operator for _, operator in made])
+        if source is not None:
+            source.isolates = isolates
+        for _, operator in made:
+            operator.isolates = isolates
         chain = OperatorChain(made, emit, outputs.broadcast_event, first)
         backends: dict[str, KeyedStateBackend] = {}
         try:
             for location, spec in zip(self._locations, operators, strict=True):
                 if spec.keyed and not finished:
-                    backends[spec.id] = self._backend(location, spec)
+                    backends[spec.id] = self._backend(location, spec, isolates=isolates)
             parts = self._parts(chain, outputs, None if finished else source, backends, timers, writer)
             self._restore_channels(parts)
         except BaseException as error:
@@ -294,7 +300,18 @@ class _Builder:
         files = self._files.restored(task.location)
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
-    def _backend(self, location: OperatorLocation, spec: OperatorSpec) -> KeyedStateBackend:
+    def _only_reads(self, source: SourceOperator | None, operators: Sequence[Operator]) -> bool:
+        """Whether no code of the user's in this subtask can change or keep a record."""
+        selectors = [spec.partitioner.key_selector for spec in self._descriptor.subtask.outputs]
+        return (
+            (source is None or source.only_reads)
+            and all(operator.only_reads for operator in operators)
+            and all(selector is None or only_reads(selector) for selector in selectors)
+        )
+
+    def _backend(
+        self, location: OperatorLocation, spec: OperatorSpec, *, isolates: bool
+    ) -> KeyedStateBackend:
         takes_snapshots = self._descriptor.config.checkpointing is not None
         setup = BackendSetup(
             spec.id,
@@ -303,6 +320,7 @@ class _Builder:
             self._values,
             takes_snapshots,
             self._clock,
+            isolates,
         )
         backend = self._empty_backend(spec.state_backend or self._descriptor.config.state_backend, setup)
         try:

@@ -28,6 +28,7 @@ from penstock.runtime.snapshot.list_state import RAW
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.state.heap_backend import heap_backend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.state.redistribution import own_parts, redistribute
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
@@ -166,6 +167,10 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     @checked_keywords
     def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
         """Process a batch of any kind; see `push`."""
+        if isinstance(batch, RowBatch):
+            batch = RowBatch(
+                own_copies(batch.rows), batch.timestamps
+            )  # as if they had come through a channel
         return self._drain(self._chain.process(batch), stop_after)
 
     @checked_keywords

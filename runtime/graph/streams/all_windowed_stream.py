@@ -19,7 +19,7 @@ from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.functions.output_tag import OutputTag
+from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.operators.windows.evictor import Evictor
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.window_contents import AggregateFunction

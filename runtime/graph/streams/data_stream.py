@@ -46,13 +46,13 @@ from penstock.runtime.operators.functions.filter import FilterOperator
 from penstock.runtime.operators.functions.flat_map import FlatMapOperator
 from penstock.runtime.operators.functions.map import MapOperator
 from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
-from penstock.runtime.operators.functions.output_tag import OutputTag
 from penstock.runtime.operators.functions.process import ProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
 from penstock.runtime.time.record_windows import RecordWindowAssigner

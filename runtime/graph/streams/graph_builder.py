@@ -9,10 +9,10 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstrea
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
-from penstock.runtime.operators.functions.output_tag import tags_of
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.user_code.output_tag import tags_of
 from penstock.runtime.state.declared_states import StateInfo, infos_of
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

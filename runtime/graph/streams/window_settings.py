@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.streams.checked_call import refuse
-from penstock.runtime.operators.functions.output_tag import OutputTag
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.operators.windows.evictor import CountEvictor, Evictor
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan

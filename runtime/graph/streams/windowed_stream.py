@@ -24,7 +24,7 @@ from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.functions.output_tag import OutputTag
+from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.operators.windows.evictor import Evictor
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.window_contents import (

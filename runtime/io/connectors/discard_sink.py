@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
@@ -15,6 +15,8 @@ from penstock.runtime.snapshot.permit import CommitPermit
 @dataclass(frozen=True)
 class DiscardSink(metaclass=NearestNames):
     """A sink that keeps nothing."""
+
+    only_reads: ClassVar[bool] = True
 
     def writer(self, context: ConnectorContext) -> DiscardWriter:
         """Make the writer of one subtask."""

@@ -16,8 +16,10 @@ from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.index_range import IndexRange, index_splits
 from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.own_copy import own_copy
 
 T = TypeVar("T")
 
@@ -57,6 +59,11 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
             msg = f"rate={self.rate} is not allowed: it is records per second, above 0, or None for no limit"
             raise ConfigurationError(msg)
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether the function changes nothing."""
+        return only_reads(self.function)
+
     def splits(self, parallelism: int) -> Sequence[IndexRange]:
         """One range of interleaved indices per subtask."""
         return index_splits(self.count, parallelism)
@@ -73,6 +80,9 @@ class GeneratorReader(Generic[T]):
         function: The user's function, from an index to its record.
         rate: Records a second of the whole source; `None` for no limit.
         splits: Index ranges, fresh or restored.
+
+    Attributes:
+        makes_new_records: Whether each record is copied at once, because the function could change it later.
     """
 
     def __init__(
@@ -83,6 +93,7 @@ class GeneratorReader(Generic[T]):
         splits: Sequence[IndexRange],
     ) -> None:
         self._function = function
+        self.makes_new_records = not only_reads(function)
         self._clock = clock
         self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
         self._progress = SplitProgress(tuple(self._lanes))
@@ -125,7 +136,8 @@ class GeneratorReader(Generic[T]):
         try:
             # A loop, not map(): a StopIteration of the function must not look like the end of the records.
             for index in indices:
-                rows.append(self._function(index))
+                record = self._function(index)
+                rows.append(own_copy(record) if self.makes_new_records else record)
         except Exception as error:  # the user's function
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
             raise ConnectorError(msg) from error

@@ -86,6 +86,7 @@ class RocksDBKeyedStateBackend:
         self.max_parallelism = setup.max_parallelism
         self.key_groups = setup.key_groups
         self.current_key: Any = NO_KEY
+        self.isolates = setup.isolates
         self.time = StateTime(setup.clock)
         self._operator = setup.operator
         self._codec = setup.codec

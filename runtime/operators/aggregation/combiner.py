@@ -96,6 +96,11 @@ class Combiner(Operator):
         self._monotonic = context.connector.clock.monotonic
 
     @property
+    def only_reads(self) -> bool:
+        """Functions of the user's are given columns, in memory of their own."""
+        return True
+
+    @property
     def flush_at(self) -> float | None:
         """When reduced rows have waited long enough."""
         return self._flush_at

@@ -77,6 +77,11 @@ class KeyedAggregateOperator(Operator):
         self._monotonic = context.connector.clock.monotonic
 
     @property
+    def only_reads(self) -> bool:
+        """Functions of the user's are given columns, in memory of their own."""
+        return True
+
+    @property
     def doing(self) -> str:
         """What it computes."""
         return f"aggregating by {', '.join(self._aggregation.key_names)}"

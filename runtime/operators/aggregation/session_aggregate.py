@@ -123,6 +123,11 @@ class SessionAggregateOperator(Operator):
             self._earliest_end = int(self._lasts(slots).min()) + self._gap
 
     @property
+    def only_reads(self) -> bool:
+        """Functions of the user's are given columns, in memory of their own."""
+        return True
+
+    @property
     def doing(self) -> str:
         """What it computes."""
         return f"aggregating sessions by {', '.join(self._own.key_names)}"

@@ -19,6 +19,7 @@ from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import State
 from penstock.runtime.operators.aggregation.vectorized_aggregate import VectorizedAggregate
 from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.state.own_copy import own_batch
 from penstock.runtime.user_location import function_location
 
 #: Kinds of numpy types that state may have: truth values, whole numbers, floats.
@@ -83,9 +84,10 @@ class VectorCalls:
                 self._function.result, f"returned {_shape_of(found)}; it must be {len(slots)} values"
             )
         if isinstance(found, pa.Array):
-            return found
+            return own_batch(pa.record_batch({"found": found})).column(0)
         try:
-            return pa.array(found, from_pandas=False)
+            # Copied: the function may have kept the array, and change it.
+            return pa.array(found.copy(), from_pandas=False)
         except (pa.ArrowException, TypeError) as error:
             self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
 

@@ -117,6 +117,11 @@ class WindowedAggregateOperator(Operator):
             self._look_for_earliest_end()
 
     @property
+    def only_reads(self) -> bool:
+        """Functions of the user's are given columns, in memory of their own."""
+        return True
+
+    @property
     def doing(self) -> str:
         """What it computes."""
         return f"aggregating windows by {', '.join(self._aggregation.key_names)}"

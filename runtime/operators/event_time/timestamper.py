@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.event_time.timestamp_columns import micros_of_column
 from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.user_code.emission import reading
 from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.record_cursor import RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.time.instants import is_near, micros_of
@@ -32,6 +34,12 @@ class TimedBatch(NamedTuple):
 
     batch: Batch
     newest: int
+
+
+def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
+    """Whether a strategy has no function of the user's that can change or keep a record."""
+    assigner = strategy.timestamp_assigner
+    return strategy.generator is None and (assigner is None or only_reads(assigner))
 
 
 class Timestamper:
@@ -86,7 +94,7 @@ class Timestamper:
         if self._strategy.timestamp_column is not None:
             assign: Callable[[Any], Any] = _of_column(self._strategy.timestamp_column)
         elif self._strategy.timestamp_assigner is not None:
-            assign = self._strategy.timestamp_assigner
+            assign = reading(self._strategy.timestamp_assigner)
         elif rows.timestamps is None:
             raise _no_timestamps()
         else:

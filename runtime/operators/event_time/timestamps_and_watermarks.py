@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from penstock.runtime.operators.event_time.timestamper import Timestamper
+from penstock.runtime.operators.event_time.timestamper import Timestamper, strategy_only_reads
 from penstock.runtime.operators.event_time.watermark_progress import WatermarkProgress
 from penstock.runtime.operators.functions.function_operator import FunctionOperator
 from penstock.runtime.operators.operator import OperatorContext, Output
@@ -52,6 +52,11 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         named_by = self._strategy.named_by
         self._making = "" if named_by is None else f"watermark generator {function_location(named_by)}"
         self._progress = WatermarkProgress(self._strategy, self._cursor)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no function of the user's can change or keep a record."""
+        return strategy_only_reads(self._strategy)
 
     @property
     def doing(self) -> str:

@@ -23,6 +23,7 @@ from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.plain_methods import check_has_run
 from penstock.runtime.operators.user_code.record_cursor import RecordCursor
+from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.time.idleness_timer import IdlenessTimer
 from penstock.runtime.time.watermark_generator import (
     PunctuatedWatermarks,
@@ -85,7 +86,7 @@ class WatermarkProgress:
         on_event: Callable[..., Any] = self._generator.on_event
         output = self._output
         self.doing = self._doing("on_event")
-        for value, stamp in zip(self._cursor.over(rows.rows), rows.timestamps or (), strict=True):
+        for value, stamp in zip(self._cursor.over(own_copies(rows.rows)), rows.timestamps or (), strict=True):
             given: Any = on_event(value, stamp, output)
             if given is not None:
                 check_has_run("on_event", given)

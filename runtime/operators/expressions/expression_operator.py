@@ -36,6 +36,11 @@ class ExpressionOperator(Operator):
         self._records_out = 0
 
     @property
+    def only_reads(self) -> bool:
+        """Expressions change nothing."""
+        return True
+
+    @property
     def doing(self) -> str:
         """The method of the stream and its expressions."""
         return f"{self.kind} {shown(self._expressions)}".rstrip()

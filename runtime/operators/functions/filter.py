@@ -7,7 +7,9 @@ from typing import ClassVar
 
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.state.own_copy import own_copy
 
 
 class FilterOperator(FunctionOperator):
@@ -36,7 +38,13 @@ class FilterOperator(FunctionOperator):
     def _kept(self, batch: RowBatch) -> RowBatch:
         function = self._function
         rows = self._cursor.over(batch.rows)
-        if batch.timestamps is None:
+        stamps = batch.timestamps
+        if self._emission is Emission.AT_ONCE:
+            kept = [(own_copy(row), place) for place, row in enumerate(rows) if function(row)]
+            times = None if stamps is None else [stamps[place] for _, place in kept]
+            return RowBatch([row for row, _ in kept], times)
+        # A predicate that only reads hands on what nobody else has.
+        if stamps is None:
             return RowBatch([row for row in rows if function(row)])
-        pairs = [(row, time) for row, time in zip(rows, batch.timestamps, strict=True) if function(row)]
+        pairs = [(row, time) for row, time in zip(rows, stamps, strict=True) if function(row)]
         return RowBatch([row for row, _ in pairs], [time for _, time in pairs])

@@ -30,7 +30,7 @@ class FlatMapOperator(FunctionOperator):
     def open(self, context: OperatorContext) -> None:
         """Check the function."""
         super().open(context)
-        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._collector = self._collector_of(context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Emit what the function makes of a batch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
@@ -13,11 +13,15 @@ from penstock.runtime.operators.functions.side_outputs import SideOutputs
 from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, SavedList
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.operators.user_code.function_class import FunctionClass
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.operators.user_code.plain_methods import check_has_run
 from penstock.runtime.operators.user_code.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.operators.user_code.result_collector import ResultCollector
 from penstock.runtime.record.arrow_dicts import dicts_of_arrow
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.state.keyed_states import AggregatingState, ReducingState
 from penstock.runtime.user_location import function_location
 
 
@@ -45,6 +49,7 @@ class FunctionOperator(Operator):
         self._beside: str | None = None  # what runs of the class instead of the function
         self._function: Callable[..., Any] = _not_made if isinstance(function, FunctionClass) else function
         self._cursor = RecordCursor()
+        self._emission = Emission.AT_ONCE
         self._records_in = 0
         self._records_out = 0
 
@@ -60,6 +65,8 @@ class FunctionOperator(Operator):
             self._beside = None
             context.lists.bind_declared(self._made)
         check_function(self.kind, self._function, takes_generators=self.takes_generators)
+        functions = () if self._class is None else (self._function,)  # an object, which may keep what it gets
+        self._emission = Emission.of((*self._functions, *functions), isolates=self.isolates)
         if hasattr(self._made, "open"):
             timers, side = FunctionTimerService(context.connector.clock), SideOutputs(type(self._made))
             self._call_beside(self._made, "open", FunctionContext(context, timers, side))
@@ -89,6 +96,20 @@ class FunctionOperator(Operator):
         """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether none of the user's functions can change or keep a record."""
+        return self._class is None and all(map(only_reads, self._functions))
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        """The user's functions that see records."""
+        return (self._function,)
+
+    def _collector_of(self, context: OperatorContext) -> ResultCollector:
+        """Makes batches of what functions return, copied where that is needed."""
+        return ResultCollector(context.connector.clock.monotonic, self._emission)
+
     def _call_beside(self, owner: object, name: str, *arguments: object) -> None:
         """Call a method of the user's object that emits nothing, if it has such a method."""
         method = getattr(owner, name, None)
@@ -99,6 +120,27 @@ class FunctionOperator(Operator):
 
     def _counters(self) -> Mapping[str, int]:
         return {}
+
+
+def functions_of(owner: object, base: type) -> Iterator[Callable[..., Any]]:
+    """The functions of a user's object that run while there are records, and those of its states.
+
+    Args:
+        owner: An object of a subclass of `base`.
+        base: Has the methods that do nothing until they are overridden.
+    """
+    kind = type(owner)
+    for name in ("process", "on_timer", "snapshot"):
+        if getattr(kind, name, None) is not getattr(base, name, None):
+            yield getattr(owner, name)
+    for state in {
+        name: part for each in reversed(kind.__mro__) for name, part in vars(each).items()
+    }.values():
+        if isinstance(state, ReducingState):
+            yield state.function
+        elif isinstance(state, AggregatingState):
+            function = state.function
+            yield from (function.create_accumulator, function.add, function.get_result)
 
 
 def _not_made(*_: object) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, check_function
 from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.operators.user_code.emission import reading
+from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.columns.column_table import ColumnTable
@@ -33,6 +35,7 @@ class KeyedFunctionOperator(FunctionOperator):
         super().__init__(function)
         self._select = key_selector
         self._selecting = False
+        self._look = key_selector
 
     def open(self, context: OperatorContext) -> None:
         """Check both functions.
@@ -42,14 +45,20 @@ class KeyedFunctionOperator(FunctionOperator):
         """
         super().open(context)
         check_function("key_by", self._select)
+        self._look = self._select if not self.isolates else reading(self._select)
 
     @property
     def doing(self) -> str:
         """The function that runs: the operator's own or the key selector."""
         return selector_location(self._select) if self._selecting else super().doing
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether neither function can change or keep a record."""
+        return super().only_reads and only_reads(self._select)
+
     def _keys_of(self, batch: RowBatch) -> list[Any]:
-        select = self._select
+        select = self._look
         self._selecting = True
         keys = [select(row) for row in self._cursor.over(batch.rows)]
         self._selecting = False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.operators.functions.function_operator import rows_of
+from penstock.runtime.operators.functions.function_operator import functions_of, rows_of
 from penstock.runtime.operators.functions.keyed_function_operator import KeyedFunctionOperator, keyed_state_of
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction as KeyedProcessFunction
 from penstock.runtime.operators.functions.process_function import RuntimeContext
@@ -66,7 +66,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         """
         super().open(context)
         self._backend = backend = keyed_state_of(context)
-        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._collector = self._collector_of(context)
         has_timers = type(self._user).on_timer is not KeyedProcessFunction.on_timer
         self._timers = FunctionTimers(
             context, backend, self._on_timer if has_timers else None, self._collector
@@ -75,10 +75,15 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._context = RuntimeContext(context, backend, self._timers.service, self._side)
         self._sweep = StateSweep(backend, context.connector.clock)
         backend.time.record = self._context
+        self._side.isolates = self.isolates
         self._opened, self._has_timers = True, has_timers
         context.requested.bind_declared(self._user, self._backend)
         context.lists.bind_declared(self._user)
         self._call_beside(self._user, "open", self._context)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return functions_of(self._user, KeyedProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Final
 
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.functions.keyed_function_operator import KeyedFunctionOperator, only_table
-from penstock.runtime.operators.functions.watched_reduce import WatchedReduce
 from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.state.state_backend import KeyedTable
 
 #: Name of the state table that holds the values.
@@ -22,20 +23,19 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     The first record of a key is its first value. The table's dict is bound once a batch; the keys that were
     touched are told to the backend once a batch, too.
 
-    The value of a key is also the record that was emitted for it last. So a function that changes its first
-    argument in place changes records that are already on their way. The first calls of an attempt are watched
-    for that.
+    The value of a key is also the record that was emitted for it last. So it is copied where the function, or
+    another one of the subtask, could change one of the two.
 
     Args:
         key_selector: From a record to its key.
-        function: From the value so far and a record to the new value: a new one, or one of the two as it is.
+        function: From the value so far and a record to the new value: a new one, or one of the two, which it
+            may change.
     """
 
     kind: ClassVar[str] = "reduce"
 
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
         super().__init__(key_selector, function)
-        self._watched = WatchedReduce(function, "what was emitted before")
         self._table: KeyedTable | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -62,7 +62,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
             yield RowBatch(values, rows.timestamps)
 
     def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: MutableMapping[Any, Any]) -> list[Any]:
-        function = self._watched.to_call
+        function, isolates = self._function, self._emission is not Emission.NEVER
         values: list[Any] = []
         key = None
         try:
@@ -72,6 +72,9 @@ class KeyedReduceOperator(KeyedFunctionOperator):
                 else:
                     self._check_key(key)
                     entries[key] = value = row
+                if isolates:
+                    entries[key] = own_copy(value)
+                    value = own_copy(value)
                 values.append(value)
         except TypeError:
             self._after_type_error(key)

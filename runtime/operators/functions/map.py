@@ -26,9 +26,8 @@ class MapOperator(FunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         """Map a batch."""
         rows = rows_of(batch)
-        function = self._function
         self._records_in += len(rows)
-        result = [function(row) for row in self._cursor.over(rows.rows)]
+        result = self._emission.mapped(self._function, self._cursor.over(rows.rows))
         self._cursor.done()
         self._records_out += len(result)
         if result:

@@ -12,10 +12,12 @@ import pyarrow as pa
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.state.own_copy import own_batch, own_copies
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]
 
@@ -76,13 +78,22 @@ class MapBatchesOperator(FunctionOperator):
         result = self._function(list(rows.rows))
         if isinstance(result, list):
             stamps = rows.timestamps if len(result) == len(rows) else None
-            yield from RowBatch(result, stamps).slices(OUTPUT_SLICE)
+            yield from RowBatch(self._own(result), stamps).slices(OUTPUT_SLICE)
             return
         for part in _parts(result, "a list of records"):
             if not isinstance(part, list):
                 msg = f"it yielded {short_repr(part)} of type {type(part).__name__}; yield lists of records"
                 raise PenstockError(msg)
-            yield from RowBatch(part).slices(OUTPUT_SLICE)
+            yield from RowBatch(self._own(part)).slices(OUTPUT_SLICE)
+
+    def _own(self, rows: list[Any]) -> list[Any]:
+        """What a call has given, before the function goes on; a list that it has kept may grow."""
+        return own_copies(rows) if self.isolates else rows
+
+    def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:
+        """Arrow batches; copied if their memory may be that of a numpy array that the function keeps."""
+        for batch in _arrow_batches(part):
+            yield ArrowBatch(own_batch(batch.batch)) if self._emission is Emission.AT_ONCE else batch
 
     def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
         stamps = arrow_timestamps(batch)
@@ -90,12 +101,12 @@ class MapBatchesOperator(FunctionOperator):
         whole = isinstance(result, pa.RecordBatch | pa.Table)
         if stamps is not None and whole and result.num_rows == len(batch):
             start = 0
-            for part in _arrow_batches(result):
+            for part in self._own_batches(result):
                 yield ArrowBatch(part.batch, stamps.slice(start, len(part)))
                 start += len(part)
             return
         for part in [result] if whole else _parts(result, "a pa.RecordBatch"):
-            yield from _arrow_batches(part)
+            yield from self._own_batches(part)
 
 
 def arrow_timestamps(batch: Batch) -> pa.Int64Array | None:

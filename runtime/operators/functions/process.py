@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, ClassVar
 
-from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
+from penstock.runtime.operators.functions.function_operator import FunctionOperator, functions_of, rows_of
 from penstock.runtime.operators.functions.process_function import FunctionContext, ProcessFunction
 from penstock.runtime.operators.functions.side_outputs import SideOutputs
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
@@ -40,12 +40,16 @@ class ProcessOperator(FunctionOperator):
             ConfigurationError: The function can't work.
         """
         super().open(context)
-        clock = context.connector.clock
-        self._collector = ResultCollector(clock.monotonic)
-        self._context = FunctionContext(context, FunctionTimerService(clock), self._side)
+        self._collector = self._collector_of(context)
+        self._context = FunctionContext(context, FunctionTimerService(context.connector.clock), self._side)
+        self._side.isolates = self.isolates
         self._opened = True
         context.lists.bind_declared(self._user)
         self._call_beside(self._user, "open", self._context)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return functions_of(self._user, ProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""

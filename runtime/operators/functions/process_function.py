@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, Ty
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.functions.output_tag import OutputTag
 from penstock.runtime.operators.functions.side_outputs import SideOutputs
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.state.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService, KeyedTimerService
+from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
 from penstock.runtime.state.state_backend import KeyedStateBackend

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.runtime.operators.functions.output_tag import OutputTag, declared_name, tags_of
 from penstock.runtime.operators.operator import Tagged
+from penstock.runtime.operators.user_code.output_tag import OutputTag, declared_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.own_copy import own_copy
 
 
 class SideOutputs:
@@ -16,6 +17,9 @@ class SideOutputs:
 
     Args:
         kind: The class that declares the tags.
+
+    Attributes:
+        isolates: Whether records are copied unless they can't change.
 
     Raises:
         ConfigurationError: Two side outputs have one name.
@@ -35,6 +39,7 @@ class SideOutputs:
         self._rows: dict[str, list[Any]] = {}
         self._stamps: dict[str, list[int | None]] = {}
         self._count = 0
+        self.isolates = True
 
     @property
     def is_full(self) -> bool:
@@ -52,7 +57,7 @@ class SideOutputs:
         if rows is None:
             declared_name(tag, self._declared, self._owner)
             rows, self._stamps[name] = self._rows.setdefault(name, []), []
-        rows.append(record)
+        rows.append(own_copy(record) if self.isolates else record)
         self._stamps[name].append(timestamp)
         self._count += 1
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Any, ClassVar
 
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, check_function, rows_of
 from penstock.runtime.operators.operator import OperatorContext, Output, Tagged
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.state.own_copy import own_copy
 
 
 class SplitOperator(FunctionOperator):
@@ -46,10 +48,17 @@ class SplitOperator(FunctionOperator):
             self._function = predicate
             check_function(self.kind, predicate)
 
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return self._predicates.values()
+
     def process(self, batch: Batch) -> Iterator[Output]:
         """Split a batch."""
         rest = rows_of(batch)
         self._records_in += len(rest)
+        if self._emission is Emission.AT_ONCE:
+            yield from self._split_one_by_one(rest)
+            return
         taken = list[Tagged]()
         for tag, predicate in self._predicates.items():
             self._function = predicate
@@ -61,6 +70,28 @@ class SplitOperator(FunctionOperator):
         yield from taken
         if rest:
             yield rest
+
+    def _split_one_by_one(self, batch: RowBatch) -> Iterator[Output]:
+        """Ask all predicates about one record before the next, and copy it: they may change or keep it."""
+        rest, of_rest, places = list[Any](), list[int](), {tag: list[int]() for tag in self._predicates}
+        found: dict[str, list[Any]] = {tag: [] for tag in self._predicates}
+        for place, row in enumerate(self._cursor.over(batch.rows)):
+            rows, at = rest, of_rest
+            for tag, predicate in self._predicates.items():
+                self._function = predicate
+                if predicate(row):
+                    rows, at = found[tag], places[tag]
+                    break
+            rows.append(own_copy(row))
+            at.append(place)
+        self._cursor.done()
+        self._records_out += len(rest)
+        stamps = batch.timestamps
+        for tag, rows in found.items():
+            if rows:
+                yield Tagged(tag, RowBatch(rows, stamps and [stamps[place] for place in places[tag]]))
+        if rest:
+            yield RowBatch(rest, stamps and [stamps[place] for place in of_rest])
 
     def _divided(self, batch: RowBatch) -> tuple[RowBatch, RowBatch]:
         predicate = self._function

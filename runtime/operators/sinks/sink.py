@@ -31,6 +31,7 @@ from penstock.runtime.operators.sinks.sink_context import SinkContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
+from penstock.runtime.state.own_copy import own_copy
 
 #: Name of the list state with the transactions that are not committed yet.
 COMMITTABLES: Final = "committables"
@@ -56,6 +57,11 @@ class SinkOperator(Operator):
         self._leftovers_removed = False
         self._records_in = self._committed = 0
         self._phase = "open"
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the sink says that it changes no record and gives none to the program."""
+        return getattr(self.sink, "only_reads", False) is True
 
     @property
     def doing(self) -> str:
@@ -126,7 +132,7 @@ class SinkOperator(Operator):
 
     def _pre_commit(self, checkpoint_id: int) -> None:
         self._phase = "prepare_commit"
-        self._pending += [(checkpoint_id, what) for what in self._writer.prepare_commit()]
+        self._pending += [(checkpoint_id, own_copy(what)) for what in self._writer.prepare_commit()]
 
     def _commit(self, permit: CommitPermit) -> None:
         covered = [what for checkpoint_id, what in self._pending if permit.covers(checkpoint_id)]

@@ -50,6 +50,11 @@ class RequestedSplits(Generic[T]):
         self._is_asking = False
         self._no_more = False
 
+    @property
+    def makes_new_records(self) -> bool:
+        """Whether the reader that gave the last records says so."""
+        return getattr(self._reader, "makes_new_records", False) is True
+
     def poll(self, max_rows: int) -> Polled[T]:
         """The next records of what it has; asks for more where there is nothing."""
         if self._reader is None and self._waiting:

@@ -6,10 +6,12 @@ It is not an `Operator`: nothing flows into it. The subtask polls it and hands w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.event_time.timestamper import strategy_only_reads
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.protocols import (
     FollowsCheckpoints,
@@ -27,6 +29,8 @@ from penstock.runtime.operators.sources.source_alignment import WatermarksAligne
 from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
 from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
+from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 #: Name of the list state with the unfinished splits.
@@ -45,15 +49,19 @@ class SourceOperator:
     Attributes:
         mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
         change: What the last poll has changed in event time.
+        isolates: Whether records are copied unless they can't change, or the reader has just made them.
     """
 
     def __init__(self, source: Source[Any], watermarks: WatermarkStrategy[Any] | None = None) -> None:
         self._source = source
+        self._strategy = watermarks
         self._watermarks = None if watermarks is None else SourceWatermarks(watermarks)
         self._reports: ReportsSplits | None = None
         self._pauses: PausesSplits | None = None
         self._paused: frozenset[Hashable] = frozenset()
         self.change = NO_CHANGE
+        self.isolates = True
+        self._copies = True
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
         self._induced: ExternallyInducedReader | None = None
@@ -87,6 +95,7 @@ class SourceOperator:
         else:
             self._reader = self.guarded("reader", lambda: self._source.reader(context.connector, mine))
         # Asked once: looking whether a class fits a protocol takes longer than many a poll.
+        self._copies = self.isolates and getattr(self._reader, "makes_new_records", False) is not True
         self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
         self._follower = self._reader if isinstance(self._reader, FollowsCheckpoints) else None
         if self._watermarks is not None:
@@ -119,6 +128,8 @@ class SourceOperator:
         """
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
+        if self._copies and polled.batch is not None:
+            polled = self.guarded("poll", lambda: _isolated(polled))
         if self._induced is not None:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         watermarks = self._watermarks
@@ -130,6 +141,14 @@ class SourceOperator:
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
         return polled
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the source changes no record that it has given, nor a function of its strategy."""
+        strategy = self._strategy
+        return getattr(self._source, "only_reads", False) is True and (
+            strategy is None or strategy_only_reads(strategy)
+        )
 
     @property
     def is_paused(self) -> bool:
@@ -287,6 +306,16 @@ class SourceOperator:
             raise
         except BaseException as error:
             raise operator_error(self._context.location, self.doing(what), error) from error
+
+
+def _isolated(polled: Polled[Any]) -> Polled[Any]:
+    """The same with records that the reader has not kept."""
+    batch, letters = polled.batch, polled.dead_letters
+    if isinstance(batch, RowBatch):
+        batch = replace(batch, rows=own_copies(batch.rows))
+    elif batch is not None:
+        batch = replace(batch, batch=own_batch(batch.batch))
+    return replace(polled, batch=batch, dead_letters=own_copies(letters) if letters else letters)
 
 
 def _refuse(msg: str) -> NoReturn:

@@ -15,6 +15,7 @@ from types import GeneratorType
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.elements import RowBatch
 
@@ -35,6 +36,7 @@ class ResultCollector:
 
     Args:
         monotonic: Seconds that never go backwards.
+        emission: When records are copied.
 
     Example:
         >>> from itertools import count
@@ -43,8 +45,9 @@ class ResultCollector:
         (['a', 0, 1], 4096)
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], emission: Emission = Emission.AT_ONCE) -> None:
         self._monotonic = monotonic
+        self._emission = emission
         self._chunk = _FIRST_CHUNK
 
     def collect(self, results: Iterable[Any], timestamps: Iterable[int] | None) -> Iterator[RowBatch]:
@@ -60,8 +63,10 @@ class ResultCollector:
             PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
         """
         stamps: list[int] = []
-        parts = _iterables(results) if timestamps is None else self._lists(results, timestamps, stamps)
-        flat = chain.from_iterable(parts)
+        if timestamps is None:
+            flat: Iterator[Any] = iter(self._emission.each(chain.from_iterable(_iterables(results))))
+        else:
+            flat = chain.from_iterable(self._lists(results, timestamps, stamps))
         rows: list[Any] = []
         begun = last = self._monotonic()
         while True:
@@ -73,7 +78,9 @@ class ResultCollector:
             self._adapt(now - last)
             last = now
             if rows and (ended or len(rows) == OUTPUT_SLICE or now - begun > PATIENCE):
-                yield RowBatch(rows, None if timestamps is None else stamps[: len(rows)])
+                yield RowBatch(
+                    self._emission.batch(rows), None if timestamps is None else stamps[: len(rows)]
+                )
                 del stamps[: len(rows)]
                 rows = []
                 begun = last = self._monotonic()
@@ -91,13 +98,14 @@ class ResultCollector:
         self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
     ) -> Iterator[list[Any]]:
         """The results as lists, whose lengths say how often each timestamp is needed."""
+        each = self._emission.each
         for result, stamp in zip(results, timestamps, strict=True):
             kind = type(result)
             if kind is list:
                 stamps += [stamp] * len(result)
-                yield result
+                yield list(each(result))
             elif result is not None:
-                iterator = result if kind is GeneratorType else iterator_of(result)
+                iterator = iter(each(result if kind is GeneratorType else iterator_of(result)))
                 wanted = drawn = self._chunk
                 while drawn == wanted:
                     some = list(islice(iterator, wanted))

@@ -29,12 +29,14 @@ from penstock.runtime.operators.operator import (
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.state.raw_state import RawState
 from penstock.runtime.operators.state.state_sweep import StateSweep
+from penstock.runtime.operators.user_code.emission import reading
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.plain_methods import check_has_run
 from penstock.runtime.operators.user_code.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
+from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
@@ -66,6 +68,7 @@ class UserOperator(Operator):
         # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
         self._user = copy.deepcopy(operator)
         self._select = key_selector
+        self._look = None if key_selector is None else reading(key_selector)
         self._cursor = RecordCursor()
         self._context: OperatorContext | None = None
         self._given: Batch | None = None
@@ -256,7 +259,7 @@ class UserOperator(Operator):
                 raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
             if len(output):
                 self._records_out += len(output)
-                yield output
+                yield _isolated(output) if self.isolates else output
                 self._at = name  # the chain may have asked for a snapshot meanwhile
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -269,7 +272,7 @@ class UserOperator(Operator):
         check_has_run(name, getattr(self._user, name)(*arguments))
 
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
-        backend, select, at = self._keyed_state, self._select, self._at
+        backend, select, at = self._keyed_state, self._look, self._at
         assert select is not None, "a keyed operator has a key selector"
         given = rows_of(batch)
         rows, stamps = given.rows, given.timestamps or repeat(None)
@@ -322,6 +325,14 @@ class UserOperator(Operator):
             self._at = at
             msg += "give by_key rows that process got"
         raise PenstockError(msg)
+
+
+def _isolated(batch: Batch) -> Batch:
+    """A batch that the operator has not kept, nor a record of it."""
+    if isinstance(batch, ArrowBatch):
+        return ArrowBatch(own_batch(batch.batch), batch.timestamps)
+    stamps = batch.timestamps
+    return RowBatch(own_copies(batch.rows), None if stamps is None else list(stamps))
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:

@@ -62,6 +62,7 @@ from penstock.runtime.operators.windows.window_state import (
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_location
@@ -140,7 +141,8 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         if table.entries:
             self._check_shape(context.restored.get(SHAPE, ()))
         self._clock = context.connector.clock
-        self._collector = ResultCollector(self._clock.monotonic)
+        self._collector = self._collector_of(context)
+        self._contents.isolates = self.isolates
         self._reached = ReachedWatermark(context, REACHED)
         self._windows = WindowState(
             table,
@@ -152,6 +154,16 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._hold = HeldWatermark(self._reached, lambda: event_time.next_at, self._fire_event_time)
         self._calls = CurrentTrigger(self._windows, self._clock)
         self._calls.begin_batch(self._reached.timestamp)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        contents = self._contents
+        return contents.function, contents.result_function, *contents.other_functions
+
+    @property
+    def only_reads(self) -> bool:
+        """A trigger, an evictor or an assigner may keep the records that it is shown."""
+        return False
 
     @property
     def doing(self) -> str:
@@ -282,7 +294,7 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
                 self._asking = asked
                 moment = stamp if assigner.is_event_time else now
                 assert moment is not None, "records without timestamps were refused"
-                spans = windows_of(row, moment)
+                spans = windows_of(row if asked is None else own_copy(row), moment)
                 self._asking = None
                 if len(spans) > 1:
                     self._contents.overlap = True
@@ -327,10 +339,14 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             entry.append(contents.first(kept))
         self._calls.begin(key, span, entry)
         self._asking = self._trigger.on_element
-        result = self._trigger.on_element(row, stamp, window, self._calls)
+        result = self._trigger.on_element(self._shown(row), stamp, window, self._calls)
         self._asking = None
         windows.touch(key, span, entry)
         return entry, result
+
+    def _shown(self, row: Any) -> Any:
+        """A record as a trigger sees it, which may be a class of the user's."""
+        return row if type(self._trigger).__module__.startswith("penstock.") else own_copy(row)
 
     def _obeyed(
         self, result: TriggerResult, key: Any, window: TimeWindow, entry: Entry, *, is_last: bool
@@ -372,15 +388,16 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
     def _evicted(self, evictor: Evictor[Any], key: Any, window: TimeWindow, entry: Entry) -> Iterator[Any]:
         """What a window emits of the records that an evictor leaves."""
         self._asking = evictor.evict_before
-        elements = list(evictor.evict_before([TimestampedValue(*held) for held in entry[CONTENTS]], window))
+        held = [TimestampedValue(own_copy(value), stamp) for value, stamp in entry[CONTENTS]]
+        elements = list(evictor.evict_before(held, window))
         self._asking = self._contents.result_function
         if elements:
-            result = self._contents.results(key, window, [element.value for element in elements])
+            result = self._contents.results(key, window, [own_copy(element.value) for element in elements])
             if result is not None:
                 yield from iterator_of(result)
         self._asking = evictor.evict_after
         left = evictor.evict_after(elements, window)
-        entry[CONTENTS:] = [[(value, stamp) for value, stamp in left]] if left else []
+        entry[CONTENTS:] = [[(own_copy(value), stamp) for value, stamp in left]] if left else []
 
     def _joined(self, key: Any, span: Span) -> Span:
         """The window that a new one becomes with those that it overlaps, which it then replaces."""

@@ -100,7 +100,8 @@ class WindowOperator(KeyedFunctionOperator):
             check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
         self._clock = context.connector.clock
-        self._collector = ResultCollector(self._clock.monotonic)
+        self._collector = self._collector_of(context)
+        self._contents.isolates = self.isolates
         self._reached = ReachedWatermark(context, REACHED)
         self._hold = HeldWatermark(self._reached, lambda: self._ends.next_at, self._fire)
         if self._table.entries:
@@ -108,6 +109,16 @@ class WindowOperator(KeyedFunctionOperator):
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._ends.add(start + self._size, key)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        contents = self._contents
+        return contents.function, contents.result_function, *contents.other_functions
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no code of the user's can change or keep a record."""
+        return super().only_reads and self._slide is not None
 
     @property
     def doing(self) -> str:

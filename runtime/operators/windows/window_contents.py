@@ -5,19 +5,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from penstock.runtime.operators.functions.watched_reduce import WatchedReduce
 from penstock.runtime.operators.user_code.result_collector import iterator_of
-from penstock.runtime.operators.windows.watched_window import WatchedWindow
+from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.time.windows import TimeWindow
 
 T = TypeVar("T")
 A = TypeVar("A")
 R = TypeVar("R")
-
-#: Types whose values never change.
-_UNCHANGING: Final = frozenset((int, float, bool, str, bytes, type(None)))
 
 
 class AggregateFunction(ABC, Generic[T, A, R]):
@@ -67,11 +63,16 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
 class WindowContents(Protocol):
     """How a window operator folds records; created for each subtask.
 
+    A record that is in several windows is copied for each, and what a window keeps is not what a function of
+    the user's has kept.
+
     Attributes:
+        isolates: Whether any function of the subtask could change a record; the operator says so.
         overlap: Whether a record may be in several windows; the operator says so.
         other_functions: Functions of the user's beside `function`, which return values and don't yield.
     """
 
+    isolates: bool
     overlap: bool
     other_functions: Sequence[Callable[..., Any]]
 
@@ -115,26 +116,26 @@ class ReducedContents:
     """Keeps one value, and emits it.
 
     Args:
-        function: From the value so far and a record to the new value: a new one, or one of the two as it is.
-            The first record of a window is its first value, and may be in other windows, too.
+        function: From the value so far and a record to the new value: a new one, or one of the two, which it
+            may change.
     """
 
     keeps: ClassVar[str] = "a reduced value"
+    isolates = True
     overlap = False
     other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self.function = self.result_function = function
-        self._watched = WatchedReduce(function, "a record that may be in other windows", both=True)
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
-        """The user's function."""
-        return self._watched.to_call
+        """From the value so far to that with one record more."""
+        return self._add if self.isolates else self.function
 
     def first(self, row: Any) -> Any:
         """The first record is the first value."""
-        return row
+        return own_copy(row) if self.isolates and self.overlap else row
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
         """The value."""
@@ -145,8 +146,11 @@ class ReducedContents:
         return self.add(first, second)
 
     def copied(self, contents: Any) -> Any:
-        """The same: the function makes new values."""
-        return contents
+        """A copy, unless it can't change."""
+        return own_copy(contents)
+
+    def _add(self, contents: Any, row: Any) -> Any:
+        return own_copy(self.function(contents, own_copy(row) if self.overlap else row))
 
 
 class AggregatedContents:
@@ -157,25 +161,27 @@ class AggregatedContents:
     """
 
     keeps: ClassVar[str] = "an accumulator"
+    isolates = True
     overlap = False
 
     def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
         self._aggregate = copy.deepcopy(aggregate)
         self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
+        merge = (self._aggregate.merge,) if has_merge(aggregate) else ()
         self.other_functions: Sequence[Callable[..., Any]] = (
             self._aggregate.create_accumulator,
             self._aggregate.get_result,
+            *merge,
         )
-        self._watched = WatchedWindow()
 
     def first(self, row: Any) -> Any:
         """An accumulator with one record."""
-        return self.add(self._aggregate.create_accumulator(), row)
+        created = self._aggregate.create_accumulator()
+        return self.add(own_copy(created) if self.isolates else created, row)
 
-    @property
-    def add(self) -> Callable[[Any, Any], Any]:
-        """From an accumulator to that with one record more."""
-        return self._watch if self.overlap and not self._watched.is_enough else self._add
+    def add(self, contents: Any, row: Any) -> Any:
+        """The accumulator with one record more; the record is its own."""
+        return self._aggregate.add(own_copy(row) if self.isolates else row, contents)
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
         """The accumulator's result."""
@@ -187,13 +193,7 @@ class AggregatedContents:
 
     def copied(self, contents: Any) -> Any:
         """A copy: the function may change its accumulator in place, and give a part of it as the result."""
-        return contents if type(contents) in _UNCHANGING else copy.deepcopy(contents)
-
-    def _add(self, contents: Any, row: Any) -> Any:
-        return self._aggregate.add(row, contents)
-
-    def _watch(self, contents: Any, row: Any) -> Any:
-        return self._watched.returned((row,), lambda: self._aggregate.add(row, contents))
+        return own_copy(contents)
 
 
 class ListedContents:
@@ -204,26 +204,24 @@ class ListedContents:
     """
 
     keeps: ClassVar[str] = "all records"
+    isolates = True
     overlap = False
     other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
         self.function = self.result_function = function
-        self._watched = WatchedWindow()
 
     def first(self, row: Any) -> list[Any]:
         """A list of one record."""
-        return [row]
+        return self.add([], row)
 
     def add(self, contents: list[Any], row: Any) -> list[Any]:
         """The list, longer by one."""
-        contents.append(row)
+        contents.append(own_copy(row) if self.isolates and self.overlap else row)
         return contents
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
         """What the function makes of the records."""
-        if self.overlap and not self._watched.is_enough:
-            return self._watched.used_up(contents, lambda: self.function(key, window, contents))
         return self.function(key, window, contents)
 
     def merged(self, first: list[Any], second: list[Any]) -> list[Any]:
@@ -231,8 +229,8 @@ class ListedContents:
         return [*first, *second]
 
     def copied(self, contents: list[Any]) -> list[Any]:
-        """A list of its own, of the same records."""
-        return list(contents)
+        """A list of its own, of records that the function may change."""
+        return own_copies(contents) if self.isolates else list(contents)
 
 
 class PreAggregatedContents:
@@ -255,6 +253,15 @@ class PreAggregatedContents:
         self.function, self.result_function = self._inner.function, window_function
         self.other_functions = self._inner.other_functions
         self.first, self.merged, self.copied = self._inner.first, self._inner.merged, self._inner.copied
+
+    @property
+    def isolates(self) -> bool:
+        """Whether any function of the subtask could change a record."""
+        return self._inner.isolates
+
+    @isolates.setter
+    def isolates(self, isolates: bool) -> None:
+        self._inner.isolates = isolates
 
     @property
     def overlap(self) -> bool:
@@ -289,19 +296,28 @@ class FoldedContents:
 
     def __init__(self, inner: Callable[[], WindowContents]) -> None:
         self._inner = inner()
-        # A record is in several results, and none of them may change it.
+        # A record is in several results.
         self._inner.overlap = True
         self.overlap = True
         self.function, self.result_function = self._inner.function, self._inner.result_function
         self.other_functions = self._inner.other_functions
 
+    @property
+    def isolates(self) -> bool:
+        """Whether any function of the subtask could change a record."""
+        return self._inner.isolates
+
+    @isolates.setter
+    def isolates(self, isolates: bool) -> None:
+        self._inner.isolates = isolates
+
     def first(self, row: Any) -> list[Any]:
         """A list of one record."""
-        return [row]
+        return self.add([], row)
 
     def add(self, contents: list[Any], row: Any) -> list[Any]:
         """The list, longer by one."""
-        contents.append(row)
+        contents.append(own_copy(row) if self.isolates else row)
         return contents
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
@@ -55,6 +55,8 @@ class FileReader:
         form: The file format.
         filesystem: Which file system serves a path.
     """
+
+    makes_new_records: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -60,6 +60,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         filesystem: A file system of the user's own, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files that are not in `locations`, as after a move.
     """
+
+    only_reads: ClassVar[bool] = True
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
 

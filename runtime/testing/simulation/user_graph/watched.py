@@ -50,8 +50,14 @@ class WatchedOperator(Operator):
         self.keyed = operator.keyed
         self.makes_watermarks = operator.makes_watermarks
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether none of its functions can change or keep a record."""
+        return self._operator.only_reads
+
     def open(self, context: OperatorContext) -> None:
         """Open it."""
+        self._operator.isolates = self.isolates
         self._operator.open(context)
 
     def process(self, batch: Batch) -> Iterator[Output]:

@@ -83,7 +83,7 @@ def test_with_columns_replaces_in_place_and_every_expression_sees_the_columns_as
 
 
 def test_rows_keep_values_that_no_expression_names_whatever_they_are() -> None:
-    thing = object()
+    thing = {1, 2}
     rows = [{"v": 1, "thing": thing, 5: "number"}, {"v": 3, "thing": None}]
     assert through(FilterExpressionOperator(V < 2), RowBatch(rows)) == (RowBatch([rows[0]]),)
     (made,) = through(SelectOperator(None, {"w": V * 2}), RowBatch(rows))

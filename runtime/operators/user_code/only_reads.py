@@ -1,0 +1,341 @@
+"""`only_reads`: whether a function can neither change what it is given nor keep it.
+
+A record has to be copied where it is emitted, because a function could change it later. Most small
+functions can't: `lambda row: (row["user"], row["cents"])` has no instruction that changes anything but a
+local variable. In a subtask in which that is so for all functions nothing is copied or looked at.
+
+The bytecode is read. Every instruction has to be known as harmless: loads, locals, arithmetic, comparisons,
+literals, comprehensions, `yield`. A call has to be one of these: a builtin function or a method from a list
+below, a plain record class, another function that only reads. A store into an object, an assignment like
+`a += b`, an import, a `try` or a call of anything else may do more. So the answer is then no. That costs time
+and nothing else.
+
+Operators, properties and hashes of users' classes are taken to change nothing.
+
+It must never say yes to a function that appends to a list, sets an attribute or calls what it does not know.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from datetime import datetime, time
+from functools import partial
+from operator import attrgetter, itemgetter
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any, Final
+
+from penstock.runtime.operators.user_code.output_tag import OutputTag
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.state.fixed_values import LEAVES
+from penstock.runtime.state.keyed_states import KeyedState
+
+_INSTRUCTIONS_TEXT: Final = """
+    BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE
+    BUILD_STRING BUILD_TUPLE CACHE CALL CALL_INTRINSIC_1 CALL_KW COMPARE_OP CONTAINS_OP CONVERT_VALUE
+    COPY COPY_FREE_VARS DELETE_FAST DICT_MERGE DICT_UPDATE END_FOR END_SEND EXTENDED_ARG FORMAT_SIMPLE
+    FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GET_ITER GET_LEN GET_YIELD_FROM_ITER IS_OP JUMP_BACKWARD
+    JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE
+    LOAD_ATTR LOAD_CLOSURE LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR LOAD_FAST_CHECK
+    LOAD_FAST_LOAD_FAST LOAD_GLOBAL LOAD_METHOD LOAD_SMALL_INT MAKE_CELL MAKE_FUNCTION MAP_ADD NOP
+    POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
+    POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE POP_JUMP_FORWARD_IF_NONE
+    POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE
+    POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL RESUME RETURN_CONST RETURN_GENERATOR
+    RETURN_VALUE SEND SET_ADD SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_FAST STORE_FAST_LOAD_FAST
+    STORE_FAST_STORE_FAST SWAP TO_BOOL UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX
+    UNPACK_SEQUENCE YIELD_VALUE
+"""
+_INSTRUCTIONS: Final = frozenset(_INSTRUCTIONS_TEXT.split())
+
+#: `a + b` and its like; the numbers above are those of `a += b`, which changes a list in place.
+_LAST_BINARY: Final = 12
+
+_BUILTINS_TEXT: Final = """
+    abs all any bool bytes chr complex dict divmod enumerate float format frozenset hash hex int
+    isinstance issubclass len list max min oct ord pow range repr reversed round set sorted str sum
+    tuple type zip
+"""
+_BUILTINS: Final = frozenset(_BUILTINS_TEXT.split())
+
+#: Methods that read, on whatever they are called. Builtin types have none of these names that changes them.
+_METHODS_TEXT: Final = """
+    as_integer_ratio astimezone bit_length capitalize casefold center conjugate copy count date decode
+    encode endswith find fromisoformat get hex index is_integer isalnum isalpha isascii isdecimal
+    isdigit isdisjoint islower isnumeric isoformat isspace issubset issuperset istitle isupper items
+    join keys ljust lower lstrip partition quantize removeprefix removesuffix rfind rindex rjust
+    rpartition rsplit rstrip split splitlines startswith strftime strip swapcase time timestamp
+    timetuple title to_bytes toordinal total_seconds translate upper utcoffset values weekday year zfill
+    append_column cast column column_names drop_columns equals fill_null filter is_null is_valid
+    rename_columns select set_column slice sort_by take to_pydict to_pylist
+"""
+_METHODS: Final = frozenset(_METHODS_TEXT.split())
+
+#: Methods of a context that take a record or a moment. What they do with a record, the runtime decides.
+_CONTEXT_METHODS: Final = frozenset(
+    {
+        "output",
+        "register_event_time_timer",
+        "register_processing_time_timer",
+        "delete_event_time_timer",
+        "delete_processing_time_timer",
+    }
+)
+
+_STATE_METHODS: Final = frozenset({"value", "update", "clear", "get", "add", "put", "extend"})
+
+_FUNCTIONS: Final = frozenset({json.loads, json.dumps})
+
+#: Modules whose functions change nothing that they are given.
+_MODULES: Final = frozenset({"math", "pyarrow", "pyarrow.compute"})
+
+#: Names of arguments of the builtin functions above that are functions.
+_FUNCTION_ARGUMENTS: Final = frozenset(
+    {
+        "key",
+        "default",
+        "cls",
+        "object_hook",
+        "object_pairs_hook",
+        "parse_float",
+        "parse_int",
+        "parse_constant",
+    }
+)
+
+#: Data that is larger, or deeper, is not looked through.
+_MOST_PARTS: Final = 10_000
+_DEPTH: Final = 4
+
+#: Instructions that stand between others and do nothing.
+_SILENT: Final = frozenset({"CACHE", "NOP", "RESUME", "EXTENDED_ARG"})
+
+
+def only_reads(function: Callable[..., Any]) -> bool:
+    """Whether calls of a function change nothing but its local variables, and keep nothing.
+
+    Example:
+        >>> only_reads(lambda row: (row["user"], len(row["items"])))
+        True
+        >>> seen = []
+        >>> only_reads(lambda row: seen.append(row))
+        False
+    """
+    return _reads(function, set())
+
+
+def _reads(function: Any, seen: set[Any]) -> bool:
+    if isinstance(function, ColumnKey | itemgetter | attrgetter):
+        return True
+    if isinstance(function, partial):
+        return not function.keywords and _is_data(function.args) and _reads(function.func, seen)
+    if isinstance(function, MethodType):
+        if isinstance(function.__func__, FunctionType):
+            return _reads_function(function.__func__, seen, function.__self__)
+        return False
+    if isinstance(function, FunctionType):
+        return _reads_function(function, seen, None)
+    return _is_safe_callee(function, seen)
+
+
+def _reads_function(function: FunctionType, seen: set[Any], owner: object) -> bool:
+    code = function.__code__
+    if code in seen:  # it calls itself: what it does is looked at already
+        return True
+    seen.add(code)
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    if len(cells) < len(code.co_freevars):
+        return False
+    names = _Names(function.__globals__, dict(zip(code.co_freevars, cells, strict=True)), owner)
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return all(map(_is_data, defaults)) and _code_reads(code, names, seen)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return bool([cell.cell_contents])
+    except ValueError:
+        return False
+
+
+class _Names:
+    """What the names of a function stand for.
+
+    Args:
+        scope: Its globals.
+        cells: What it has from the functions around it.
+        owner: The object whose method it is; `None` for a plain function.
+    """
+
+    def __init__(self, scope: Mapping[str, Any], cells: Mapping[str, Any], owner: object) -> None:
+        self._scope, self._cells, self._owner = scope, cells, owner
+
+    def of(self, name: str) -> Any:
+        """The value of a global name."""
+        return self._scope.get(name, getattr(builtins, name, None))
+
+    def of_cell(self, name: str) -> Any:
+        """The value of a name of a function around; a variable of its own, which is local, has none."""
+        return self._cells.get(name)
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether the function is a method."""
+        return self._owner is not None
+
+    def of_owner(self, attribute: str) -> Any:
+        """An attribute of the owner as its class has it, or the method."""
+        found = inspect.getattr_static(type(self._owner), attribute, None)
+        return MethodType(found, self._owner) if isinstance(found, FunctionType) else found
+
+
+def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
+    if _takes_function(code):
+        return False
+    arguments = code.co_varnames[: code.co_argcount]
+    owner = arguments[0] if names.has_owner and arguments else None
+    context = arguments[-1] if owner and len(arguments) > 2 else None
+    steps = [step for step in _instructions(code) if step.opname not in _SILENT]
+    for place, step in enumerate(steps):
+        name, value = step.opname, step.argval
+        if name == "BINARY_OP":
+            # The numbers behind are those of `a += b`, which changes a list in place.
+            if (step.arg or 0) > _LAST_BINARY:
+                return False
+        elif name not in _INSTRUCTIONS:
+            return False
+        elif name == "LOAD_GLOBAL":
+            behind = steps[place + 1]
+            method = behind.argval if behind.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+            if not _is_safe_name(names.of(value), method, seen):
+                return False
+        elif name in ("LOAD_DEREF", "LOAD_CLOSURE"):
+            if not _is_safe_name(names.of_cell(value), None, seen):
+                return False
+        elif name == "LOAD_CONST" and isinstance(value, CodeType):
+            if not _code_reads(value, names, seen):
+                return False
+        elif owner is not None and name.startswith("LOAD_FAST") and _loads(step, owner):
+            if value != owner or not _reads_owner(steps[place + 1 : place + 3], names, seen):
+                return False
+        elif _is_method(step) and value not in _METHODS:
+            before = steps[max(0, place - 2) : place]
+            if not _is_known_method(value, before, names, owner, context):
+                return False
+    return True
+
+
+def _loads(step: dis.Instruction, name: str) -> bool:
+    return step.argval == name or (isinstance(step.argval, tuple) and name in step.argval)
+
+
+def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -> bool:
+    """Whether `self.x` is a state, the tag of a side output, or a method that only reads."""
+    if not behind or behind[0].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+        return False
+    found = names.of_owner(behind[0].argval)
+    if isinstance(found, KeyedState):
+        return len(behind) > 1 and _is_method(behind[1])
+    return isinstance(found, OutputTag) or (_is_method(behind[0]) and _reads(found, seen))
+
+
+def _is_known_method(
+    method: str, before: list[dis.Instruction], names: _Names, owner: str | None, context: str | None
+) -> bool:
+    """Whether a method is one of a context, a state, a module, or the owner, which were looked at."""
+    *_, first, last = (None, None, *before)
+    if last is None:
+        return False
+    if last.opname == "LOAD_GLOBAL":
+        return isinstance(names.of(last.argval), ModuleType)
+    if last.opname.startswith("LOAD_FAST") and owner is not None and last.argval == owner:
+        return True
+    of_context = {last.argval, None if first is None else first.argval}
+    if method in _CONTEXT_METHODS:
+        return context is not None and context in of_context
+    return (
+        method in _STATE_METHODS
+        and first is not None
+        and owner is not None
+        and first.argval == owner
+        and isinstance(names.of_owner(last.argval), KeyedState)
+    )
+
+
+def _takes_function(code: CodeType) -> bool:
+    """Whether a call may be handed a function by name: `sorted(rows, key=kept.append)`."""
+    for step in dis.get_instructions(code):
+        if step.opname == "KW_NAMES" and _FUNCTION_ARGUMENTS & set(code.co_consts[step.arg or 0]):
+            return True
+        # Since Python 3.13 a constant in front of the call has the names.
+        names = step.argval if step.opname == "LOAD_CONST" and isinstance(step.argval, tuple) else ()
+        if any(isinstance(name, str) and name in _FUNCTION_ARGUMENTS for name in names):
+            return True
+    return False
+
+
+def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    """The instructions, apart from those that handle exceptions of a generator itself."""
+    handled = _own_handlers(code)
+    return (step for step in dis.get_instructions(code) if step.offset < handled)
+
+
+def _own_handlers(code: CodeType) -> float:
+    """From where on only a generator's own handler stands: Python 3.12 turns a `StopIteration` there."""
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps[:-1]):
+        if step.opname == "CALL_INTRINSIC_1" and steps[place + 1].opname == "RERAISE":
+            return step.offset
+    return math.inf
+
+
+def _is_method(step: dis.Instruction) -> bool:
+    return step.opname == "LOAD_METHOD" or (
+        # The lowest bit says so since Python 3.12.
+        step.opname == "LOAD_ATTR" and _HAS_METHOD_BIT and bool((step.arg or 0) & 1)
+    )
+
+
+_HAS_METHOD_BIT: Final = "LOAD_METHOD" not in dis.opmap or dis.opmap["LOAD_METHOD"] > 255
+
+
+def _is_safe_name(value: Any, method: str | None, seen: set[Any]) -> bool:
+    if isinstance(value, ModuleType):
+        return method is not None and value.__name__ in _MODULES and callable(getattr(value, method, None))
+    return _is_data(value) or _reads(value, seen)
+
+
+def _is_safe_callee(value: Any, seen: set[Any]) -> bool:
+    if isinstance(value, type):
+        if value.__module__ == "builtins":
+            return value.__name__ in _BUILTINS
+        return _is_plain_record(value)
+    if isinstance(value, BuiltinFunctionType):
+        is_builtin = value.__module__ == "builtins" and value.__name__ in _BUILTINS
+        return is_builtin and getattr(value, "__self__", builtins) is builtins
+    if isinstance(value, MethodDescriptorType):
+        return value.__name__ in _METHODS
+    return value in _FUNCTIONS if value.__hash__ is not None else False
+
+
+def _is_plain_record(kind: type) -> bool:
+    """Whether making one runs nothing of the user's."""
+    if issubclass(kind, tuple):
+        return hasattr(kind, "_fields")
+    return is_dataclass(kind) and kind.__new__ is object.__new__ and not hasattr(kind, "__post_init__")
+
+
+def _is_data(value: Any, depth: int = 0) -> bool:
+    """Whether a value is no code and holds none, so that what is read of it can't do anything."""
+    kind = type(value)
+    if kind in LEAVES or kind in (datetime, time):
+        return True
+    if kind not in (tuple, list, dict, set, frozenset) or len(value) > _MOST_PARTS or depth == _DEPTH:
+        return False
+    parts = [*value, *value.values()] if kind is dict else value
+    return all(_is_data(part, depth + 1) for part in parts)

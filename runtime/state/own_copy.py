@@ -1,0 +1,262 @@
+"""`own_copy`: a value that nobody else can change.
+
+A record is what it was when it was emitted, and a state holds what was put into it. So what leaves the hands
+of a user's function is copied there, unless it can't change: atoms, and tuples of atoms, are their own copy.
+
+A copy shares nothing that can change with the value that it was made of. It has the same types in the same
+places, as if it had gone through a channel. Two places that hold one list hold two lists afterwards, as
+behind a channel, too. Objects of plain classes are copied attribute by attribute, without a call of
+`__init__`. What has ways of its own (`__deepcopy__`, `__reduce_ex__`, a builtin base) is left to
+`copy.deepcopy`.
+
+The look at an atom, a tuple of atoms or a flat dict is what every record costs. So these come first, and the
+types of all parts are compared in C.
+
+It must never hand out a part that can change as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, time
+from enum import Enum
+from functools import partial
+from itertools import chain
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.record_shapes import RecordShape, shape_of
+from penstock.runtime.state.fixed_values import LEAVES
+
+#: Types whose values can't change and have no parts that can.
+_ATOMS: Final = LEAVES | {datetime, time, range, type(...), type(NotImplemented)}
+_are_atoms: Final = _ATOMS.issuperset
+_is_tracked: Final = gc.is_tracked
+
+_Copier: TypeAlias = Callable[[Any], Any]
+
+#: Methods with which a class says itself how it is copied.
+_OWN_WAYS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__del__")
+_HEAP_TYPE: Final = 1 << 9
+
+
+def own_copy(value: Any) -> Any:
+    """The value itself if it can't change, else a copy that shares with it only what can't.
+
+    Raises:
+        PenstockError: It can change and can't be copied.
+
+    Example:
+        >>> items = ["tea"]
+        >>> kept = own_copy({"id": 1, "items": items})
+        >>> items.append("jam")
+        >>> kept
+        {'id': 1, 'items': ['tea']}
+        >>> pair = ("ann", 3)
+        >>> own_copy(pair) is pair
+        True
+    """
+    kind = type(value)
+    if kind is dict:
+        # Python does not track a dict whose keys and values can't refer to anything. Of these values, arrays
+        # and bytearrays can change, and have no hash.
+        if not _is_tracked(value):
+            try:
+                hash(tuple(value.values()))
+            except TypeError:
+                return _copied(value)
+            return value.copy()
+    elif kind is tuple:
+        if len(value) == 2:
+            first, second = value
+            if type(first) in _ATOMS and type(second) in _ATOMS:
+                return value
+        elif _are_atoms(map(type, value)):
+            return value
+    elif kind in _ATOMS:
+        return value
+    try:
+        return _copied(value)
+    except RecursionError:
+        return _deep(value)  # it holds itself, or is very deep: `deepcopy` knows what it has seen
+
+
+def own_copies(values: Sequence[Any]) -> list[Any]:
+    """The values in a list of its own, which are copies where they can change.
+
+    Example:
+        >>> own_copies([("a", 1), ("b", 2)])
+        [('a', 1), ('b', 2)]
+    """
+    kinds = set(map(type, values)) - _ATOMS
+    if not kinds or (kinds == {tuple} and _are_atoms(map(type, chain.from_iterable(_tuples_of(values))))):
+        return list(values)
+    return list(map(own_copy, values))
+
+
+def can_change(values: Sequence[Any]) -> bool:
+    """Whether any of these values can change.
+
+    Example:
+        >>> can_change([1, ("a", 2)]), can_change([1, ("a", [])])
+        (False, True)
+    """
+    return any(own_copy(value) is not value for value in values)
+
+
+def own_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in memory of its own: `pa.array` of a numpy array shares that array's memory.
+
+    Example:
+        >>> numbers = np.array([1, 2])
+        >>> kept = own_batch(pa.record_batch({"n": pa.array(numbers)}))
+        >>> numbers[:] = 0
+        >>> kept.column("n").to_pylist()
+        [1, 2]
+    """
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, batch.schema) as stream:
+        stream.write_batch(batch)
+    return pa.ipc.open_stream(written.getvalue()).read_next_batch()
+
+
+def _tuples_of(values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    return (value for value in values if type(value) is tuple)
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    try:
+        copier = _COPIERS[kind]
+    except KeyError:
+        copier = _COPIERS[kind] = _copier_of(kind)
+    return copier(value)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    parts = tuple(map(_copied, value))
+    return value if _are_same(parts, value) else parts
+
+
+def _frozenset(value: frozenset[Any]) -> frozenset[Any]:
+    parts = list(map(_copied, value))
+    return value if _are_same(parts, value) else frozenset(parts)
+
+
+def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    if _are_atoms(map(type, value.values())) and _are_atoms(map(type, value)):
+        return value.copy()
+    return {_copied(key): _copied(part) for key, part in value.items()}
+
+
+def _list(value: list[Any]) -> list[Any]:
+    return list(value) if _are_atoms(map(type, value)) else list(map(_copied, value))
+
+
+def _set(value: set[Any]) -> set[Any]:
+    return set(map(_copied, value))
+
+
+def _deque(value: deque[Any]) -> deque[Any]:
+    return deque(map(_copied, value), value.maxlen)
+
+
+def _array(value: Any) -> Any:
+    return _deep(value) if value.dtype.hasobject else value.copy(order="K")
+
+
+def _named_tuple(kind: type, value: Any) -> Any:
+    parts = tuple(map(_copied, value))
+    return value if _are_same(parts, value) else tuple.__new__(kind, parts)
+
+
+def _object(kind: type, value: Any) -> Any:
+    """An object whose attributes are all there is to it."""
+    made: Any = object.__new__(kind)
+    vars(made).update({name: _copied(part) for name, part in vars(value).items()})
+    return made
+
+
+def _frozen(shape: RecordShape, copier: _Copier, value: Any) -> Any:
+    """A frozen dataclass, which is its own copy if all of its values are."""
+    state = shape.state_of(value)
+    if state is None:
+        return copier(value)
+    parts = state.values() if isinstance(state, dict) else state
+    return value if _are_same(map(_copied, parts), parts) else copier(value)
+
+
+def _are_same(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    return all(one is other for one, other in zip(some, others, strict=True))
+
+
+def _deep(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:  # whatever the value's own methods raise
+        msg = (
+            f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
+            f"({type(error).__name__}: {error!s:.200}), so nobody could tell whether it is changed later; "
+            "emit or keep values that can be copied, and make such objects in `open`"
+        )
+        raise PenstockError(msg) from error
+
+
+def _copier_of(kind: type) -> _Copier:
+    if issubclass(kind, Enum | type | weakref.ref):
+        return _itself
+    if issubclass(kind, np.generic) and not issubclass(kind, np.void | np.object_):
+        return _itself
+    if issubclass(kind, tuple):
+        is_plain = hasattr(kind, "_fields") and not kind.__dictoffset__ and not _has_own_ways(kind)
+        return partial(_named_tuple, kind) if is_plain else _deep
+    copier = partial(_object, kind) if _is_plain_object(kind) and not _has_own_ways(kind) else _deep
+    params, shape = vars(kind).get("__dataclass_params__"), shape_of(kind)
+    if params is not None and params.frozen and shape is not None:
+        return partial(_frozen, shape, copier)
+    return copier
+
+
+def _has_own_ways(kind: Any) -> bool:
+    return any(hasattr(kind, name) for name in _OWN_WAYS) or any(
+        getattr(kind, name, None) is not getattr(object, name, None)
+        for name in ("__reduce_ex__", "__reduce__", "__getstate__")
+    )
+
+
+def _is_plain_object(kind: type) -> bool:
+    bases = kind.__mro__[:-1]
+    return kind.__dictoffset__ != 0 and all(
+        base.__flags__ & _HEAP_TYPE and not _slots_of(base) for base in bases
+    )
+
+
+def _slots_of(base: type) -> bool:
+    return bool(set(vars(base).get("__slots__", ())) - {"__dict__", "__weakref__"})
+
+
+_COPIERS: Final[dict[type, _Copier]] = {
+    tuple: _tuple,
+    frozenset: _frozenset,
+    dict: _dict,
+    list: _list,
+    set: _set,
+    deque: _deque,
+    bytearray: bytearray,
+    array: copy.copy,
+    np.ndarray: _array,
+}
