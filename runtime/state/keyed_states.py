@@ -85,13 +85,12 @@ class _OfOneType(KeyedState):
 class ValueState(_OfOneType, Generic[T]):
     """One value a key (Flink's `ValueState`).
 
-    What counts is what `update` was called with: a value that is changed in place and not updated is not part
-    of the next checkpoint.
+    It holds what `update` was called with. `value` gives a copy of what can change: change it and call `update`.
 
     Args:
         of_type: The type of the values, such as `int` or a class of yours; `update` takes nothing else. By
             default anything goes.
-        default: The value of a key that has none; can't be changed in place, because all keys share it.
+        default: The value of a key that has none; of one that can change each key gets a copy.
         name: Unique in the operator; that of the class attribute by default.
         ttl: How long an entry lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
         migrate: Makes a value of `of_type` of a saved value that is none. Without it the job does not start.
@@ -297,8 +296,8 @@ class ListState(_OfOneType, Generic[T]):
 class MapState(KeyedState, MutableMapping[K, V]):
     """A map a key (Flink's `MapState`): a mutable mapping, whose entries are saved one by one.
 
-    A checkpoint after `put` holds the new entry, not the map. So a map may be large. It has no order. A value
-    that is changed in place and not put again is not part of the next checkpoint.
+    A checkpoint after `put` holds the new entry, not the map. So a map may be large. It has no order.
+    Reading gives a copy of a value that can change: change it and put it again.
 
     Args:
         key_type: The type of the map's keys; by default anything goes that can be a key of a stream.

@@ -135,7 +135,7 @@ class WindowedStream(Generic[T, K]):
         Args:
             id: The operator's id; its state is found again under it.
             function: Takes the result so far and the next record, returns the new result. That is a new
-                value, or one of the two unchanged, since a record may be in several windows.
+                value, or one of the two, which it may change.
             window_function: Takes the key, the window and the result, and returns the records to emit; by
                 default the result itself is emitted.
             **options: See `OperatorOptions`.
@@ -186,8 +186,8 @@ class WindowedStream(Generic[T, K]):
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: An object; each subtask works with a copy of it. It may change its accumulator in place,
-                but not the records. Windows that merge, such as sessions, need its `merge`.
+            function: An object; each subtask works with a copy of it. It may change its accumulator in place.
+                Windows that merge, such as sessions, need its `merge`.
             window_function: Takes the key, the window and the result, and returns the records to emit; by
                 default the result itself is emitted.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.

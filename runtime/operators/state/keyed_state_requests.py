@@ -110,12 +110,12 @@ class AsksForKeyedState:
     ) -> ValueState[Any]:
         """State with one value a key; asked for in `open` (once) or later (each time the same object).
 
-        A class can also declare it: `count = ValueState(int, default=0)`. What counts is what `update` was
-        called with: a value that is changed in place and not updated is not part of the next checkpoint.
+        A class can also declare it: `count = ValueState(int, default=0)`. It holds what `update` was
+        called with, and `value` gives a copy of what can change.
 
         Args:
             name: Unique in the operator; the value is found again under it.
-            default: Value of a key that has none; can't be changed in place, because all keys share it.
+            default: Value of a key that has none; each key gets a copy of one that can change.
             of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
                 and a job whose restored values are of another type does not start. By default anything goes.
             ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.

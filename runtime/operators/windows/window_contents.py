@@ -63,8 +63,8 @@ def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
 class WindowContents(Protocol):
     """How a window operator folds records; created for each subtask.
 
-    A record that is in several windows is copied for each, and what a window keeps is not what a function of
-    the user's has kept.
+    A record that is in several windows is copied for each. No function of the user's can change what a window
+    keeps.
 
     Attributes:
         isolates: Whether any function of the subtask could change a record; the operator says so.
