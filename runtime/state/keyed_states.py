@@ -85,7 +85,8 @@ class _OfOneType(KeyedState):
 class ValueState(_OfOneType, Generic[T]):
     """One value a key (Flink's `ValueState`).
 
-    It holds what `update` was called with. `value` gives a copy of what can change: change it and call `update`.
+    It holds what `update` was called with. `value` gives a copy of what can change: change it, and call
+    `update`.
 
     Args:
         of_type: The type of the values, such as `int` or a class of yours; `update` takes nothing else. By

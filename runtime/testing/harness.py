@@ -167,10 +167,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     @checked_keywords
     def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
         """Process a batch of any kind; see `push`."""
-        if isinstance(batch, RowBatch):
-            batch = RowBatch(
-                own_copies(batch.rows), batch.timestamps
-            )  # as if they had come through a channel
+        if isinstance(batch, RowBatch) and not self._operator.only_reads:
+            batch = RowBatch(own_copies(batch.rows), batch.timestamps)
         return self._drain(self._chain.process(batch), stop_after)
 
     @checked_keywords

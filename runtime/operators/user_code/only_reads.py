@@ -5,10 +5,10 @@ functions can't: `lambda row: (row["user"], row["cents"])` has no instruction th
 local variable. In a subtask in which that is so for all functions nothing is copied or looked at.
 
 The bytecode is read. Every instruction has to be known as harmless: loads, locals, arithmetic, comparisons,
-literals, comprehensions, `yield`. A call is harmless if it is that of a builtin function or method of a list
-below, of a plain record class, or of another function that only reads. A store into an object, an assignment
-like `a += b`, an import, a `try` or a call of anything else may do more. So the answer is then no. That costs
-time and nothing else.
+literals, comprehensions, `yield`. Harmless calls are those of the builtin functions and methods below, of
+plain record classes, and of other functions that only read. A store into an object, an assignment like `a +=
+b`, an import, a `try` or a call of anything else may do more. So the answer is then no. That costs time and
+nothing else.
 
 Operators, properties and hashes of users' classes are taken to change nothing.
 
