@@ -116,7 +116,7 @@ class JobContext:
         self._deploying = deploying
         self._running = running
         self._end = EndOfJob(self)
-        self._before_end: list[Callable[[], None]] = []
+        self._before_end: dict[object, Callable[[], None]] = {}
 
     def enter(self, state: State, cause: str = "") -> None:
         """Leave the current state for another one."""
@@ -331,14 +331,18 @@ class JobContext:
         if not self.is_fenced:
             self._end.record(state, cause, then, ended_before or (lambda _: self.fence()), failure)
 
-    def before_end(self, call: Callable[[], None]) -> None:
+    def before_end(self, owner: object, call: Callable[[], None]) -> None:
         """Call when the job has reached its last state, before anybody else hears of it."""
-        self._before_end.append(call)
+        self._before_end[owner] = call
+
+    def forget_before_end(self, owner: object) -> None:
+        """What the owner waits for has happened."""
+        self._before_end.pop(owner, None)
 
     def reached_end(self) -> None:
         """The job is in its last state."""
-        calls, self._before_end = self._before_end, []
-        for call in calls:
+        calls, self._before_end = self._before_end, {}
+        for call in calls.values():
             call()
 
     def fence(self) -> None:

@@ -53,12 +53,13 @@ class SavepointFollowUp:
         if isinstance(answer, CheckpointFailed):
             self._on_answer(answer)
         else:
-            self._job.before_end(lambda: self._answer(answer))
+            self._job.before_end(self, lambda: self._answer(answer))
             self._try(answer)
 
     def _answer(self, savepoint: CheckpointSucceeded) -> None:
         if not self._is_answered:
             self._is_answered = True
+            self._job.forget_before_end(self)
             self._on_answer(savepoint)
 
     def _try(self, savepoint: CheckpointSucceeded) -> None:
