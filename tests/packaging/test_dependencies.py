@@ -11,6 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -83,3 +84,11 @@ def test_what_runs_without_extras_imports_them_only_where_it_uses_them(part: str
         if not names & DECLARED
     ]
     assert early == []
+
+
+def test_no_ray_is_admitted_whose_local_clusters_ask_for_no_token() -> None:
+    """Ray has token authentication since 2.52, and turns it on for local clusters since 2.59."""
+    (ray,) = (Requirement(each) for each in PROJECT["dependencies"] if each.startswith("ray"))
+    refused, admitted = ("2.49.0", "2.52.0", "2.58.1"), ("2.59.0", "2.60.0")
+    assert not [version for version in refused if ray.specifier.contains(version)]
+    assert all(ray.specifier.contains(version) for version in admitted)
