@@ -22,6 +22,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import OperatorSubtaskState
 from penstock.runtime.state.columns.column_blocks import ColumnBlock, key_list
 from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.columns.typed_columns import TypedColumns, plain_name
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.state_processor.state_writing import write_columns
 
@@ -30,14 +31,33 @@ _GROUP: Final = "key_group"
 
 
 def table_of_blocks(blocks: Iterable[ColumnBlock]) -> pa.Table:
-    """One table of all blocks of a state; without columns but `key_group` if there are none."""
-    tables, names = [], ()
+    """One table of all blocks of a state; without columns but `key_group` if there are none.
+
+    Raises:
+        ConfigurationError: Keys have several types in one column.
+    """
+    tables: list[pa.Table] = []
+    names: tuple[str, ...] = ()
+    keys: dict[str, TypedColumns] = {}
+    values: dict[str, TypedColumns] = {}
     for block in blocks:
         columns: dict[str, Any] = {_GROUP: pa.array(block.key_groups.astype(np.int32))}
         names = tuple(block.keys.schema.names)
-        columns |= dict(zip(names, block.keys.columns, strict=True))
+        for name, column in zip(names, block.keys.columns, strict=True):
+            keys.setdefault(name, TypedColumns(name)).of(column.type)
+            columns[name] = column
+            if len(keys[name].all) > 1:
+                found = " and ".join(str(each.kind) for each in keys[name].all)
+                msg = (
+                    f"the keys of state {block.table!r} have values of the types {found} in {name!r}, and a "
+                    "table has one type a column; read it without columns=True"
+                )
+                raise ConfigurationError(msg)
         assert block.values is not None, "deleted keys are left out"
-        columns |= dict(zip(block.values.schema.names, block.values.columns, strict=True))
+        for label, column in zip(block.values.schema.names, block.values.columns, strict=True):
+            name = plain_name(label, column.type)
+            typed = values.setdefault(name, TypedColumns(name))
+            columns[typed.label_of(typed.of(column.type))] = column
         tables.append(pa.table(columns))
     if not tables:
         return pa.table({_GROUP: pa.array([], pa.int32())})

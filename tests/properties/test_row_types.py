@@ -16,11 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.runtime import Count, CountDistinct, First, Last, Max, Mean, Min, StdDev, Sum
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
+from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
+from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
+from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
 from penstock.runtime.operators.expressions.select_columns import SelectOperator
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash_arrays import key_hashes
+from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 V: Final = pc.field("v")
 #: Values of every type that an expression may meet, beside those that it can't hold.
@@ -154,3 +164,143 @@ def test_parts_of_a_field_that_are_not_there_are_null() -> None:
     rows = [{"a": {"b": {"c": 1}}}, {"a": {"x": {3}}}, {"a": None}, {}, {"a": {"b": {"c": 2, "d": {1}}}}]
     with OperatorHarness(FilterExpressionOperator(pc.field("a", "b", "c") > 1)) as harness:
         assert harness.push(rows) == rows[4:]
+
+
+KEYS: Final = (None, "a", b"a", "b", 1, 1.0, True, 2.5, 2**53 + 1, Decimal("2.5"), date(2020, 1, 1))
+#: Values by what they have in common.
+NUMBERS: Final = (None, True, 0, 3, 2.5, -7, 2.75, math.nan, Decimal("1.5"), Decimal("1.50"), 2**63)
+MOMENTS: Final = (
+    None,
+    datetime(2020, 1, 1, tzinfo=UTC),
+    datetime(2019, 12, 31, 20, tzinfo=ZoneInfo("America/New_York")),
+    datetime(2020, 1, 1),  # noqa: DTZ001 - a naive one
+    date(2020, 1, 1),
+    pd.Timestamp("2020-01-01T00:00:00.000000001Z"),
+    pd.Timestamp("2020-01-01T00:00:00.000000002Z"),
+    timedelta(microseconds=1),
+    pd.Timedelta(1, "ns"),
+)
+OTHERS: Final = (
+    None,
+    "a",
+    b"a",
+    "b",
+    {"x": 1},
+    {"x": "a", "y": None},
+    [1],
+    ["a"],
+    [],
+    {},
+    1,
+    {1, 2},
+    (1,),
+    2**64,
+)
+FUNCTIONS: Final[dict[str, tuple[ColumnAggregate, ...]]] = {
+    "counts": (Count(), Count("v")),
+    "sums": (Sum("v"), Count("v")),
+    "extremes": (Min("v"), Max("v"), Count()),
+    "least": (Min("v"),),
+    "ends": (First("v"), Last("v")),
+    "distinct": (CountDistinct("v"),),
+    "means": (Mean("v"), StdDev("v")),
+}
+BY_K: Final = ColumnKey(("k",))
+
+
+class Pipeline:
+    """Senders, with or without a combiner, in front of receivers of an aggregation by key."""
+
+    def __init__(self, functions: Sequence[ColumnAggregate], *, combine: bool, receivers: int) -> None:
+        # Their sums of floats depend on the order of additions.
+        self._rounds = any(isinstance(function, Mean | StdDev) for function in functions)
+        self._functions = {f"f{number}": function for number, function in enumerate(functions)}
+        self._combine = combine
+        self._receivers = self._open(receivers, [])
+        self.results: dict[Any, str] = {}
+
+    def _aggregation(self) -> Aggregation:
+        return Aggregation(BY_K.names, self._functions)
+
+    def _open(self, count: int, snapshots: Sequence[HarnessSnapshot]) -> list[OperatorHarness]:
+        def operator() -> Operator:
+            return KeyedAggregateOperator(BY_K, self._aggregation(), is_combined=self._combine)
+
+        return [
+            OperatorHarness(operator(), subtask=subtask, parallelism=count, restored=snapshots)
+            for subtask in range(count)
+        ]
+
+    def send(self, batches: Sequence[list[Any]]) -> None:
+        if not self._combine:
+            for batch in batches:
+                self._deal(RowBatch(batch))
+            return
+        with OperatorHarness(CombineOperator(BY_K, self._aggregation())) as sender:
+            for batch in batches:
+                sender.push(batch)
+            sender.end_of_data()
+            for sent in sender.batches:
+                self._deal(sent)
+
+    def restart(self, receivers: int) -> None:
+        snapshots = [receiver.snapshot() for receiver in self._receivers]
+        self.close()
+        self._receivers = self._open(receivers, snapshots)
+
+    def close(self) -> None:
+        for receiver in self._receivers:
+            receiver.close()
+
+    def _deal(self, batch: Batch) -> None:
+        if isinstance(batch, ArrowBatch):
+            hashes = key_hashes(BY_K.columns(batch.batch))
+        else:
+            hashes = np.array([stable_hash(BY_K(row)) for row in batch.rows], np.uint64)
+        groups = (hashes % np.uint64(128)).astype(np.int64)
+        owners = groups * len(self._receivers) // 128
+        for owner, receiver in enumerate(self._receivers):
+            for row in receiver.push_batch(chosen_rows(batch, owners == owner)):
+                key = row.pop("k")
+                rounded = {n: round(v, 9) if self._rounds and v is not None else v for n, v in row.items()}
+                self.results[key] = f"{key!r}: {rounded!r}"
+
+
+def aggregated(
+    rows: Sequence[Any],
+    functions: Sequence[ColumnAggregate],
+    lengths: Sequence[int],
+    *,
+    combine: bool = False,
+    receivers: int = 1,
+    restart: tuple[int, int] = (0, 1),
+) -> dict[Any, str] | str:
+    """The last result of each key, with the types of its values; or that it failed."""
+    pipeline = Pipeline(functions, combine=combine, receivers=receivers)
+    place, after = restart
+    try:
+        pipeline.send(cut(rows[:place], lengths))
+        pipeline.restart(after)
+        pipeline.send(cut(rows[place:], lengths))
+    except OperatorError:
+        return "failed"
+    finally:
+        pipeline.close()
+    return pipeline.results
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS.values(), ids=FUNCTIONS)
+@given(values=st.sampled_from([NUMBERS, MOMENTS, OTHERS]), data=st.data())
+def test_an_aggregation_of_rows_gives_the_same_for_any_cut_parallelism_and_restart(
+    values: Sequence[Any], functions: tuple[ColumnAggregate, ...], data: st.DataObject
+) -> None:
+    drawn = data.draw(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(values)), max_size=10))
+    rows = [{"k": key, "v": value} for key, value in drawn]
+    lengths = data.draw(st.lists(st.integers(1, 3), max_size=10))
+    restart = data.draw(st.tuples(st.integers(0, len(rows)), st.integers(1, 3)))
+    receivers = data.draw(st.integers(1, 3))
+    combine = Aggregation(["k"], {str(f): f for f in functions}).combines and data.draw(st.booleans())
+    whole = aggregated(rows, functions, [])
+    assert (
+        aggregated(rows, functions, lengths, combine=combine, receivers=receivers, restart=restart) == whole
+    )

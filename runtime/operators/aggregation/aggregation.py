@@ -14,25 +14,28 @@ Functions that have no such step are given the rows of the batch behind it, when
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import (
+    AggregateError,
     ColumnAggregate,
     PartialAggregate,
     Reduction,
     RowAggregate,
-    SumOverflowError,
 )
+from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.vector_adapters import adapted
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.state.columns.column_blocks import key_list
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.state.columns.typed_columns import plain_name
 
 #: Metadata of the schema of a batch that was reduced in front of the exchange.
 REDUCED: Final = {b"penstock": b"reduced"}
@@ -42,6 +45,20 @@ _SPARSE: Final = 512
 
 #: Between the name of a result and the name of its part.
 OF: Final = ":"
+
+
+class Results(NamedTuple):
+    """Results of some slots.
+
+    Attributes:
+        places: Which of the slots these are.
+        keys: Their keys.
+        columns: By the name of the result.
+    """
+
+    places: NDArray[np.int64]
+    keys: pa.RecordBatch
+    columns: dict[str, pa.Array]
 
 
 def is_reduced(batch: pa.RecordBatch) -> bool:
@@ -90,6 +107,12 @@ class Aggregation:
         return tuple(dict.fromkeys(column for f in self._functions.values() for column in f.columns))
 
     @property
+    def counted(self) -> frozenset[str]:
+        """The columns of which nothing but nulls matters."""
+        looks = [(column, isinstance(f, Count)) for f in self._functions.values() for column in f.columns]
+        return frozenset(c for c, _ in looks) - {column for column, counts in looks if not counts}
+
+    @property
     def combines(self) -> bool:
         """Whether all functions may do a part of the work in front of the exchange."""
         return not self._of_rows
@@ -134,7 +157,7 @@ class Aggregation:
             own = [next(left) for _ in reductions[name]]
             try:
                 parts = function.reduced(prepared[name], own)
-            except SumOverflowError as error:
+            except AggregateError as error:
                 raise self._with_key(error, columns) from error
             kinds = function.parts(prepared[name].type)
             names = self._columns[name]
@@ -261,7 +284,12 @@ class Aggregation:
         return _taken(of_keys, new), _taken(of_extra, new), found[-1].take(new)
 
     def parts(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
-        """What the accumulators of some slots hold, in the form of `reduced`."""
+        """What the accumulators of some slots hold, in the form of `reduced`.
+
+        Args:
+            table: The accumulators.
+            slots: Their keys have one type in each column.
+        """
         keys, values = table.keys(slots), table.values(slots)
         return _batch_of(
             dict(
@@ -274,36 +302,133 @@ class Aggregation:
         )
 
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
-        """What each function gives for some slots, by name."""
+        """What each function gives for some slots, by name; all of them have state of one type a part."""
         return {
             name: function.result(self._state(table, name), slots)
             for name, function in self._functions.items()
         }
 
+    def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
+        """What each function gives for some slots, in parts whose keys and results have one type a column.
+
+        Raises:
+            SumOverflowError: A sum does not fit; names the key.
+        """
+        for places in table.alike(slots):
+            some = slots if len(places) == len(slots) else slots[places]
+            keys = table.keys(some)
+            mixed = self._results_of_types(table, some, keys)
+            if not mixed:
+                yield Results(places, keys, self.results(table, some))
+                continue
+            for rows in _of_equal_types(mixed, len(some)):
+                columns = {
+                    name: _array_of(mixed[name], rows)
+                    if name in mixed
+                    else function.result(self._state(table, name), some[rows])
+                    for name, function in self._functions.items()
+                }
+                yield Results(places[rows], keys.take(pa.array(rows)), columns)
+
+    def _results_of_types(
+        self, table: ColumnTable, slots: Slots, keys: pa.RecordBatch
+    ) -> dict[str, list[tuple[Any, pa.DataType]]]:
+        """Results and their types of the functions whose part has several types."""
+        found = {}
+        for name, function in self._functions.items():
+            columns = self._typed(table, name)
+            if len(columns) > 1:
+                try:
+                    found[name] = function.result_of_types(columns, slots)
+                except AggregateError as error:
+                    by_name = dict(zip(keys.schema.names, keys.columns, strict=True))
+                    raise self._with_key(error, by_name) from error
+        return found
+
+    def _typed(self, table: ColumnTable, name: str) -> list[GrowingColumn]:
+        """The columns of a function's only part, one for each type; empty where parts have fixed types."""
+        if not self._functions[name].keeps_types:
+            return []
+        (full,) = self._columns[name].values()
+        columns = table.columns.get(full)
+        return [] if columns is None else columns.all
+
     def _merge_once(self, table: ColumnTable, slots: Slots, columns: Mapping[str, pa.Array]) -> None:
+        others = _labelled(columns)
         for name, function in self._of_parts.items():
             parts = {part: columns[full] for part, full in self._columns[name].items()}
-            state = self._state(table, name, {part: array.type for part, array in parts.items()})
-            try:
+            self._merge_parts(table, name, function, slots, parts, columns)
+            if others:
+                (part, full), *_ = self._columns[name].items()
+                for array in others.get(full, ()):
+                    self._merge_parts(table, name, function, slots, {part: array}, columns)
+
+    def _merge_parts(
+        self,
+        table: ColumnTable,
+        name: str,
+        function: PartialAggregate,
+        slots: Slots,
+        parts: Mapping[str, pa.Array],
+        columns: Mapping[str, pa.Array],
+    ) -> None:
+        state = self._state(table, name, {part: array.type for part, array in parts.items()})
+        typed = self._typed(table, name)
+        try:
+            if len(typed) < 2:
                 function.merge(state, slots, parts)
-            except SumOverflowError as error:
-                raise self._with_key(error, columns) from error
+                return
+            (own,) = state.values()
+            others = [column for column in typed if column is not own]
+            function.merge_beside(state, others, slots, parts)
+        except AggregateError as error:
+            raise self._with_key(error, columns) from error
 
     def _state(
         self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None
     ) -> dict[str, GrowingColumn]:
         """The columns of a function's parts; with types new ones are made."""
         names = self._columns[name]
-        for part, kind in (types or {}).items():
-            table.column(names[part], kind)
+        many = self._functions[name].keeps_types
+        state = {
+            part: table.column(names[part], kind, many_types=many) for part, kind in (types or {}).items()
+        }
         for part, full in names.items():
-            if full not in table.columns:  # the state is of a program without this function
-                table.column(full, self._functions[name].parts(pa.null())[part])
-        return {part: table.columns[full] for part, full in names.items()}
+            if part not in state:
+                columns = table.columns.get(full)
+                # Without the column the state is of a program without this function.
+                missing = self._functions[name].parts(pa.null())[part]
+                state[part] = columns.all[0] if columns is not None else table.column(full, missing)
+        return state
 
-    def _with_key(self, error: SumOverflowError, columns: Mapping[str, pa.Array]) -> PenstockError:
+    def _with_key(self, error: AggregateError, columns: Mapping[str, pa.Array]) -> PenstockError:
         (key,) = key_list(_batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
-        return SumOverflowError(f"of key {key!r:.100}: {error}", error.position)
+        return type(error)(f"of key {key!r:.100}: {error}", error.position)
+
+
+def _labelled(columns: Mapping[str, pa.Array]) -> dict[str, list[pa.Array]]:
+    """Columns that stand beside the first one of their name, as they hold another type."""
+    found: dict[str, list[pa.Array]] = {}
+    for label, array in columns.items():
+        name = plain_name(label, array.type)
+        if name != label:
+            found.setdefault(name, []).append(array)
+    return found
+
+
+def _of_equal_types(
+    mixed: Mapping[str, list[tuple[Any, pa.DataType]]], rows: int
+) -> Iterator[NDArray[np.int64]]:
+    """Rows whose results have one type a column."""
+    groups: dict[tuple[pa.DataType, ...], list[int]] = {}
+    for row in range(rows):
+        groups.setdefault(tuple(results[row][1] for results in mixed.values()), []).append(row)
+    for some in groups.values():
+        yield np.array(some, np.int64)
+
+
+def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -> pa.Array:
+    return pa.array([results[row][0] for row in rows.tolist()], results[int(rows[0])][1], from_pandas=False)
 
 
 def _group_by(

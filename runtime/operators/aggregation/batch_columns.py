@@ -2,48 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
+from penstock.runtime.record.value_types import NoColumnTypeError, type_of_value
+
+#: Digits of decimals in state.
+_DIGITS: Final = 38
+
+
+class ColumnsOfRows(NamedTuple):
+    """What an aggregation looks at in some rows of a batch.
+
+    Attributes:
+        rows: Numbers of the rows in their batch; `None` for all of them.
+        keys: The key's columns in canonical form, by name.
+        inputs: The columns that the functions look at, by name.
+    """
+
+    rows: Places | None
+    keys: dict[str, pa.Array]
+    inputs: dict[str, pa.Array]
 
 
 class BatchColumns:
     """Finds the columns of the key, and those that functions look at.
 
+    Values of rows have types of their own (`row_columns.py`). Rows with several types in one column come in
+    parts, each with one type in each column.
+
     Args:
         key: Names the key's columns.
-        inputs: Names of the other columns.
+        aggregation: The functions.
 
     Example:
-        >>> columns = BatchColumns(ColumnKey(["k"]), ["v"])
-        >>> keys, inputs = columns.of(RowBatch([{"k": "a", "v": 1}, {"k": "b"}]))
-        >>> keys["k"].to_pylist(), inputs["v"].to_pylist()
-        (['a', 'b'], [1, None])
+        >>> from penstock.runtime.operators.aggregation.sums import Sum
+        >>> columns = BatchColumns(ColumnKey(["k"]), Aggregation(["k"], {"total": Sum("v")}))
+        >>> for rows, keys, inputs in columns.of(RowBatch([{"k": "a", "v": 1}, {"k": "b"}, {"v": 2.5}])):
+        ...     print(rows.tolist(), keys["k"].to_pylist(), inputs["v"].to_pylist())
+        [0, 1] ['a', 'b'] [1, None]
+        [2] [None] [2.5]
     """
 
-    def __init__(self, key: ColumnKey, inputs: Sequence[str]) -> None:
+    def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._key = key
-        self._inputs = tuple(inputs)
-        self._names = tuple(dict.fromkeys((*key.names, *inputs)))
+        self._inputs = aggregation.inputs
+        self._counted = aggregation.counted - set(key.names)
+        self._in_order = aggregation.is_ordered
+        self._names = tuple(dict.fromkeys((*key.names, *self._inputs)))
 
-    def of(self, batch: Batch) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
-        """The key's columns in canonical form, and the others.
+    def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
+        """The columns of a batch.
 
         Raises:
-            PenstockError: A column is missing, a row is no dict, or its values are of no Arrow type.
+            PenstockError: A column is missing, a row is no dict, or a value is of no Arrow type.
             KeyTypeError: A column can't be part of a key.
         """
-        columns = _columns_of_rows(batch, self._names) if isinstance(batch, RowBatch) else batch.batch
+        if isinstance(batch, ArrowBatch):
+            yield self._found(None, batch.batch)
+            return
+        try:
+            columns = {name: self._column(batch.rows, name) for name in self._names}
+            for places, arrays in uniform_rows(columns, len(batch), in_order=self._in_order):
+                batch_of = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+                yield self._found(places, batch_of)
+        except NoColumnTypeError as error:
+            # Those in front of it come first, so that the error is that of the first bad record.
+            yield from self.of(RowBatch(batch.rows[: error.place])) if error.place else ()
+            row = batch.rows[error.place]
+            msg = (
+                f"aggregate can't take the record {short_repr(row)}: {error}; put a map before key_by that "
+                "converts the value"
+            )
+            raise PenstockError(msg) from error
+
+    def _found(self, places: Places | None, columns: pa.RecordBatch) -> ColumnsOfRows:
         keys = dict(zip(self._key.names, self._key.columns(columns), strict=True))
-        return keys, {name: _plain(_column(columns, name)) for name in self._inputs}
+        return ColumnsOfRows(places, keys, {name: _plain(_column(columns, name)) for name in self._inputs})
+
+    def _column(self, rows: Sequence[Any], name: str) -> RowColumn:
+        try:
+            values = [row.get(name) for row in rows]
+        except AttributeError:
+            wrong = next(row for row in rows if not isinstance(row, dict))
+            msg = (
+                f"aggregate needs Arrow batches or rows that are dicts, and got {short_repr(wrong)} of type "
+                f"{type(wrong).__name__}; put a map before key_by that makes dicts"
+            )
+            raise PenstockError(msg) from None
+        if name in self._counted:
+            values = [None if value is None else True for value in values]
+        return RowColumn.of(values, _type_in_state)
 
     def projected(self, batch: ArrowBatch) -> ArrowBatch:
         """The batch without the columns that nobody looks at.
@@ -66,22 +126,9 @@ def chosen_rows(batch: Batch, rows: NDArray[np.bool_]) -> Batch:
     )
 
 
-def _columns_of_rows(batch: RowBatch, names: Sequence[str]) -> pa.RecordBatch:
-    columns = []
-    for name in names:
-        try:
-            columns.append(pa.array([row.get(name) for row in batch.rows]))
-        except AttributeError:
-            wrong = next(row for row in batch.rows if not isinstance(row, dict))
-            msg = (
-                f"aggregate needs Arrow batches or rows that are dicts, and got {short_repr(wrong)} of type "
-                f"{type(wrong).__name__}; put a map before key_by that makes dicts"
-            )
-            raise PenstockError(msg) from None
-        except (pa.ArrowException, OverflowError) as error:
-            msg = f"the values of column {name!r} are of no common type: {error}; put a map before key_by"
-            raise PenstockError(msg) from error
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+def _type_in_state(value: Any) -> pa.DataType:
+    """The type of a value, with all digits for decimals: a state has one type for those of one scale."""
+    return type_of_value(value, digits=_DIGITS)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

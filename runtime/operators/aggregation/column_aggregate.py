@@ -11,12 +11,16 @@ A `RowAggregate` has no such step: it needs the state in order to take a row. Al
 
 Nulls do not count, as in SQL: a function of nothing but nulls gives null, `Count` gives 0. Of floats, NaN
 counts in `Sum` and `Mean`, and is passed over by `Min` and `Max` unless there is nothing else.
+
+Rows may have values of several types in one column. Each batch has one type, and the state has a column for
+each type. So what a key gives depends on its own values alone, and never on those of another key.
 """
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -32,16 +36,24 @@ Parts: TypeAlias = Mapping[str, pa.Array]
 State: TypeAlias = Mapping[str, GrowingColumn]
 
 
-class SumOverflowError(PenstockError):
-    """A sum does not fit 64 bits, or the 38 digits of a decimal.
+class AggregateError(PenstockError):
+    """A function can't work on the values of a key.
 
     Attributes:
-        position: Which of the keys at hand it belongs to.
+        position: Which of the keys at hand it is.
     """
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
         self.position = position
+
+
+class SumOverflowError(AggregateError):
+    """A sum does not fit 64 bits, or the 38 digits of a decimal."""
+
+
+class MixedTypesError(AggregateError):
+    """Values of one key have types that do not go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +76,13 @@ class ColumnAggregate(ABC):
     Attributes:
         column: Its name; empty where the function looks at no column.
         is_ordered: Whether the result depends on the order of the rows.
+        keeps_types: Whether it has one part, which is of the type of its values. Then keys may have values of
+            different types.
     """
 
     column: str = ""
     is_ordered: bool = False
+    keeps_types: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -90,6 +105,19 @@ class ColumnAggregate(ABC):
         """What the function gives for each slot; by default its only part."""
         (part,) = state.values()
         return part.take(slots)
+
+    def result_of_types(
+        self, columns: Sequence[GrowingColumn], slots: Slots
+    ) -> list[tuple[Any, pa.DataType]]:
+        """What a function of one part gives for each slot where the part has several types, with its type.
+
+        By default the value that is there.
+        """
+        found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
+        for column in columns:
+            for row, value in values_in(column, slots):
+                found[row] = (value, column.kind)
+        return found
 
 
 class PartialAggregate(ColumnAggregate):
@@ -115,6 +143,22 @@ class PartialAggregate(ColumnAggregate):
             SumOverflowError: A sum does not fit; nothing was changed.
         """
 
+    def merge_beside(
+        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+    ) -> None:
+        """Merge a part of one type where the state has several types.
+
+        Args:
+            own: The column of the part's type.
+            others: The columns of other types.
+            slots: As for `merge`.
+            parts: The part.
+
+        Raises:
+            MixedTypesError: A key has values of types that do not go together; nothing was changed.
+        """
+        self.merge(own, slots, parts)
+
 
 class RowAggregate(ColumnAggregate):
     """A function that takes rows into its state one batch at a time.
@@ -134,6 +178,38 @@ class RowAggregate(ColumnAggregate):
             slots: Of each row's key; a slot may occur several times.
             column: The prepared column.
         """
+
+
+def values_in(column: GrowingColumn, slots: Slots) -> Iterator[tuple[int, Any]]:
+    """The values of slots as Python has them, with their places."""
+    rows = np.flatnonzero(column.valid[slots])
+    return zip(rows.tolist(), column.take(slots[rows]).to_pylist(), strict=True)
+
+
+def refuse_others(
+    function: ColumnAggregate,
+    why: str,
+    part: pa.Array,
+    others: Sequence[GrowingColumn],
+    slots: Slots,
+) -> None:
+    """Raise for the first key that has a value in one of the other columns.
+
+    Raises:
+        MixedTypesError: There is one.
+    """
+    valid = part.is_valid().to_numpy(zero_copy_only=False)
+    for other in others:
+        both = np.flatnonzero(valid & other.valid[slots])
+        if len(both):
+            at = int(both[0])
+            (value,) = other.take(slots[both[:1]]).to_pylist()
+            one, two = reprlib.repr(part[at].as_py()), reprlib.repr(value)
+            msg = (
+                f"{type(function).__name__}({function.column!r}) meets {one} of type {part.type} and {two} "
+                f"of type {other.kind}, {why}; make them of one type with a map in front of key_by"
+            )
+            raise MixedTypesError(msg, at)
 
 
 def numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:

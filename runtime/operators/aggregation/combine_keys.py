@@ -27,4 +27,6 @@ class CombineOperator(Combiner):
         if isinstance(batch, ArrowBatch) and not self._gain.should_try(len(batch)):
             yield from self._handed_on(self._columns.projected(batch))
             return
-        yield from self._taken_in(len(batch), self._aggregation.reduced(*self._columns.of(batch)))
+        for rows, keys, inputs in self._columns.of(batch):
+            count = len(batch) if rows is None else len(rows)
+            yield from self._taken_in(count, self._aggregation.reduced(keys, inputs))

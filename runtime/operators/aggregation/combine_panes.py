@@ -87,11 +87,12 @@ class WindowCombineOperator(Combiner):
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if not len(batch):
             return
-        keys, inputs = self._columns.of(batch)
-        reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, stamps)
-        panes = reduced.column(PANE)
-        self._look_for_ends(panes.to_numpy(zero_copy_only=False))
-        yield from self._taken_in(len(batch), reduced, {PANE: panes})
+        for rows, keys, inputs in self._columns.of(batch):
+            own = stamps if rows is None else stamps[rows]
+            reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, own)
+            panes = reduced.column(PANE)
+            self._look_for_ends(panes.to_numpy(zero_copy_only=False))
+            yield from self._taken_in(len(own), reduced, {PANE: panes})
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Send what is kept if a window of it ends."""

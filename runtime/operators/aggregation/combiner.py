@@ -84,7 +84,7 @@ class Combiner(Operator):
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation.inputs)
+        self._columns = BatchColumns(key, aggregation)
         self._gain = Gain()
         self._table = ColumnTable("combined", 1, tracks_changes=False)
         self._flush_at: float | None = None
@@ -110,9 +110,11 @@ class Combiner(Operator):
         self._flush_at = None
         if not len(self._table):
             return
-        parts = self._aggregation.parts(self._table, self._table.all_slots)
+        slots = self._table.all_slots
+        sent = [self._aggregation.parts(self._table, slots[some]) for some in self._table.alike(slots)]
         self._table.clear()
-        yield self._sent(ArrowBatch(parts.replace_schema_metadata(REDUCED)))
+        for parts in sent:
+            yield self._sent(ArrowBatch(parts.replace_schema_metadata(REDUCED)))
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
         """Nothing stays behind a barrier."""

@@ -18,9 +18,12 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     Reduction,
     State,
     numbers,
+    refuse_others,
+    values_in,
 )
 from penstock.runtime.operators.aggregation.numeric_columns import as_doubles
-from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.record.value_types import are_family
+from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
@@ -99,6 +102,7 @@ class Mean(PartialAggregate):
 class _Extreme(PartialAggregate):
     """The least or the greatest value."""
 
+    keeps_types = True
     _function: str
 
     def prepared(self, column: pa.Array) -> pa.Array:
@@ -148,6 +152,27 @@ class _Extreme(PartialAggregate):
         chosen = slots[better]
         best.values[chosen], best.valid[chosen] = more[better], True
 
+    def merge_beside(
+        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+    ) -> None:
+        """Keep the best one of each type, if they have an order among each other."""
+        (part,) = parts.values()
+        strange = [other for other in others if not are_family(other.kind, part.type)]
+        refuse_others(self, "which have no order", part, strange, slots)
+        self.merge(own, slots, parts)
+
+    def result_of_types(
+        self, columns: Sequence[GrowingColumn], slots: Slots
+    ) -> list[tuple[Any, pa.DataType]]:
+        """The best one; of equal ones that of the first type by name, whichever came first."""
+        found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
+        for column in sorted(columns, key=lambda column: str(column.kind)):
+            for row, value in values_in(column, slots):
+                old, _ = found[row]
+                if old is None or old != old or (value == value and self._is_better(value, old)):
+                    found[row] = (value, column.kind)
+        return found
+
     def _is_better(self, new: Any, old: Any) -> bool:
         return bool(new < old) if self._function == "min" else bool(new > old)
 
@@ -172,6 +197,7 @@ class _AtEnd(PartialAggregate):
     """The first or the last value, by the place of its row."""
 
     is_ordered = True
+    keeps_types = True
     _function: str
     _place: str
 
@@ -207,6 +233,20 @@ class _AtEnd(PartialAggregate):
         more, valid = kept.arrays_of(part)
         chosen = valid & ~kept.valid[slots] if self._function == "first" else valid
         kept.values[slots[chosen]], kept.valid[slots[chosen]] = more[chosen], True
+
+    def merge_beside(
+        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+    ) -> None:
+        """Keep the one that came first, or last; of one type only."""
+        (part,) = parts.values()
+        if self._function == "first":
+            free = ~np.logical_or.reduce([other.valid[slots] for other in others])
+            self.merge(own, slots[free], {self._function: part.filter(pa.array(free))})
+            return
+        self.merge(own, slots, parts)
+        replaced = slots[part.is_valid().to_numpy(zero_copy_only=False)]
+        for other in others:
+            other.clear(replaced)
 
 
 @dataclass(frozen=True)

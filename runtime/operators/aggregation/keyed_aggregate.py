@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation, distinct, is_reduced
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns
 from penstock.runtime.operators.aggregation.combiner import Gain
 from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
@@ -53,7 +53,7 @@ class KeyedAggregateOperator(Operator):
     ) -> None:
         self._is_combined = is_combined
         self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation.inputs)
+        self._columns = BatchColumns(key, aggregation)
         self._emit_every = emit_every
         self._gain = Gain()
         self._table: ColumnTable | None = None
@@ -97,12 +97,16 @@ class KeyedAggregateOperator(Operator):
         self._records_in += len(batch)
         if isinstance(batch, ArrowBatch) and is_reduced(batch.batch):
             slots = self._aggregation.merge(self._table, batch.batch)
-        else:
+        elif len(batch):
             # A combiner's parts that had become rows on the way would be counted as records.
             assert isinstance(batch, ArrowBatch) or not self._is_combined, "a combiner sends columns"
-            keys, inputs = self._columns.of(batch)
-            slots = self._merged(len(batch), keys, inputs)
-            self._aggregation.add_rows(self._table, self._pairs, keys, inputs)
+            touched = []
+            for rows, keys, inputs in self._columns.of(batch):
+                touched.append(self._merged(len(batch) if rows is None else len(rows), keys, inputs))
+                self._aggregation.add_rows(self._table, self._pairs, keys, inputs)
+            slots = touched[0] if len(touched) == 1 else distinct(np.concatenate(touched))
+        else:
+            return
         if self._emit_every is None:
             yield from self._emitted(slots)
             return
@@ -145,13 +149,10 @@ class KeyedAggregateOperator(Operator):
         assert self._table is not None, "open() comes first"
         if not len(slots):
             return
-        keys, results = self._table.keys(slots), self._aggregation.results(self._table, slots)
         self._records_out += len(slots)
-        yield ArrowBatch(
-            pa.RecordBatch.from_arrays(
-                [*keys.columns, *results.values()], names=[*keys.schema.names, *results]
-            )
-        )
+        for _, keys, results in self._aggregation.emitted(self._table, slots):
+            columns, names = [*keys.columns, *results.values()], [*keys.schema.names, *results]
+            yield ArrowBatch(pa.RecordBatch.from_arrays(columns, names=names))
 
     def _touch(self, slots: Slots) -> None:
         end = int(slots.max(initial=-1)) + 1

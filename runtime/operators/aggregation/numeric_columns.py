@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import NoReturn
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ def as_doubles(column: pa.Array, function: ColumnAggregate) -> pa.Array:
 
 def _need_numbers(column: pa.Array, function: ColumnAggregate) -> NoReturn:
     msg = f"{type(function).__name__}({function.column!r}) needs numbers; the column is of type {column.type}"
+    if len(values := column.drop_null()):
+        msg += f" and holds {reprlib.repr(values[0].as_py())}"
     raise PenstockError(msg)
 
 

@@ -27,7 +27,7 @@ It must never leave two live sessions of a key less than a gap apart: the next r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from penstock.runtime.operators.aggregation.combine_panes import PANE
 from penstock.runtime.operators.aggregation.functions import Max, Min
 from penstock.runtime.operators.aggregation.panes import Moments, moments_of
 from penstock.runtime.operators.aggregation.session_spans import JoinedSpans, Numbers, joined
-from penstock.runtime.operators.aggregation.windowed_aggregate import SLICE, START, emitted_windows
+from penstock.runtime.operators.aggregation.windowed_aggregate import SLICE, START, Columns, emitted_windows
 from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
 from penstock.runtime.operators.operator import (
     BatchFormats,
@@ -62,8 +62,6 @@ from penstock.runtime.state.columns.growing_column import Slots
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"
 
 _FAR: Final = np.iinfo(np.int64).max
-
-Columns: TypeAlias = Mapping[str, pa.Array]
 
 #: What the functions of a session's moments look at, and their results.
 _MOMENT: Final = ":moment"
@@ -95,7 +93,7 @@ class SessionAggregateOperator(Operator):
     ) -> None:
         self._own = aggregation
         self._aggregation = aggregation.and_also({_FIRST: Min(_MOMENT), _LAST: Max(_MOMENT)})
-        self._columns = BatchColumns(key, aggregation.inputs)
+        self._columns = BatchColumns(key, aggregation)
         self._gap = gap
         self._late_tag = late_tag
         self._shape = WindowShape(gap, "aggregates of sessions in columns")
@@ -117,7 +115,7 @@ class SessionAggregateOperator(Operator):
         if len(table):
             self._shape.check(context.restored.get(SHAPE, ()))
             slots = table.all_slots
-            numbers = self._keys.numbers_of(self._keys_of(slots))
+            numbers = self._numbers_of(slots)
             self._keys.enter(slots, numbers)
             self._keys.count(numbers, np.ones(len(slots), np.bool_))
             self._earliest_end = int(self._lasts(slots).min()) + self._gap
@@ -138,9 +136,12 @@ class SessionAggregateOperator(Operator):
         if not len(batch):
             return
         stamps = moments_of(batch)
-        keys, inputs = self._columns.of(batch)
         add = self._add_in_order if self._own.is_ordered else self._add_by_pane
-        is_late = add(keys, {**inputs, _MOMENT: pa.array(stamps)}, stamps)
+        is_late = np.zeros(len(batch), np.bool_)
+        for rows, keys, inputs in self._columns.of(batch):
+            places = slice(None) if rows is None else rows
+            own = stamps[places]
+            is_late[places] = add(keys, {**inputs, _MOMENT: pa.array(own)}, own)
         if is_late.any():
             self._late += int(is_late.sum())
             yield Tagged(self._late_tag, chosen_rows(batch, is_late))
@@ -159,7 +160,8 @@ class SessionAggregateOperator(Operator):
         for begin in range(0, len(over), SLICE):
             some = over[begin : begin + SLICE]
             self._records_out += len(some)
-            yield emitted_windows(self._own, self._table, slots[some], self._firsts(slots[some]), ends[some])
+            firsts = self._firsts(slots[some])
+            yield from emitted_windows(self._own, self._table, slots[some], firsts, ends[some])
         self._keys.leave(slots[over])
         self._table.delete(slots[over])
         self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))
@@ -220,16 +222,18 @@ class SessionAggregateOperator(Operator):
         moves = np.flatnonzero(begin != firsts)
         if len(moves):
             moves = moves[np.argsort(firsts[moves], kind="stable")]
-            parts = self._aggregation.parts(self._table, live[moves])
+            alike = self._table.alike(live[moves])
+            parts = [self._aggregation.parts(self._table, live[moves][some]) for some in alike]
             self._table.delete(live[moves])
-            self._merge(parts, begin[moves])
+            for some, own in zip(alike, parts, strict=True):
+                self._merge(own, begin[moves][some])
         return found
 
     def _merge(self, reduced: pa.RecordBatch, starts: Moments) -> None:
         """Merge rows into sessions that begin at these moments."""
         assert self._table is not None, "open() comes first"
         touched = self._aggregation.merge(self._table, reduced, {START: pa.array(starts)})
-        self._keys.enter(touched, self._keys.numbers_of(self._keys_of(touched)))
+        self._keys.enter(touched, self._numbers_of(touched))
 
     def _settle(self, found: JoinedSpans) -> None:
         """Count the sessions of each key, and look when the first one ends."""
@@ -246,10 +250,14 @@ class SessionAggregateOperator(Operator):
         are_late: NDArray[np.bool_] = found.lasts + (self._gap - 1) <= reached
         return are_late
 
-    def _keys_of(self, slots: Slots) -> dict[str, pa.Array]:
+    def _numbers_of(self, slots: Slots) -> Numbers:
+        """The numbers of the keys of slots."""
         assert self._table is not None, "open() comes first"
-        keys = self._table.keys(slots)
-        return {name: keys.column(name) for name in self._own.key_names}
+        numbers = np.empty(len(slots), np.int64)
+        for some in self._table.alike(slots):
+            keys = self._table.keys(slots[some])
+            numbers[some] = self._keys.numbers_of({name: keys.column(name) for name in self._own.key_names})
+        return numbers
 
     def _firsts(self, slots: Slots) -> Moments:
         assert self._table is not None, "open() comes first"
@@ -259,7 +267,7 @@ class SessionAggregateOperator(Operator):
         assert self._table is not None, "open() comes first"
         if not len(slots):
             return np.empty(0, np.int64)
-        lasts: Moments = self._table.columns[_LASTS].values[slots]
+        lasts: Moments = self._table.columns[_LASTS].all[0].values[slots]
         return lasts
 
 

@@ -25,6 +25,8 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     Reduction,
     State,
     SumOverflowError,
+    refuse_others,
+    values_in,
 )
 from penstock.runtime.operators.aggregation.numeric_columns import widened
 from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
@@ -47,6 +49,7 @@ class Sum(PartialAggregate):
     """
 
     column: str
+    keeps_types = True
 
     def prepared(self, column: pa.Array) -> pa.Array:
         """Numbers in their widest type."""
@@ -98,6 +101,47 @@ class Sum(PartialAggregate):
         add = self._decimals if total.is_object else self._numbers
         new = add(total, slots, had, more, valid)
         total.values[slots], total.valid[slots] = new, had | valid
+
+    def merge_beside(
+        self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
+    ) -> None:
+        """Add to the sum of the own type; decimals and floats have no exact one."""
+        (part,) = parts.values()
+        wrong = kinds.is_floating if kinds.is_decimal(part.type) else kinds.is_decimal
+        strange = [other for other in others if wrong(other.kind)] if not kinds.is_integer(part.type) else []
+        refuse_others(self, "which have no exact sum", part, strange, slots)
+        self.merge(own, slots, parts)
+
+    def result_of_types(
+        self, columns: Sequence[GrowingColumn], slots: Slots
+    ) -> list[tuple[Any, pa.DataType]]:
+        """The sum of all types: whole numbers beside floats give a double, beside decimals a decimal."""
+        found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
+        # Whole numbers first, so that others are added to them.
+        for column in sorted(columns, key=lambda column: not kinds.is_integer(column.kind)):
+            for row, value in values_in(column, slots):
+                old, kind = found[row]
+                found[row] = (
+                    (value, column.kind) if old is None else self._added(old, kind, value, column, row)
+                )
+        return found
+
+    def _added(
+        self, old: Any, kind: pa.DataType, value: Any, column: GrowingColumn, row: int
+    ) -> tuple[Any, pa.DataType]:
+        if isinstance(value, float):
+            if float(old) != old:
+                msg = (
+                    f"Sum({self.column!r}) is {old} of whole numbers and {value} of floats, and no double is "
+                    f"{old}; make them of one type with a map in front of key_by"
+                )
+                raise SumOverflowError(msg, row)
+            return float(old) + value, pa.float64()
+        scale = max(column.kind.scale, kind.scale if kinds.is_decimal(kind) else 0)
+        target = pa.decimal128(_DIGITS, scale)
+        total = _EXACT.add(Decimal(old), value)
+        _check_digits(self.column, np.array([total], np.object_), target, row)
+        return total, target
 
     def _decimals(
         self,
@@ -163,9 +207,9 @@ def _too_large(column: str, total: Any, position: int) -> SumOverflowError:
     return SumOverflowError(msg, position)
 
 
-def _check_digits(column: str, sums: NDArray[np.object_], kind: pa.DataType) -> None:
+def _check_digits(column: str, sums: NDArray[np.object_], kind: pa.DataType, first: int = 0) -> None:
     limit = Decimal(10) ** (_DIGITS - kind.scale)
-    for position, total in enumerate(sums):
+    for position, total in enumerate(sums, first):
         if total is not None and total.copy_abs() >= limit:
             msg = (
                 f"Sum({column!r}) is {total}, which has more than the {_DIGITS} digits of {kind}; cast the "

@@ -18,7 +18,7 @@ the sender's. The records behind it are no longer known, so it is dropped, and c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,8 @@ WINDOW_END: Final = "window_end"
 #: A part of the key beside the columns that users name.
 START: Final = ":start"
 
+Columns: TypeAlias = Mapping[str, pa.Array]
+
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _FAR: Final = np.iinfo(np.int64).max
 
@@ -88,7 +90,7 @@ class WindowedAggregateOperator(Operator):
     ) -> None:
         self._late_tag = late_tag
         self._aggregation = aggregation
-        self._columns = BatchColumns(key, aggregation.inputs)
+        self._columns = BatchColumns(key, aggregation)
         self._panes = Panes(windows)
         self._size = self._panes.size
         self._shape = _shape(windows)
@@ -141,7 +143,8 @@ class WindowedAggregateOperator(Operator):
             yield Tagged(self._late_tag, chosen_rows(batch, late))
             batch, stamps = chosen_rows(batch, ~late), stamps[~late]
         if len(batch):
-            self._add(batch, stamps)
+            for rows, keys, inputs in self._columns.of(batch):
+                self._add(keys, inputs, stamps if rows is None else stamps[rows])
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""
@@ -158,7 +161,7 @@ class WindowedAggregateOperator(Operator):
             some = over[first : first + SLICE]
             self._records_out += len(some)
             starts = self._panes.begins(ends[some])
-            yield emitted_windows(self._aggregation, self._table, slots[some], starts, ends[some])
+            yield from emitted_windows(self._aggregation, self._table, slots[some], starts, ends[some])
         self._table.delete(slots[over])
         for pairs in self._pairs.values():
             self._forget(pairs, reached)
@@ -178,9 +181,8 @@ class WindowedAggregateOperator(Operator):
         assert self._reached is not None, "open() comes first"
         return self._reached.timestamp
 
-    def _add(self, batch: Batch, stamps: Moments) -> None:
+    def _add(self, keys: Columns, inputs: Columns, stamps: Moments) -> None:
         assert self._table is not None, "open() comes first"
-        keys, inputs = self._columns.of(batch)
         needs_rows = not self._aggregation.combines
         by_window = self._panes.overlap and self._aggregation.is_ordered
         if not by_window:
@@ -240,15 +242,15 @@ class WindowedAggregateOperator(Operator):
 
 def emitted_windows(
     aggregation: Aggregation, table: ColumnTable, slots: Slots, starts: Moments, ends: Moments
-) -> ArrowBatch:
-    """What some windows of a table give, as a batch of the output."""
-    keys = table.keys(slots)
-    columns: dict[str, Any] = {name: keys.column(name) for name in aggregation.key_names}
-    columns[WINDOW_START] = pa.array(starts).view(_INSTANT)
-    columns[WINDOW_END] = pa.array(ends).view(_INSTANT)
-    columns |= aggregation.results(table, slots)
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return ArrowBatch(batch, pa.array(ends - 1))
+) -> Iterator[ArrowBatch]:
+    """What some windows of a table give, as batches of the output."""
+    for places, keys, results in aggregation.emitted(table, slots):
+        columns: dict[str, Any] = {name: keys.column(name) for name in aggregation.key_names}
+        columns[WINDOW_START] = pa.array(starts[places]).view(_INSTANT)
+        columns[WINDOW_END] = pa.array(ends[places]).view(_INSTANT)
+        columns |= results
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        yield ArrowBatch(batch, pa.array(ends[places] - 1))
 
 
 def _shape(windows: ColumnWindows) -> WindowShape:

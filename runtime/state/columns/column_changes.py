@@ -7,7 +7,8 @@ cell that other bits choose. The last one stays: rows of one key find their newe
 row of another hash take part in the next round, with other bits.
 
 Two keys of one hash are possible. So a row's key is compared with that of its newest one. Where any two
-differ, a table does the work after all: that is next to never, and must be right.
+differ, a table does the work after all: that is next to never, and must be right. It also does the work where
+keys have several types in one column (`typed_columns.py`), since 1 and 1.0 are one key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable, with_extra
-from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.state.columns.typed_columns import TypedColumns, plain_name
 from penstock.runtime.state.mix64 import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 
@@ -70,7 +72,8 @@ class ColumnChanges:
         if not self._blocks:
             return
         keys = _joined([block.keys for block in self._blocks])
-        newest = _newest(keys, self._blocks[-1].extra)
+        has_types = len(keys.schema.names) > self._blocks[-1].keys.num_columns
+        newest = None if has_types else _newest(keys, self._blocks[-1].extra)
         if newest is None:
             yield from self._merged_by_table(with_deleted=with_deleted)
             return
@@ -97,9 +100,9 @@ class ColumnChanges:
             deleted_slots[slots] = block.values is None
         slots = table.all_slots
         for deleted in (True, False) if with_deleted else (False,):
-            chosen = slots[deleted_slots[slots] == deleted]
-            if len(chosen):
-                yield table.block(table.by_key_group(chosen), deleted=deleted)
+            chosen = table.by_key_group(slots[deleted_slots[slots] == deleted])
+            for some in table.alike(chosen) if len(chosen) else ():
+                yield table.block(chosen[some], deleted=deleted)
 
 
 def _newest(keys: pa.RecordBatch, extra: int) -> Slots | None:
@@ -158,22 +161,25 @@ def _values_of(block: ColumnBlock) -> pa.RecordBatch:
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Batches one behind the other; a column that one of them does not have is null there."""
+    names: dict[str, TypedColumns] = {}
+    for batch in batches:
+        for field in batch.schema:
+            name = plain_name(field.name, field.type)
+            names.setdefault(name, TypedColumns(name)).of(field.type)
+    rows = sum(batch.num_rows for batch in batches)
     columns = {}
-    for name in dict.fromkeys(name for batch in batches for name in batch.schema.names):
-        column = GrowingColumn(name, pa.null())
-        for batch in batches:
-            if name in batch.schema.names:
-                column.adopt(batch.schema.field(name).type)
-        arrays = [_as(batch, name, column.kind) for batch in batches]
-        columns[name] = pa.concat_arrays(arrays)
-    return _of_columns(columns, sum(batch.num_rows for batch in batches))
+    for name, typed in names.items():
+        for label, column in typed.by_label().items():
+            arrays = [_as(batch, name, column.kind) for batch in batches]
+            columns[label] = pa.concat_arrays(arrays)
+    return _of_columns(columns, rows)
 
 
 def _as(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, kind)
-    column = batch.column(name)
-    return column if column.type.equals(kind) else column.cast(kind)
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.type.equals(kind) and plain_name(field.name, kind) == name:
+            return column
+    return pa.nulls(batch.num_rows, kind)
 
 
 def _bits(column: pa.Array) -> pa.Array:

@@ -4,6 +4,9 @@ It is what `StateTable` is for rows. The operator finds the slots of a batch's k
 place, and says which slots it has changed. A key may have extra parts that do not decide its key group, such
 as the start of a window. They come behind the parts that do.
 
+Keys and values may have several types in one column (`typed_columns.py`). Slots whose keys have one type in
+each column are taken as arrays together; `alike` parts others.
+
 It must never give two keys one slot, and never forget a deleted key before a snapshot has said so.
 """
 
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 from penstock.runtime.state.columns.key_table import KeyTable
+from penstock.runtime.state.columns.typed_columns import TypedColumns, alike, plain_name
 from penstock.runtime.state.mix64 import HashArray, mix64_array
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 
@@ -53,8 +57,8 @@ class ColumnTable:
     def clear(self) -> None:
         """Forget all keys, values and changes."""
         self._slots = KeyTable()
-        self._keys: dict[str, GrowingColumn] = {}
-        self._columns: dict[str, GrowingColumn] = {}
+        self._keys: dict[str, TypedColumns] = {}
+        self._columns: dict[str, TypedColumns] = {}
         self._groups: NDArray[np.uint16] = np.empty(0, np.uint16)
         self._changed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         #: Scratch: a row by slot.
@@ -79,7 +83,7 @@ class ColumnTable:
         return tuple(self._keys)
 
     @property
-    def columns(self) -> Mapping[str, GrowingColumn]:
+    def columns(self) -> Mapping[str, TypedColumns]:
         """The columns of values."""
         return self._columns
 
@@ -88,18 +92,26 @@ class ColumnTable:
         """The slots that are taken."""
         return np.flatnonzero(self._slots.used[: self._slots.end])
 
-    def column(self, name: str, kind: pa.DataType) -> GrowingColumn:
-        """The column of this name; a new one is null everywhere.
+    def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn:
+        """The column of this name for values of a type; a new one is null everywhere.
+
+        Args:
+            name: Of the column.
+            kind: The type of the values.
+            many_types: Whether there may be values of other types beside them.
 
         Raises:
             StateMismatchError: It exists with another type.
         """
-        column = self._columns.get(name)
-        if column is None:
-            column = self._columns[name] = GrowingColumn(name, kind)
-            column.reserve(len(self._changed))
-        column.adopt(kind)
-        return column
+        columns = self._columns.get(name)
+        if columns is None:
+            columns = self._columns[name] = TypedColumns(name)
+            columns.reserve(len(self._changed))
+        return columns.of(kind) if many_types else columns.only(kind)
+
+    def alike(self, slots: Slots) -> list[Slots]:
+        """Positions in slots, in parts whose keys have one type in each column."""
+        return alike(list(self._keys.values()), slots)
 
     def slots_of(
         self,
@@ -139,7 +151,7 @@ class ColumnTable:
         self._extra = len(extra or {})
 
         self._has_null = self._has_null or any(part.null_count for part in parts.values())
-        is_exact = not self._has_null and _are_told_by_hash(parts)
+        is_exact = not self._has_null and _are_told_by_hash(parts) and len(columns[0].all) == 1
 
         def store(slots: Slots, rows: Slots) -> None:
             new_rows.append(rows)
@@ -160,6 +172,8 @@ class ColumnTable:
             return is_same
 
         slots = self._slots.slots_of(with_extra(hashes, extra), same, store)
+        for column, part in zip(columns, parts.values(), strict=True):
+            column.settle(slots, part)
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def are_first(self, slots: Slots) -> NDArray[np.bool_]:
@@ -185,22 +199,28 @@ class ColumnTable:
     def delete(self, slots: Slots) -> None:
         """Delete keys; each slot occurs once."""
         if self._tracks and len(slots):
-            self._deleted.append(self.block(slots, deleted=True))
+            self._deleted += [self.block(slots[some], deleted=True) for some in self.alike(slots)]
             self._changed[slots] = False
         self._slots.delete(slots)
 
     def key_numbers(self, name: str, slots: Slots) -> NDArray[Any]:
         """One part of the keys of slots, which is of numbers without nulls."""
-        numbers: NDArray[Any] = self._keys[name].values[slots]
+        numbers: NDArray[Any] = self._keys[name].all[0].values[slots]
         return numbers
 
     def keys(self, slots: Slots) -> pa.RecordBatch:
-        """The keys of slots, in their order."""
-        return _taken(self._keys, slots)
+        """The keys of slots, in their order; they have one type in each column."""
+        return _batch_of({name: columns.take(slots) for name, columns in self._keys.items()})
 
     def values(self, slots: Slots) -> pa.RecordBatch:
-        """The values of slots, in their order."""
-        return _taken(self._columns, slots)
+        """The values of slots, in their order; a column of several types is several columns."""
+        return _batch_of(
+            {
+                label: column.take(slots)
+                for columns in self._columns.values()
+                for label, column in columns.by_label().items()
+            }
+        )
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
@@ -214,7 +234,9 @@ class ColumnTable:
         self._deleted = []
         changed = np.flatnonzero(self._changed)
         if len(changed):
-            yield self.block(self.by_key_group(changed))
+            ordered = self.by_key_group(changed)
+            for some in self.alike(ordered):
+                yield self.block(ordered[some])
             self._changed[changed] = False
 
     def by_key_group(self, slots: Slots) -> Slots:
@@ -222,7 +244,7 @@ class ColumnTable:
         return slots[np.argsort(self._groups[slots], kind="stable")]
 
     def block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:
-        """A block of these slots."""
+        """A block of these slots, whose keys have one type in each column."""
         values = None if deleted else self.values(slots)
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 
@@ -236,8 +258,11 @@ class ColumnTable:
         extra = {name: parts.pop(name) for name in names[len(names) - block.extra :]}
         slots = self.slots_of(parts, extra, block.key_groups)
         if block.values is not None:
-            for name, column in zip(block.values.schema.names, block.values.columns, strict=True):
-                self.column(name, column.type).put(slots, column)
+            for columns in self._columns.values():
+                columns.clear(slots)
+            for label, column in zip(block.values.schema.names, block.values.columns, strict=True):
+                name = plain_name(label, column.type)
+                self.column(name, column.type, many_types=True).put(slots, column)
         return slots
 
     def apply(self, block: ColumnBlock) -> None:
@@ -246,12 +271,13 @@ class ColumnTable:
         if block.values is None:
             self._slots.delete(slots)
 
-    def _key_columns(self, parts: Mapping[str, pa.Array]) -> list[GrowingColumn]:
+    def _key_columns(self, parts: Mapping[str, pa.Array]) -> list[TypedColumns]:
         if not self._keys:
-            for name, part in parts.items():
-                self._keys[name] = GrowingColumn(name, part.type)
+            self._keys = {name: TypedColumns(name) for name in parts}
+            for columns in self._keys.values():
+                columns.reserve(len(self._changed))
         for name, part in parts.items():
-            self._keys[name].adopt(part.type)
+            self._keys[name].of(part.type)
         return list(self._keys.values())
 
     def _groups_of(self, hashes: HashArray) -> NDArray[np.uint16]:
@@ -269,10 +295,9 @@ class ColumnTable:
         self._changed, self._groups = changed, groups
 
 
-def _taken(columns: Mapping[str, GrowingColumn], slots: Slots) -> pa.RecordBatch:
-    arrays = [column.take(slots) for column in columns.values()]
-    schema = pa.schema([(name, array.type) for name, array in zip(columns, arrays, strict=True)])
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    schema = pa.schema([(name, array.type) for name, array in columns.items()])
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 def _are_told_by_hash(parts: Mapping[str, pa.Array]) -> bool:

@@ -122,9 +122,6 @@ class GrowingColumn:
         """
         if kind.equals(self.kind) or kinds.is_null(kind):
             return
-        if kinds.is_decimal128(kind) and kinds.is_decimal128(self.kind):
-            self.kind = _common_decimal(kind, self.kind)
-            return
         if not kinds.is_null(self.kind):
             msg = (
                 f"column {self.name!r} is of type {kind} here and of type {self.kind} in the state: a column "
@@ -155,13 +152,6 @@ def is_fixed(kind: pa.DataType) -> bool:
         (True, False, False)
     """
     return bool(kinds.is_primitive(kind)) and not kinds.is_interval(kind) and not kinds.is_decimal(kind)
-
-
-def _common_decimal(one: pa.Decimal128Type, other: pa.Decimal128Type) -> pa.DataType:
-    """A type for decimals of both types; batches of rows have as many digits as their records need."""
-    scale = max(one.scale, other.scale)
-    whole = max(one.precision - one.scale, other.precision - other.scale)
-    return pa.decimal128(min(38, whole + scale), scale)
 
 
 def _dtype_of(kind: pa.DataType) -> np.dtype[Any]:

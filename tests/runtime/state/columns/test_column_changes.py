@@ -114,9 +114,34 @@ def test_a_column_that_older_blocks_do_not_have_is_null_there() -> None:
     assert there == {(1,): {"v": 1, "w": None}, (2,): {"v": None, "w": 5}}
 
 
-def test_a_column_of_two_types_is_refused() -> None:
-    with pytest.raises(StateMismatchError, match="column 'v' is of type string here and of type int64"):
-        merged(block({"k": [1]}, {"v": [1]}), block({"k": [1]}, {"v": ["x"]}))
+def test_a_column_of_two_types_that_no_row_has_is_refused() -> None:
+    small = pa.array([1], pa.int8())
+    with pytest.raises(StateMismatchError, match="column 'v' is of type int8 here and of type int64"):
+        merged(block({"k": [1]}, {"v": [1]}), block({"k": [1]}, {"v": small}))
+
+
+def test_values_of_several_types_have_a_column_each() -> None:
+    there, _ = merged(
+        block({"k": [1, 2]}, {"v": [1, 2]}),
+        block({"k": [2, 3]}, {"v": ["x", "y"]}),
+        block({"k": [3]}, {"v": pa.nulls(1), "v|double": [0.5]}),
+    )
+    assert there[(1,)] == {"v": 1, "v|string": None, "v|double": None}
+    assert there[(2,)] == {"v": None, "v|string": "x", "v|double": None}
+    assert there[(3,)] == {"v": None, "v|string": None, "v|double": 0.5}
+
+
+def test_keys_of_several_types_are_merged_where_they_are_equal() -> None:
+    there, deleted = merged(
+        block({"k": [1, 2]}, {"v": [1, 2]}),
+        block({"k": ["1", "2", None]}, {"v": [10, 20, 30]}),
+        block({"k": [1.0, 2.5]}, {"v": [100, 200]}),
+        block({"k": [2.0]}, None),
+        block({"k": pa.nulls(1)}, {"v": [3]}),
+    )
+    values = {key: row["v"] for key, row in there.items()}
+    assert values == {(1,): 100, ("1",): 10, ("2",): 20, (2.5,): 200, (None,): 3}
+    assert deleted == {(2,)}
 
 
 def test_keys_without_values_are_merged() -> None:
