@@ -52,7 +52,7 @@ class Results(NamedTuple):
 
     Attributes:
         places: Which of the slots these are.
-        keys: Their keys.
+        keys: A column for each part of the key.
         columns: By the name of the result.
     """
 
@@ -287,7 +287,7 @@ class Aggregation:
         """What the accumulators of some slots hold, in the form of `reduced`.
 
         Args:
-            table: The accumulators.
+            table: Holds the accumulators.
             slots: Their keys have one type in each column.
         """
         keys, values = table.keys(slots), table.values(slots)

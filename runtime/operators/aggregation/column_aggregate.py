@@ -152,7 +152,7 @@ class PartialAggregate(ColumnAggregate):
             own: The column of the part's type.
             others: The columns of other types.
             slots: As for `merge`.
-            parts: The part.
+            parts: One part, whose name is that of the column.
 
         Raises:
             MixedTypesError: A key has values of types that do not go together; nothing was changed.

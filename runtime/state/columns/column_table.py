@@ -96,7 +96,7 @@ class ColumnTable:
         """The column of this name for values of a type; a new one is null everywhere.
 
         Args:
-            name: Of the column.
+            name: Unique among the columns of values.
             kind: The type of the values.
             many_types: Whether there may be values of other types beside them.
 
