@@ -28,6 +28,7 @@ from typing import Any, Final
 import psutil  # type: ignore[import-untyped]
 import ray
 from ray._private import ray_constants, services
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from penstock.actors.client.ray_notices import notices_are_taken
 from penstock.actors.template.worker_template import workers_from_template
@@ -168,12 +169,6 @@ def _silence_of(address: str) -> str | None:
 
 
 def _use_token_of_this_machine() -> None:
-    try:
-        from ray._private.authentication.authentication_token_setup import (
-            maybe_enable_token_auth_if_token_available,
-        )
-    except ImportError:  # a Ray without token authentication
-        return
     with _without_authentication_notice():
         maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 

@@ -12,10 +12,12 @@ new one begins, so a job that prints without end does not fill the disk.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
 import os
+import stat
 import sys
 import threading
 import warnings
@@ -98,11 +100,26 @@ class LogFile:
         self._size += len(data)
 
     def _open(self) -> None:
-        self._file = self._path.open("ab", buffering=0)
+        self._file = open(self._path, "ab", buffering=0, opener=own_file)  # noqa: SIM115
         self._size = self._file.tell()
         if self._size == 0:
             self._file.write(self._header)
             self._size = len(self._header)
+
+
+def own_file(path: str, flags: int) -> int:
+    """Open a file that this user alone may read; Ray's folder of logs may be open to everybody.
+
+    Raises:
+        OSError: Another user, or a link, has taken the name.
+    """
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "it is no file of this user", path)
+    os.fchmod(fd, 0o600)
+    return fd
 
 
 class _Tee(io.TextIOBase):

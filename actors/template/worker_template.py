@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from ray._private import services
 
+from penstock.actors.shared.output_capture import own_file
 from penstock.actors.template.entry import ARENAS, ONE, SOCKET, WORKER
 
 _ENTRY: Final = Path(__file__).with_name("entry.py")
@@ -88,7 +89,7 @@ def _with_template(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
 def _start_template(listener: socket.socket, node: int, of_node: Mapping[str, str], log_folder: str) -> None:
     _TEMPLATES[:] = [template for template in _TEMPLATES if template.poll() is None]
     command = [sys.executable, "-P", "-m", "penstock.actors.template.template_process"]
-    with Path(log_folder, "penstock-template.err").open("ab") as log:
+    with open(Path(log_folder, "penstock-template.err"), "ab", opener=own_file) as log:
         template = subprocess.Popen(
             [*command, str(listener.fileno()), str(node)],
             env={ARENAS: ONE, **os.environ, **of_node, **_OF_WORKERS, "RAY_RAYLET_PID": str(node)},

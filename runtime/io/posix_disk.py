@@ -4,6 +4,10 @@ The root may be reached through symbolic links: the user has chosen it. Below it
 may be able to write the folder, or have packed it. A link in it would make a job read, write or delete files
 that nobody has declared. So each call opens the folders from the root down, one by one, and refuses a link,
 also one that is put there in between. What is read must be a plain file: a pipe or a device has no end.
+
+Files are for their owner alone (0600, folders 0700), whatever the umask is: state is as confidential as the
+records that it comes from. A root that its group may write is a storage that a group shares: there the group
+may read and write everything (0660, 0770). Others never may.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ class PosixDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
+        self._is_shared = bool(os.stat(root).st_mode & stat.S_IWGRP)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Write a new file; see the port."""
@@ -46,14 +51,18 @@ class PosixDisk:
             fd = os.open(
                 name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW,
-                0o666,
+                0o600,
                 dir_fd=folder,
             )
         try:
+            if self._is_shared:
+                os.fchmod(fd, 0o660)
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest[:_CHUNK]) :]
-            if sync:
+            if sync and self._is_shared:
+                os.fsync(fd)  # the mode, too
+            elif sync:
                 # It leaves out times alone; the length, which reading needs, is in it.
                 getattr(os, "fdatasync", os.fsync)(fd)
         finally:
@@ -93,9 +102,11 @@ class PosixDisk:
         """Make one folder; see the port."""
         if path:
             with self._parent(path) as (folder, name):
-                os.mkdir(name, dir_fd=folder)
+                os.mkdir(name, 0o700, dir_fd=folder)
+                if self._is_shared:
+                    _share(folder, name)
         else:
-            os.makedirs(self._root)
+            os.makedirs(self._root, 0o700)
 
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder; see the port."""
@@ -166,6 +177,15 @@ def _open_below(folder: int, name: str, flags: int) -> int:
             msg = "it is a symbolic link, and inside of a storage none is followed"
             raise OSError(errno.ELOOP, msg, name) from error
         raise
+
+
+def _share(folder: int, name: str) -> None:
+    """Open a new folder to its group; it keeps the group that it has from the folder above."""
+    fd = _open_below(folder, name, os.O_RDONLY | _FOLDER)
+    try:
+        os.fchmod(fd, 0o770 | os.fstat(fd).st_mode & stat.S_ISGID)
+    finally:
+        os.close(fd)
 
 
 def _is_link(folder: int, name: str) -> bool:

@@ -382,7 +382,7 @@ def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> Synced
     try:
         if create:
             made += reversed([each for each in (path, *path.parents) if not each.exists()])
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         elif not path.is_dir():
             msg = f"{url} is no folder; check the path"
             raise StorageError(msg)

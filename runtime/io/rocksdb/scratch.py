@@ -4,10 +4,16 @@ It holds nothing that a restart needs. So it is removed with its subtask. A proc
 nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
 folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
 also where several containers share a disk and can't see each other's processes.
+
+RocksDB runs no code of its files, but their values are unpickled. The place may be writable for everybody, as
+`/tmp` is. So each folder is made anew, with a name that nobody can guess and for its owner alone (0700). No
+name is shared by two processes: whoever took it first would own what the other puts there. Folders of other
+users are left alone, and links are not followed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,7 +25,6 @@ from typing import Final
 
 from penstock.runtime.errors import StorageError
 
-_NAME: Final = "penstock-state"
 _LOCK: Final = "owner"
 
 
@@ -34,12 +39,12 @@ class ScratchFolder:
     """
 
     def __init__(self, place: Path | None = None) -> None:
-        root = (Path(tempfile.gettempdir()) if place is None else place) / f"{_NAME}-{os.getuid()}"
+        root = Path(tempfile.gettempdir()) if place is None else place
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
             remove_abandoned(root)
-            self.path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=root))
-            lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self.path = Path(tempfile.mkdtemp(prefix=f"{_name()}-{os.getpid()}-", dir=root))
+            lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
@@ -62,11 +67,11 @@ def _remove(path: Path, lock: int, owner: int) -> None:
 
 
 def remove_abandoned(root: Path) -> int:
-    """Delete the folders whose owners are dead; returns their number."""
+    """Delete this user's folders whose owners are dead; returns their number."""
     removed = 0
-    for folder in root.iterdir():
+    for folder in root.glob(f"{_name()}-*"):
         with suppress(OSError):  # it is being removed, or its owner has just begun
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            lock = _lock_of(folder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
@@ -74,3 +79,22 @@ def remove_abandoned(root: Path) -> int:
             finally:
                 os.close(lock)
     return removed
+
+
+def _name() -> str:
+    return f"penstock-state-{os.geteuid()}"
+
+
+def _lock_of(folder: Path) -> int:
+    """Open the lock in a folder of this user; follows no link.
+
+    Raises:
+        OSError: The folder is a link or another user's, or has no lock.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(opened).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
+        return os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened)
+    finally:
+        os.close(opened)

@@ -25,11 +25,10 @@ def test_a_backend_leaves_nothing_behind(tmp_path: Path) -> None:
     put(backend, {"a": 1})
     take(backend, files, 1)
     backend.snapshot(2, 1)
-    (root,) = tmp_path.iterdir()
-    assert len(list(root.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 1
     backend.close()
     backend.close()
-    assert list(root.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_linked_files_of_a_checkpoint_that_is_given_up_are_removed(tmp_path: Path) -> None:
