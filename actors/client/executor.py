@@ -8,12 +8,14 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.collect import RayCollector
+from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.client.quick_look import bring_rows
@@ -77,12 +79,22 @@ class RayExecutor:
         """A new collector, for a `CollectSink()` that was given none; joins the cluster."""
         return RayCollector()
 
+    def interrupts_held(self) -> AbstractContextManager[None]:
+        """Hold Ctrl-C inside, until the job that is submitted there is known to its user."""
+        return InterruptsHeld()
+
     def _submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
-        config = with_restore(with_storage(config))
-        ship_script_modules()
-        chunks = tuple(pack_job(job, config))
-        connect()
-        take_notices_of_processes()
+        """Start a job; an interrupt meanwhile ends it."""
+        with InterruptsHeld():
+            return self._begin(job, config)
+
+    def _begin(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
+        with interrupts_delivered():
+            config = with_restore(with_storage(config))
+            ship_script_modules()
+            chunks = tuple(pack_job(job, config))
+            connect()
+            take_notices_of_processes()
 
         def submitted() -> SubmittedJob:
             return SubmittedJob(

@@ -16,6 +16,7 @@ from penstock.actors.client.deadlines import (
     savepoint_deadline,
     stop_deadline,
 )
+from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.client.job_card import show_card
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
@@ -359,14 +360,14 @@ class RayJobHandle(NearestMembers):
             JobTimeoutError: It still runs after `timeout`, and goes on running.
         """
         watchers = [] if on_progress is None else [on_progress]
-        with Progress() if progress else nullcontext() as shown:
-            if shown is not None:
-                watchers.append(shown.update)
-            try:
+        try:
+            with interrupts_delivered(), Progress() if progress else nullcontext() as shown:
+                if shown is not None:
+                    watchers.append(shown.update)
                 report = self._wait(timeout, watchers)
-            except KeyboardInterrupt as stop:
-                stop.add_note(f"job {self._job_id} was not cancelled; `cancel()` of its handle ends it")
-                raise
+        except KeyboardInterrupt as stop:
+            name_job(stop, self._job_id, "was not cancelled, and runs on")
+            raise
         return _result(report)
 
     def ends_within(self, seconds: float) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.shared import master_registry
 from penstock.actors.shared.master_registry import SubmittedJob
@@ -25,6 +26,8 @@ from penstock.runtime.errors import DeploymentError
 logger = logging.getLogger(__name__)
 
 _START_TIMEOUT: Final = 60.0
+#: Seconds for a JobMaster to take the cancellation of a job that it may not have begun yet.
+_CANCEL_TIMEOUT: Final = 30.0
 #: Seconds for a process that waits for a job to take one.
 _TAKE_TIMEOUT: Final = 5.0
 #: Calls that a JobMaster holds at the same time: reports of subtasks, clients that wait, status.
@@ -56,7 +59,7 @@ class OwnMasters:
             job = submitted()
             master = self._started(job)
         try:
-            with suppress(ValueError):  # the job has ended already
+            with suppress(ValueError), interrupts_delivered():  # the job may have ended already
                 ray.get(master.ready.remote(job.job_id), timeout=_START_TIMEOUT)
         except ray.exceptions.GetTimeoutError as error:
             ray.kill(master)
@@ -65,6 +68,9 @@ class OwnMasters:
                 "the cluster has no free worker process (look at `ray status`)"
             )
             raise DeploymentError(msg) from error
+        except BaseException as stop:
+            _cancel(master, job.job_id, stop)
+            raise
         return job.job_id
 
     def _started(self, job: SubmittedJob) -> Any:
@@ -97,14 +103,22 @@ class OwnMasters:
         except ValueError:
             return None  # it has ended
         master_registry.give_job(job.job_id)
+        answer = master.take.remote(job)
         try:
-            taken = ray.get(master.take.remote(job), timeout=_TAKE_TIMEOUT)
+            with interrupts_delivered():
+                taken = ray.get(answer, timeout=_TAKE_TIMEOUT)
         except ray.exceptions.RayError as error:
             if not master_registry.accept_job(job.job_id):
                 return master  # it has the job, and Ray restarts it when it dies
             logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
             ray.kill(master)
             return None
+        except BaseException as stop:
+            if master_registry.accept_job(job.job_id):
+                ray.kill(master)  # it had not taken the job, and will not
+            else:
+                _cancel(master, job.job_id, stop, answer)
+            raise
         if not taken:
             master_registry.accept_job(job.job_id)  # nobody will
         return master if taken else None
@@ -127,3 +141,24 @@ class OwnMasters:
         with self._lock:
             self._processes = [each for each in self._processes if each != process]
         master_registry.forget_process(process)
+
+
+def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:
+    """End a job that was interrupted before anybody had its handle; `stop` then says what became of it.
+
+    Args:
+        master: The actor that was given the job; it may not have started yet.
+        begun: The answer that comes when the actor has begun the job; `None` if it has no other job.
+    """
+    try:
+        with suppress(ValueError), interrupts_delivered():  # the job may have ended already
+            if begun is not None:
+                ray.get(begun, timeout=_CANCEL_TIMEOUT)
+            ray.get(master.cancel.remote(job_id), timeout=_CANCEL_TIMEOUT)
+    except ray.exceptions.GetTimeoutError:
+        ray.kill(master)
+        stop.add_note(f"the process that was to run job {job_id} has not started, and is killed")
+    except BaseException as error:  # the caller raises `stop`, whatever happens here
+        name_job(stop, job_id, f"may run ({type(error).__name__} when it was cancelled)")
+    else:
+        stop.add_note(f"job {job_id} was being submitted, and is cancelled")

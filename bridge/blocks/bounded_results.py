@@ -12,6 +12,7 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors.client.cluster import connect
+from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
 from penstock.actors.shared.answers import ANSWER, no_answer
 from penstock.actors.shared.names import NAMESPACE
 from penstock.actors.shared.repeated_call import RepeatedCall
@@ -72,10 +73,23 @@ def _run(
     timeout: Duration | None,
     progress: bool,
 ) -> T:
-    job = _submitted(stream, id, results)
+    with InterruptsHeld():
+        job = _submitted(stream, id, results)
+        return _read_at_end(method, job, results, read, timeout, progress)
+
+
+def _read_at_end(
+    method: str,
+    job: JobHandle,
+    results: R,
+    read: Callable[[R], T],
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
     try:
-        job.wait(timeout, progress=progress)
-        return read(results)
+        with interrupts_delivered():
+            job.wait(timeout, progress=progress)
+            return read(results)
     except (JobFailedError, JobCancelledError):
         results.unpersist()
         raise

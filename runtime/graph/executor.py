@@ -7,6 +7,7 @@ only effect that is allowed here. It happens once, when a job is submitted, and 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol, runtime_checkable
 
@@ -33,6 +34,15 @@ class Executor(Protocol):
             GraphError: A user's function can't be sent to the subtasks; the message names its operator.
             DeploymentError: There is nowhere to run it.
         """
+        ...
+
+
+@runtime_checkable
+class HoldsInterrupts(Protocol):
+    """An executor that keeps Ctrl-C from losing a job between its submission and the wait for its end."""
+
+    def interrupts_held(self) -> AbstractContextManager[None]:
+        """Hold interrupts inside, except where `JobHandle.wait` waits."""
         ...
 
 

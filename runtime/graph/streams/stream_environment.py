@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -17,7 +17,7 @@ from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.drawing.page import graph_page
-from penstock.runtime.graph.executor import Executor, find_executor
+from penstock.runtime.graph.executor import Executor, HoldsInterrupts, find_executor
 from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle, JobResult
@@ -293,13 +293,17 @@ class StreamEnvironment(NearestMembers):
             JobFailedError: The job failed; the message begins with the root cause.
             JobCancelledError: Somebody cancelled it.
             TimeoutError: It still runs after `timeout`, and goes on running.
+            KeyboardInterrupt: Ctrl-C before the job began has ended it. Later the job goes on, and a note of
+                the interrupt names it.
         """
-        handle = self.submit(
-            name, restore_from=restore_from, allow_non_restored_state=allow_non_restored_state
-        )
-        if ui:
-            handle.ui()
-        return handle.wait(timeout, progress=progress)
+        executor = self.executor
+        with executor.interrupts_held() if isinstance(executor, HoldsInterrupts) else nullcontext():
+            handle = self.submit(
+                name, restore_from=restore_from, allow_non_restored_state=allow_non_restored_state
+            )
+            if ui:
+                handle.ui()
+            return handle.wait(timeout, progress=progress)
 
 
 def _checked_name(name: object) -> str:

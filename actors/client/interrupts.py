@@ -1,0 +1,130 @@
+"""Interrupts (Ctrl-C) of a program that starts a job: none comes at a moment at which the job would be lost.
+
+A job is detached. An interrupt between the birth of its JobMaster and the first line that holds its id would
+leave a job that its user does not know. So SIGINT is *held* while a job is begun and watched, and *delivered*
+where the program waits. There, somebody knows the job and ends it, or names it to the user.
+
+    with InterruptsHeld():
+        job = begin()
+        try:
+            with interrupts_delivered():
+                wait(job)
+        except BaseException as stop:
+            name_to_user(stop, job)
+            raise
+
+The handler itself decides, in the main thread, between two bytecodes. It closes the place of delivery before
+it raises. So a second interrupt can't break the first one's handling, unless that opens a place of its own.
+
+Other threads get no interrupts. A program without a handler in Python (`SIG_DFL`, `SIG_IGN`) stays so.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+
+class _Held:
+    """What the handler of this process does with SIGINT; only the main thread touches it.
+
+    Attributes:
+        depth: Number of `InterruptsHeld` around the current line.
+        is_open: Whether an interrupt is delivered at once.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.is_open = False
+        self._is_waiting = False
+        self._before: Any = None
+
+    def begin(self) -> bool:
+        """Hold interrupts from now on; `False` where none can come."""
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if self.depth == 0:
+            before = signal.getsignal(signal.SIGINT)
+            if not callable(before):
+                return False
+            self._before, self.is_open, self._is_waiting = before, False, False
+            signal.signal(signal.SIGINT, self._handle)
+        self.depth += 1
+        return True
+
+    def end(self) -> None:
+        """Deliver what has waited, and let interrupts come as before."""
+        self.depth -= 1
+        if self.depth == 0:
+            signal.signal(signal.SIGINT, self._before)
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Do now what the program does at an interrupt, if one has waited."""
+        if self._is_waiting:
+            self._is_waiting = self.is_open = False
+            self._before(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self.is_open:
+            self._is_waiting = True
+            return
+        self.is_open = False
+        self._before(number, frame)
+        self.is_open = True  # the handler is the user's own, and does not raise
+
+
+_HELD: Final = _Held()
+
+
+class InterruptsHeld:
+    """A context manager that holds interrupts inside; it may be nested."""
+
+    def __init__(self) -> None:
+        self._holds = self._was_open = False
+
+    def __enter__(self) -> None:
+        self._holds = _HELD.begin()
+        if self._holds:
+            self._was_open, _HELD.is_open = _HELD.is_open, False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._holds:
+            _HELD.end()
+        if self._was_open and error is None:
+            _HELD.is_open = True
+            _HELD.deliver()
+
+
+@contextmanager
+def interrupts_delivered() -> Iterator[None]:
+    """Let interrupts come inside, and the one that has waited; without `InterruptsHeld` nothing changes."""
+    if not _HELD.depth or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = _HELD.is_open
+    try:
+        _HELD.is_open = True
+        _HELD.deliver()
+        yield
+    finally:
+        _HELD.is_open = before
+
+
+def name_job(stop: BaseException, job_id: str, what: str) -> None:
+    """Tell the user of an interrupt which job it has left, and how to stop it.
+
+    Args:
+        stop: The interrupt.
+        what: What the job does, such as `runs on`.
+    """
+    stop.add_note(
+        f"job {job_id} {what}: `penstock cancel {job_id}`, or penstock.actors.job({job_id!r}).cancel(), "
+        "ends it"
+    )
