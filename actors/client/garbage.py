@@ -216,7 +216,7 @@ def _records() -> Records:
             value = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
         if value is not None:
             values[key] = value
-    reports = {report.job_id: report for report in list_cluster()}
+    reports = {report.job_id: report for report in list_cluster()[0]}
     named: list[dict[str, str]] = list_named_actors(all_namespaces=True)
     actors = frozenset(actor["name"] for actor in named if actor["namespace"] == NAMESPACE)
     return Records(values, reports, actors)

@@ -18,10 +18,11 @@ import ray
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.archive import list_cluster, load_from_cluster
+from penstock.actors.shared.archive import UnreadableReport, list_cluster, load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.master_registry import find_master, has_master, jobs_with_master
-from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.errors import ConfigurationError, DeploymentError, StorageError
+from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords, nearest_name
 from penstock.runtime.snapshot.paths import check_job_id
@@ -42,29 +43,46 @@ class KnownJob:
         report: Its newest report.
         has_master: Whether its JobMaster is there.
         is_archived: Whether its report comes from its storage; the cluster does not know how it ended.
+        problem: Why its report can't be read; empty when it can. `report` then has the job's id only.
     """
 
     report: JobReport
     has_master: bool
     is_archived: bool = False
+    problem: str = ""
+
+    @classmethod
+    def unreadable(cls, job_id: str, problem: str, *, has_master: bool = False) -> KnownJob:
+        """A job of which nothing but its id is known."""
+        status = JobStatus.CREATED
+        report = JobReport(job_id, job_id, status, 0.0, 0.0, JobStatistics(status))
+        return cls(report, has_master, problem=problem)
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        return self.has_master and not self.report.status.is_terminal
+        return self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
     def is_lost(self) -> bool:
         """Whether it has not ended and has no JobMaster: somebody killed its JobMaster for good."""
-        return not self.has_master and not self.report.status.is_terminal
+        return not self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
     def state(self) -> str:
         """Its state in a word."""
+        if self.problem:
+            return "unreadable"
         return "lost" if self.is_lost else self.report.status.value
 
     def handle(self) -> RayJobHandle:
-        """Its handle; that of an archived job needs no cluster."""
+        """Its handle; that of an archived job needs no cluster.
+
+        Raises:
+            StorageError: Its report can't be read, and it has no JobMaster that can be asked.
+        """
+        if self.problem and not self.has_master:
+            raise StorageError(self.problem)
         ended = self.report if self.is_archived else None
         return RayJobHandle(self.report.job_id, self.report.name, ended=ended)
 
@@ -114,7 +132,7 @@ def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
     Raises:
         StorageError: The storage can't be read.
     """
-    return with_archived(cluster_jobs(), () if storage is None else archived_jobs(storage))
+    return with_archived(cluster_jobs(), *(((), ()) if storage is None else archived_jobs(storage)))
 
 
 def cluster_jobs() -> list[KnownJob]:
@@ -122,13 +140,21 @@ def cluster_jobs() -> list[KnownJob]:
     return _known_to_cluster() if ray.is_initialized() else []
 
 
-def with_archived(known: Iterable[KnownJob], archived: Iterable[JobReport]) -> list[KnownJob]:
-    """Jobs of a cluster and of a storage, oldest first; the cluster knows more of those it has not lost."""
+def with_archived(
+    known: Iterable[KnownJob], archived: Iterable[JobReport], unreadable: Iterable[UnreadableReport] = ()
+) -> list[KnownJob]:
+    """Jobs of a cluster and of a storage, oldest first; the cluster knows more of those it has not lost.
+
+    Jobs whose reports can't be read come first.
+    """
     found = {each.report.job_id: each for each in known}
     for report in archived:
         in_cluster = found.get(report.job_id)
-        if in_cluster is None or in_cluster.is_lost:
+        if in_cluster is None or in_cluster.is_lost or (in_cluster.problem and not in_cluster.has_master):
             found[report.job_id] = KnownJob(report, has_master=False, is_archived=True)
+    for each in unreadable:
+        if each.job_id not in found:
+            found[each.job_id] = KnownJob.unreadable(each.job_id, each.reason)
     return sorted(found.values(), key=lambda each: each.report.submitted_at)
 
 
@@ -228,13 +254,25 @@ def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
 
 def _known_to_cluster() -> list[KnownJob]:
     masters = jobs_with_master()
-    reports = {report.job_id: report for report in list_cluster()}
+    listed, unreadable = list_cluster()
+    reports = {report.job_id: report for report in listed}
     running = {
         job_id for job_id in masters if job_id not in reports or not reports[job_id].status.is_terminal
     }
     for report in _ask(running):
         reports[report.job_id] = report
-    return [KnownJob(report, report.job_id in masters) for report in reports.values()]
+    problems = {
+        **dict.fromkeys(masters, "its JobMaster does not answer, and the cluster has no report of the job"),
+        **{each.job_id: each.reason for each in unreadable},
+    }
+    return [
+        *(KnownJob(report, report.job_id in masters) for report in reports.values()),
+        *(
+            KnownJob.unreadable(job_id, problem, has_master=job_id in masters)
+            for job_id, problem in problems.items()
+            if job_id not in reports
+        ),
+    ]
 
 
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
@@ -250,6 +288,6 @@ def _ask(job_ids: Iterable[str]) -> list[JobReport]:
     for answer in answered:
         try:
             reports.append(ray.get(answer))
-        except (ray.exceptions.RayActorError, ValueError):
+        except (ray.exceptions.RayError, ValueError):
             continue  # its last report in the cluster is shown instead
     return reports

@@ -68,9 +68,17 @@ def list_jobs(
         print(f"penstock: {alone}. Listing the ended jobs in {storage}", file=sys.stderr)
     known = known_jobs(storage)
     if as_json:
-        print_json([{**each.report.to_dict(), "state": each.state} for each in known])
+        print_json(
+            [
+                {**each.report.to_dict(), "state": each.state, "problem": each.problem or None}
+                for each in known
+            ]
+        )
     elif known:
-        console().print(jobs_table(known))
+        console().print(jobs_table(each for each in known if not each.problem))
+        for each in known:
+            if each.problem:
+                print(f"{each.report.job_id}: unreadable: {escaped(each.problem)}")
     else:
         print("no jobs")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ray.experimental import internal_kv
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.old_reports import report_of_0_1
+from penstock.actors.shared.value_types import check_types
 from penstock.runtime.checkpoint.log.claims import Fenced
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
@@ -33,8 +34,27 @@ _FILE: Final = "status.json"
 
 
 def report_from(data: dict[str, Any]) -> JobReport:
-    """A report from its plain values, also those that version 0.1 has written."""
-    return JobReport.from_dict(data) if "format" in data else report_of_0_1(data)
+    """A report from its plain values, also those that version 0.1 has written.
+
+    Raises:
+        Exception: They make no report; which one it is depends on what they are.
+    """
+    report = JobReport.from_dict(data) if "format" in data else report_of_0_1(data)
+    check_types(report, JobReport)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableReport:
+    """A report that can't be read, so that others are shown all the same.
+
+    Attributes:
+        job_id: The job whose report it should be.
+        reason: Why it can't, for people.
+    """
+
+    job_id: str
+    reason: str
 
 
 def save_to_cluster(report: JobReport) -> None:
@@ -53,12 +73,19 @@ def load_from_cluster(job_id: str) -> JobReport | None:
     return None if data is None else report_from(json.loads(data))
 
 
-def list_cluster() -> list[JobReport]:
-    """The last reports of all jobs that this cluster has seen, oldest job first."""
-    keys = internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE)
-    found = (internal_kv._internal_kv_get(key, namespace=_NAMESPACE) for key in keys)
-    reports = [report_from(json.loads(data)) for data in found if data is not None]
-    return sorted(reports, key=lambda report: report.submitted_at)
+def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
+    """The last reports of all jobs that this cluster has seen, oldest job first, and those unreadable."""
+    reports: list[JobReport] = []
+    unreadable: list[UnreadableReport] = []
+    for key in internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE):
+        data = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
+        job_id = key.removeprefix(_PREFIX).decode("utf-8", "replace")
+        try:
+            if data is not None:
+                reports.append(_decoded(data, job_id, f"the cluster's report of job {job_id}"))
+        except CorruptSnapshotError as error:
+            unreadable.append(UnreadableReport(job_id, str(error)))
+    return sorted(reports, key=lambda report: report.submitted_at), unreadable
 
 
 def remember_cancellation(job_id: str) -> None:
@@ -92,12 +119,19 @@ def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
         CorruptSnapshotError: What is there is no report.
     """
     path = f"{job_id}/{_FILE}"
-    data = storage.get(path)
+    return _decoded(storage.get(path), job_id, f"{storage.url}/{path}")
+
+
+def _decoded(data: bytes, job_id: str, where: str) -> JobReport:
     try:
-        return report_from(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{storage.url}/{path} is no report of a job ({type(error).__name__}: {error})"
+        report = report_from(json.loads(data))
+    except Exception as error:  # whatever the bytes are, they hide no other job's report
+        msg = f"{where} is no report of a job ({type(error).__name__}: {error!s:.300})"
         raise CorruptSnapshotError(msg) from error
+    if report.job_id != job_id:
+        msg = f"{where} is the report of another job, {report.job_id!r:.80}"
+        raise CorruptSnapshotError(msg)
+    return report
 
 
 def open_proven(

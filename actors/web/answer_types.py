@@ -31,11 +31,15 @@ class InfoAnswer(TypedDict):
 
 
 class JobOverviewRow(TypedDict):
-    """A job in the list. Times are wall-clock seconds, `records_in` is per second."""
+    """A job in the list. Times are wall-clock seconds, `records_in` is per second.
+
+    `problem` says why the report of a job can't be read, else it is `null`. Its status is `unreadable` then.
+    """
 
     job_id: str
     name: str
     status: str
+    problem: str | None
     submitted_at: float
     ended_at: float | None
     duration: float

@@ -37,6 +37,7 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
         "job_id": report.job_id,
         "name": report.name,
         "status": known.state,
+        "problem": known.problem or None,
         "submitted_at": report.submitted_at,
         "ended_at": report.submitted_at + report.duration if report.status.is_terminal else None,
         "duration": report.duration,

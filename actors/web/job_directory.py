@@ -9,6 +9,7 @@ from typing import Final
 from penstock.actors.client.archived_jobs import archived_jobs
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import KnownJob, cluster_jobs, find_job, with_archived
+from penstock.actors.shared.archive import UnreadableReport
 from penstock.actors.shared.job_report import JobReport
 
 #: Seconds until a storage is listed again: it may hold thousands of reports.
@@ -26,7 +27,7 @@ class JobDirectory:
     def __init__(self, storage: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._storage = storage
         self._clock = clock
-        self._archived: list[JobReport] = []
+        self._archived: tuple[list[JobReport], list[UnreadableReport]] = ([], [])
         self._listed_at: float | None = None
 
     @property
@@ -46,7 +47,7 @@ class JobDirectory:
         ):
             self._archived = archived_jobs(self._storage)
             self._listed_at = now
-        return with_archived(cluster_jobs(), self._archived)
+        return with_archived(cluster_jobs(), *self._archived)
 
     def find(self, job: str) -> RayJobHandle:
         """A job by its id, the beginning of its id, or its name.

@@ -86,10 +86,12 @@ class PosixDisk:
     def read(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """The content of a file; see the port."""
         with self._parent(path) as (folder, name):
-            fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC)
+            # A pipe would wait for a writer, and a device may do anything, so neither is opened at all.
+            with suppress(FileNotFoundError):
+                _require_plain(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode, name)
+            fd = _open_below(folder, name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "it is no plain file", name)
+            _require_plain(os.fstat(fd).st_mode, name)  # another one may have come in between
             chunks = []
             while chunk := os.read(fd, _CHUNK):
                 chunks.append(chunk)
@@ -192,6 +194,11 @@ def _is_link(folder: int, name: str) -> bool:
     with suppress(FileNotFoundError):  # another process has just removed it
         return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     return False
+
+
+def _require_plain(mode: int, name: str) -> None:
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):  # of a link the opening says more
+        raise OSError(errno.EINVAL, "it is no plain file", name)
 
 
 class PosixFolder:

@@ -8,12 +8,13 @@ import { Empty, Notice, Status, Table } from "./parts.js";
 const MOST = 500; // jobs that are shown
 
 // The last report of an ended job has the rates that it had then.
+// A job whose report can't be read has a problem, and nothing else.
 const readBy = (job) => (job.live ? job.records_in : null);
 
 const COLUMNS = [
   { name: "Job", of: (job) => html`<a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><br /><span class="faint">${job.job_id}</span>` },
-  { name: "State", of: (job) => html`<${Status} value=${job.status} />` },
-  { name: "Since", of: (job) => moment(job.submitted_at) },
+  { name: "State", of: (job) => html`<${Status} value=${job.status} />${job.problem && html`<br /><span class="faint">${job.problem}</span>`}` },
+  { name: "Since", of: (job) => (job.problem ? "" : moment(job.submitted_at)) },
   { name: "Duration", kind: "number", of: (job) => duration(job.duration) },
   { name: "Records in", kind: "number", of: (job) => rate(readBy(job)) },
   { name: "Last checkpoint", of: (job) => moment(job.last_checkpoint) },
@@ -24,6 +25,7 @@ const COLUMNS = [
 const Row = ({ job }) => html`<li>
   <div class="head"><a href="#/jobs/${encodeURIComponent(job.job_id)}">${job.name}</a><${Status} value=${job.status} /></div>
   <div class="faint" title=${job.job_id}>${shortId(job.job_id)}</div>
+  ${job.problem && html`<div class="faint">${job.problem}</div>`}
   <dl>
     <div><dt>Records in</dt><dd>${rate(readBy(job))}</dd></div>
     <div><dt>Duration</dt><dd>${duration(job.duration)}</dd></div>

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+import os
 import pickle
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
 import ray
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import find_job, known_jobs
+from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.shared.archive import save_to_storage
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.web.answers import overview_of
+from penstock.actors.web.strict_json import dumps
 from penstock.runtime import JobStatus, RescaleError, SavepointError
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -74,7 +86,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def test_all_reports_of_a_storage_are_listed_oldest_job_first(storage: Path) -> None:
-    assert [report.job_id for report in archived_jobs(storage)] == ["words-1", "words-2", "clicks-3"]
+    assert [report.job_id for report in archived_jobs(storage)[0]] == ["words-1", "words-2", "clicks-3"]
     assert [(each.report.job_id, each.state) for each in known_jobs(storage)] == [
         ("words-1", "finished"),
         ("words-2", "failed"),
@@ -152,3 +164,113 @@ def test_nothing_can_be_asked_of_an_archived_job(finished: RayJobHandle) -> None
         finished.rescale(lines=4)
     with pytest.raises(DeploymentError, match="known from its storage only"):
         finished.logs()
+
+
+def unreadable_places(storage: Path) -> dict[str, str]:
+    """Jobs whose reports can't be read, each for another reason: their ids and what is said of them."""
+    good = (storage / "words-1" / "status.json").read_text()
+
+    def leave(job_id: str, text: str) -> None:
+        (storage / job_id).mkdir()
+        (storage / job_id / "status.json").write_text(text)
+
+    leave("cut-1", good[: len(good) // 2])
+    leave("other-1", good)
+    leave("list-1", "[]")
+    leave("empty-1", "")
+    leave("deep-1", "[" * 100_000)
+    leave(
+        "time-1",
+        good.replace('"submitted_at": 1.0', '"submitted_at": "yesterday"').replace("words-1", "time-1"),
+    )
+    leave("nan-1", good.replace('"submitted_at": 1.0', '"submitted_at": NaN').replace("words-1", "nan-1"))
+    (storage / "bytes-1").mkdir()
+    (storage / "bytes-1" / "status.json").write_bytes(b"\xff\xfe\x00")
+    for job_id in ("pipe-1", "socket-1", "folder-1", "link-1"):
+        (storage / job_id).mkdir()
+    os.mkfifo(storage / "pipe-1" / "status.json")
+    with contextlib.chdir(storage / "socket-1"), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("status.json")
+    (storage / "folder-1" / "status.json").mkdir()
+    (storage / "link-1" / "status.json").symlink_to(storage / "words-1" / "status.json")
+    return {
+        "cut-1": "is no report of a job (JSONDecodeError",
+        "other-1": "is the report of another job, 'words-1'",
+        "list-1": "is no report of a job",
+        "empty-1": "is no report of a job (JSONDecodeError",
+        "deep-1": "is no report of a job (RecursionError",
+        "time-1": "submitted_at is 'yesterday' and no float",
+        "nan-1": "submitted_at is nan and no float",
+        "bytes-1": "is no report of a job (UnicodeDecodeError",
+        "pipe-1": "it is no plain file",
+        "socket-1": "it is no plain file",
+        "folder-1": "it is no plain file",
+        "link-1": "it is a symbolic link",
+    }
+
+
+def test_a_report_that_cannot_be_read_is_listed_with_its_reason_and_hides_no_other(storage: Path) -> None:
+    expected = unreadable_places(storage)
+    (storage / "lost+found").mkdir()
+    reports, unreadable = archived_jobs(storage)
+    assert [report.job_id for report in reports] == ["words-1", "words-2", "clicks-3"]
+    said = {each.job_id: each.reason for each in unreadable}
+    assert said.keys() == expected.keys()
+    assert {job_id: reason in said[job_id] for job_id, reason in expected.items()} == dict.fromkeys(
+        expected, True
+    )
+    known = known_jobs(storage)
+    assert {each.report.job_id for each in known if each.state == "unreadable"} == expected.keys()
+    assert find_job("clicks", storage).job_id == "clicks-3"
+    for job_id, reason in expected.items():
+        with pytest.raises(StorageError) as raised:
+            find_job(job_id, storage)
+        assert reason in str(raised.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a folder that another user can't read")
+def test_a_folder_of_another_user_hides_no_job(storage: Path) -> None:
+    (storage / "theirs-1").mkdir()
+    (storage / "theirs-1" / "status.json").write_text("{}")
+    (storage / "theirs-1").chmod(0o700)
+    for above in (storage, *storage.parents):
+        if above.is_relative_to(tempfile.gettempdir()) and above != Path(tempfile.gettempdir()):
+            above.chmod(above.stat().st_mode | 0o055)
+    assert len(archived_jobs(storage)[0]) == 3
+    os.seteuid(65_534)
+    try:
+        reports, (theirs,) = archived_jobs(storage)
+    finally:
+        os.seteuid(0)
+    assert len(reports) == 3
+    assert (theirs.job_id, "Permission denied" in theirs.reason) == ("theirs-1", True)
+
+
+JSON_VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({})
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_stands_in_a_report_the_list_of_jobs_can_be_shown(
+    storage: Path, data: st.DataObject
+) -> None:
+    whole = json.loads((storage / "words-2" / "status.json").read_text())
+    part = whole
+    while True:
+        key = data.draw(st.sampled_from(sorted(part) if isinstance(part, dict) else range(len(part))))
+        if not isinstance(part[key], dict | list) or not part[key] or data.draw(st.booleans()):
+            part[key] = data.draw(JSON_VALUES)
+            break
+        part = part[key]
+    (storage / "drawn-1").mkdir(exist_ok=True)
+    written = json.dumps(whole).replace('"words-2"', '"drawn-1"')
+    (storage / "drawn-1" / "status.json").write_text(written)
+    known = known_jobs(storage)
+    assert {"words-1", "words-2", "clicks-3", "drawn-1"} == {each.report.job_id for each in known}
+    Console(file=io.StringIO()).print(jobs_table(known))
+    for each in known:
+        dumps(overview_of(each))
+        if not each.problem and each.is_archived:
+            list(status_view(each.report))
