@@ -1,7 +1,7 @@
 """Interrupts (Ctrl-C) of a program that starts a job: none comes at a moment at which the job would be lost.
 
-A job is detached. An interrupt between the birth of its JobMaster and the first line that holds its id would
-leave a job that its user does not know. So SIGINT is *held* while a job is begun and watched, and *delivered*
+A job is detached. Between the birth of its JobMaster and the first line that holds its id, an interrupt would
+leave a job that nobody knows. So SIGINT is *held* while a job is begun and watched, and *delivered*
 where the program waits. There, somebody knows the job and ends it, or names it to the user.
 
     with InterruptsHeld():

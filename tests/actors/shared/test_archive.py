@@ -161,8 +161,8 @@ def test_the_oldest_records_without_operators_and_checkpoints_are_read() -> None
     storage = MemoryStorage()
     missing = ("operators", "checkpoints", "checkpoint_history")
     data = {name: value for name, value in OLD.items() if name not in missing}
-    storage.put("words/status.json", json.dumps(data).encode())
-    old = load_from_storage(storage, "words")
+    storage.put(f"{OLD['job_id']}/status.json", json.dumps(data).encode())
+    old = load_from_storage(storage, OLD["job_id"])
     assert (old.operators, old.records_in, old.checkpoints) == ((), 0, None)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -240,14 +243,22 @@ def test_a_file_that_is_a_link_is_not_read(tmp_path: Path, home: Path) -> None:
         storage.get("metadata")
 
 
-def test_a_pipe_is_no_file_and_one_without_a_writer_is_given_up(tmp_path: Path) -> None:
-    pipe = tmp_path / "metadata"
-    os.mkfifo(pipe)
-    with pytest.raises(StorageTimeoutError):
-        open_storage(str(tmp_path), timeout=0.05).get("metadata")
-    both_ends = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go who waits for a writer
-    with pytest.raises(StorageError, match="no plain file"):
-        open_storage(str(tmp_path)).get("metadata")
+def test_only_plain_files_are_read_and_nothing_else_is_waited_for(tmp_path: Path) -> None:
+    """A pipe without a writer would be waited for, and one with a writer has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "open-pipe")
+    both_ends = os.open(tmp_path / "open-pipe", os.O_RDWR | os.O_NONBLOCK)
+    (tmp_path / "folder").mkdir()
+    names = ["pipe", "open-pipe", "folder", "socket"]
+    with contextlib.chdir(tmp_path), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket")
+    if os.geteuid() == 0:
+        os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+        names.append("device")
+    for name in names:
+        with pytest.raises(StorageError, match="no plain file") as raised:
+            open_storage(str(tmp_path)).get(name)
+        assert not isinstance(raised.value, StorageTimeoutError)
     os.close(both_ends)
 
 
