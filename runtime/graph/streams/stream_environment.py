@@ -194,10 +194,13 @@ class StreamEnvironment(NearestMembers):
         finally:
             graph.shrink_to(before)
 
-    def build(self) -> JobGraph:
+    def build(self, *, chaining: bool | None = None) -> JobGraph:
         """Chain the operators into the job graph that would be deployed.
 
         A stream that nothing reads is allowed: its records are dropped. A graph without any sink is not.
+
+        Args:
+            chaining: Whether operators are chained; `None` for what the environment was made with.
 
         Raises:
             GraphError: The graph has no operator, or no sink.
@@ -212,7 +215,8 @@ class StreamEnvironment(NearestMembers):
                 f"end a stream with sink(id, sink) (its last operator is this {nodes[-1].name})"
             )
             raise GraphError(msg)
-        return build_job_graph(self._builder.graph, self._name, chaining=self._chaining)
+        chained = self._chaining if chaining is None else chaining
+        return build_job_graph(self._builder.graph, self._name, chaining=chained)
 
     def describe(self) -> str:
         """The job graph as a picture in plain text."""

@@ -19,10 +19,12 @@ class Pace:
     Attributes:
         chunk: Most records of one poll.
         pause: Virtual seconds between two polls.
+        rows: Most records that an operator is given at a time; 0 for as many as there are.
     """
 
     chunk: int
     pause: float
+    rows: int = 1
 
 
 def paced(source: Source[Any], pace: Pace) -> Source[Any]:

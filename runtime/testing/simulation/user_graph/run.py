@@ -123,7 +123,7 @@ def run_user_job(
         output: Reads what the sinks left.
         write: Takes the lines of the trace; `None` for no trace.
     """
-    job = UserJob(build, output)
+    job = UserJob(build, output, chaining=_layout(course).pick((True, True, False)))
     try:
         return _run(job, course, write)
     finally:
@@ -135,8 +135,10 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     weather = _weather(course, draws.stream(3))
     plan = _plan(job, course, draws, weather)
     world = World(draws.below(1 << 60), weather, write)
-    paces = draws.stream(8)
-    pace = Pace(paces.pick((1, 1, 2, 5)), paces.pick((0.001, 0.003, 0.01)))
+    paces, rows = draws.stream(8), _layout(course).stream(1).pick((1, 1, 1, 2, 0))
+    # Batches are large only where nothing fails: a run has to last until failures come.
+    chunks = (1, 1, 2, 5) if course.with_failures or rows == 1 else (2, 5, 20)
+    pace = Pace(paces.pick(chunks), paces.pick((0.001, 0.003, 0.01)), rows)
     inline_limit = 0 if need_files(course.faults) else None
     config = short_run_config(job.config, draws.stream(2))
     submit = partial(_submitted, world=world, pace=pace, inline_limit=inline_limit)
@@ -183,6 +185,11 @@ def _savepoint(world: World) -> str | None:
     if not left or left[-1].kind is not SnapshotKind.SYNC_SAVEPOINT:
         return None
     return snapshot_url(read_metadata(storage, left[-1].metadata), storage.url)
+
+
+def _layout(course: Course) -> Draws:
+    """Draws what is chained, and how many records come at a time: nothing that a job may depend on."""
+    return Draws(course.seed).stream(13)
 
 
 def _weather(course: Course, draws: Draws) -> Weather:

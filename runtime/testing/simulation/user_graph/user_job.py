@@ -37,6 +37,7 @@ class UserJob:
     Args:
         build: Gives an environment, or an environment and a world.
         output: Reads what the sinks left.
+        chaining: Whether operators are chained where the environment chains them.
 
     Attributes:
         config: Its settings as the user gave them.
@@ -46,7 +47,9 @@ class UserJob:
         ConfigurationError: Its settings can't be simulated.
     """
 
-    def __init__(self, build: Callable[[], Any], output: Callable[..., Any]) -> None:
+    def __init__(
+        self, build: Callable[[], Any], output: Callable[..., Any], *, chaining: bool = True
+    ) -> None:
         built = build()
         self._has_world = isinstance(built, tuple)
         if self._has_world and len(built) != 2:
@@ -57,7 +60,8 @@ class UserJob:
         if not isinstance(environment, StreamEnvironment):
             msg = f"build() gave {environment!r:.80}; give a StreamEnvironment, or (environment, world)"
             raise GraphError(msg)
-        self.graph: JobGraph = environment.build()
+        self._chaining = chaining
+        self.graph: JobGraph = environment.build(chaining=chaining and environment.chaining)
         self.config: JobConfig = environment.config
         self._output = output
         self._shared = world_of(self._world, output)
@@ -94,7 +98,7 @@ class UserJob:
 
     def gone_on(self, build: Callable[[Any], StreamEnvironment]) -> UserJob:
         """The job of another program in the same world; this one cleans up for both."""
-        return UserJob(lambda: (build(self._world), self._world), self._output)
+        return UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
 
     def clean_up(self) -> None:
         """Let the world go: a temporary folder deletes itself."""
@@ -109,7 +113,7 @@ class CarriedCode:
     Args:
         shared: What is the same in all processes.
         world: Strikes in users' code.
-        pace: How fast sources are read.
+        pace: How fast sources are read, and how many records users' code is given at a time.
     """
 
     def __init__(self, graph: JobGraph, shared: list[Any], world: World, pace: Pace) -> None:
@@ -168,6 +172,6 @@ def _watched(spec: OperatorSpec, strikes: Strikes, pace: Pace) -> OperatorSpec:
     assert spec.factory is not None, f"{spec.id} has no factory"
 
     def make(factory: OperatorFactory = spec.factory) -> Operator:
-        return WatchedOperator(factory(), strikes)
+        return WatchedOperator(factory(), strikes, pace.rows)
 
     return replace(spec, factory=make)

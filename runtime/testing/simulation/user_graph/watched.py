@@ -1,7 +1,7 @@
 """`WatchedOperator`: an operator with users' code, in which the simulation may strike.
 
-Rows come one by one, so a slice may end after any of them. The process may die before each call of users'
-code, and after a commit. Users' code may be slow, or fail.
+In most runs rows come one by one, so a slice may end after any of them. In others they come some at a time.
+The process may die before each call of users' code, and after a commit. Users' code may be slow, or fail.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class WatchedOperator(Operator):
 
     Args:
         strikes: Of the simulation.
+        rows: Most records that it is given at a time; 0 for as many as there are.
     """
 
-    def __init__(self, operator: Operator, strikes: Strikes) -> None:
+    def __init__(self, operator: Operator, strikes: Strikes, rows: int = 1) -> None:
+        self._rows = rows
         self._operator = operator
         self._strikes = strikes
         self._is_sink = isinstance(operator, SinkOperator)
@@ -155,9 +157,7 @@ class WatchedOperator(Operator):
         self._operator.close()
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
-        if self._takes_batches or not isinstance(batch, RowBatch) or len(batch) < 2:
+        if self._takes_batches or not isinstance(batch, RowBatch):
             yield batch
-            return
-        stamps = batch.timestamps
-        for index, row in enumerate(batch.rows):
-            yield RowBatch([row], None if stamps is None else stamps[index : index + 1])
+        else:
+            yield from batch.slices(self._rows or max(1, len(batch)))

@@ -110,6 +110,64 @@ def test_a_correct_job_passes_and_the_report_counts_what_really_happened(setting
         assert report.failures[kind] > 0, kind
 
 
+class Tally:
+    """Counts in an object that two functions share: one object where they are chained, else two."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def up(self, number: int) -> int:
+        self.seen += 1
+        return number
+
+    def shown(self, number: int) -> tuple[int, int]:
+        return number, self.seen
+
+
+def shared_by_a_chain() -> Built:
+    results, env, tally = InMemoryCollector(), environment(), Tally()
+    numbers = env.from_collection("numbers", range(COUNT)).rebalance()
+    numbers.map(tally.up).map(tally.shown).map(lambda pair: (pair[0], pair[1] > 0)).sink(
+        "out", CollectSink(results)
+    )
+    return env, results
+
+
+def of_batches() -> Built:
+    results, env = InMemoryCollector(), environment()
+    numbers = env.from_collection("numbers", range(COUNT)).rebalance()
+    numbers.map_batches(lambda numbers: [len(numbers) > 1] * len(numbers)).sink("out", CollectSink(results))
+    return env, results
+
+
+@pytest.mark.parametrize("build", [shared_by_a_chain, of_batches])
+def test_a_job_whose_output_depends_on_chaining_or_batches_is_found_without_any_failure(
+    build: Callable[[], Built],
+) -> None:
+    report = simulate(build, output=rows, seeds=(), interleavings=10, check=False)
+    assert report.failed is not None
+    assert report.failed.finding is Finding.DEPENDS_ON_ORDER
+
+
+def rude() -> Built:
+    def kept_and_changed(row: dict[str, Any], kept: list[Any] = []) -> dict[str, Any]:  # noqa: B006
+        for old in kept:
+            old["items"].append("changed later")
+        kept[:] = [row]
+        row["items"].append("kept")
+        return row
+
+    results, env = InMemoryCollector(), environment()
+    made = env.from_collection("records", [{"n": n, "items": [n]} for n in range(COUNT)])
+    made.map(kept_and_changed).map(kept_and_changed).rebalance().sink("out", CollectSink(results))
+    return env, results
+
+
+def test_functions_that_change_what_they_have_emitted_give_the_same_output_whatever_happens() -> None:
+    report = simulate(rude, output=rows, seeds=range(4 * DEEP), interleavings=6)
+    assert report.passed
+
+
 def windowed() -> Built:
     results, env = InMemoryCollector(), environment()
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(60).with_timestamp_assigner(
