@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from workload import add, doubled, is_large, key_of, reading, with_key
+from workload import (
+    add,
+    add_rows,
+    doubled,
+    doubled_row,
+    is_large,
+    is_large_row,
+    key_of,
+    measurement,
+    reading,
+    sensor_of,
+    with_key,
+)
 
 from penstock.runtime import (
     Checkpointing,
@@ -48,6 +61,62 @@ def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
         .map(with_key, id="with_key")
         .filter(is_large)
         .map(doubled)
+        .sink("discard", DiscardSink())
+    )
+    return env
+
+
+def sum_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
+    """`keyed_sum` of dicts, one subtask each. Watch operator `sum`."""
+    env = StreamEnvironment("sum-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(measurement)
+        .key_by(sensor_of)
+        .reduce("sum", add_rows)
+        .sink("discard", DiscardSink())
+    )
+    return env
+
+
+def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
+    """`chain` of dicts. Watch operator `measurement`."""
+    env = StreamEnvironment("chain-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(measurement, id="measurement")
+        .filter(is_large_row)
+        .map(doubled_row)
+        .sink("discard", DiscardSink())
+    )
+    return env
+
+
+class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
+    """A keyed sum that emits flat dicts, and counts in an attribute: so each dict is looked at."""
+
+    total = ValueState(int, default=0)
+
+    def open(self, ctx: RuntimeContext) -> None:
+        """Nothing was seen yet."""
+        self.seen = 0
+
+    def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterator[dict[str, Any]]:
+        """The next sum."""
+        self.seen += 1
+        now = self.total.value() + value["value"]
+        self.total.update(now)
+        yield {"sensor": ctx.current_key, "value": now, "unit": value["unit"]}
+
+
+def process_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
+    """`sum_of_rows` with a process function. Watch operator `sum`."""
+    env = StreamEnvironment("process-of-rows", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(measurement)
+        .key_by(sensor_of)
+        .process("sum", CountedSum())
         .sink("discard", DiscardSink())
     )
     return env

@@ -1,4 +1,4 @@
-"""The speed of rows: a keyed sum and a chain, beside a bare Python loop and beside Bytewax.
+"""The speed of rows: a keyed sum, a chain and a process function, beside a bare Python loop and Bytewax.
 
     python benchmarks/row_path.py --json row_path.json
 
@@ -34,11 +34,13 @@ from measure import (
     table,
     versions,
 )
-from measured_jobs import chain, keyed_sum
-from workload import bare_chain, bare_keyed_sum
+from measured_jobs import chain, chain_of_rows, keyed_sum, process_of_rows, sum_of_rows
+from workload import bare_chain, bare_keyed_sum, bare_sum_of_rows
 
 LOOP, CHAIN_LOOP = "bare loop, keyed sum", "bare loop, chain"
 ONE, TWO = "penstock, keyed sum 1x1", "penstock, keyed sum 2x2"
+ROWS_LOOP, ROWS = "bare loop, keyed sum of dicts", "penstock, keyed sum of dicts"
+ROWS_CHAIN, ROWS_PROCESS = "penstock, chain of dicts", "penstock, process function, dicts"
 CHAIN, BYTEWAX = "penstock, chain", "bytewax, keyed sum, one worker"
 
 #: Ratio, the contender above, the one below, and what it has to be.
@@ -47,6 +49,9 @@ RATIOS = [
     ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, "at least 2.50"),
     ("keyed_sum_1x1_vs_bare_loop", ONE, LOOP, ""),
     ("chained_vs_bare_loop", CHAIN_LOOP, CHAIN, "at most 1.60"),
+    ("keyed_sum_of_dicts_vs_bare_loop", ROWS, ROWS_LOOP, ""),
+    ("process_of_dicts_vs_bare_loop", ROWS_PROCESS, ROWS_LOOP, ""),
+    ("chain_of_dicts_vs_chain_of_tuples", ROWS_CHAIN, CHAIN, ""),
 ]
 
 
@@ -80,6 +85,12 @@ class RowPath:
         self._add(TWO, steady(keyed_sum(self._folder, 2), "sum", self._warm_up, self._seconds))
         self._add(CHAIN, steady(chain(self._folder), "with_key", self._warm_up, self._seconds))
         self._add(CHAIN_LOOP, call(self._records, bare_chain))
+        self._add(
+            ROWS_CHAIN, steady(chain_of_rows(self._folder), "measurement", self._warm_up, self._seconds)
+        )
+        self._add(ROWS, steady(sum_of_rows(self._folder), "sum", self._warm_up, self._seconds))
+        self._add(ROWS_LOOP, call(self._records, bare_sum_of_rows))
+        self._add(ROWS_PROCESS, steady(process_of_rows(self._folder), "sum", self._warm_up, self._seconds))
 
     def rates(self, name: str) -> list[float]:
         """Records a second of a contender, in every round."""

@@ -36,6 +36,42 @@ def doubled(pair: tuple[str, int]) -> tuple[str, int]:
     return pair[0], pair[1] * 2
 
 
+def measurement(number: int) -> dict[str, object]:
+    """The same measurement as a dict."""
+    return {"sensor": KEYS[number % 1000], "value": number & 1023, "unit": "C"}
+
+
+def sensor_of(row: dict[str, str]) -> str:
+    """The sensor of a dict."""
+    return row["sensor"]
+
+
+def add_rows(total: dict[str, int], row: dict[str, int]) -> dict[str, object]:
+    """The next sum of a sensor, as a dict."""
+    return {"sensor": row["sensor"], "value": total["value"] + row["value"], "unit": row["unit"]}
+
+
+def is_large_row(row: dict[str, int]) -> bool:
+    """Three of four measurements."""
+    return row["value"] >= 256
+
+
+def doubled_row(row: dict[str, int]) -> dict[str, int]:
+    """A measurement in another unit, as a new dict."""
+    return {**row, "value": row["value"] * 2}
+
+
+def bare_sum_of_rows(count: int) -> dict[str, dict[str, object]]:
+    """A running sum a key of dicts, in a loop."""
+    totals: dict[str, dict[str, object]] = {}
+    for number in range(count):
+        row = measurement(reading(number))
+        key = sensor_of(row)  # type: ignore[arg-type]
+        total = totals.get(key)
+        totals[key] = row if total is None else add_rows(total, row)  # type: ignore[arg-type]
+    return totals
+
+
 def bare_keyed_sum(count: int) -> dict[str, tuple[str, int]]:
     """A running sum a key, in a loop."""
     totals: dict[str, tuple[str, int]] = {}

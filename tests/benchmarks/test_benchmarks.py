@@ -64,6 +64,12 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
         "keyed_sum_1x1_vs_bare_loop_by_processor_time",
         "chained_vs_bare_loop",
         "chained_vs_bare_loop_by_processor_time",
+        "keyed_sum_of_dicts_vs_bare_loop",
+        "keyed_sum_of_dicts_vs_bare_loop_by_processor_time",
+        "process_of_dicts_vs_bare_loop",
+        "process_of_dicts_vs_bare_loop_by_processor_time",
+        "chain_of_dicts_vs_chain_of_tuples",
+        "chain_of_dicts_vs_chain_of_tuples_by_processor_time",
         "memory_growth",
     }
     early, late = figures["details"]["memory"]

@@ -139,7 +139,7 @@ def _reads(function: Any, seen: set[Any]) -> bool:
             return _reads_function(function.__func__, seen, function.__self__)
         return False
     if isinstance(function, FunctionType):
-        return _reads_function(function, seen, None)
+        return _is_safe_callee(function, seen) or _reads_function(function, seen, None)
     return _is_safe_callee(function, seen)
 
 
