@@ -18,6 +18,14 @@ class BadRecordError(ConnectorError):
     """A record can't be read or written, and the connector was told to fail on that."""
 
 
+class BadInputError(BadRecordError):
+    """What a source reads can't be read; the message names the file and the place.
+
+    When a source fails so for the second time with the same message, restarts end: what it reads does not
+    change. A source of your own may raise it, with the position of the record in the message.
+    """
+
+
 def shown(record: Any) -> str:
     """Show a record in a message, cut to a bounded length.
 

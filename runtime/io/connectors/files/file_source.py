@@ -156,6 +156,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         delimiter: str = ",",
         columns: Sequence[str] | None = None,
         types: CsvTypes | None = None,
+        null_values: Sequence[str] = (),
+        quotechar: str | None = '"',
+        escapechar: str | None = None,
+        skip_rows: int = 0,
         encoding: str = "utf-8",
         max_field_size: int = 1024 * 1024,
         on_error: OnError = "fail",
@@ -176,6 +180,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             columns: With a header the columns that are wanted, else the names of all columns.
             types: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
                 `str`. An empty field of such a column is `None`. `"infer"` infers all columns.
+            null_values: Texts that are `None` in every column, such as `"NA"`; `""` makes empty texts `None`.
+            quotechar: What begins and ends a quoted field; `None` reads quotes as text.
+            escapechar: What takes the meaning of the character behind it, such as a backslash.
+            skip_rows: Rows to leave out at the beginning of each file, before the header.
             encoding: One in which a newline is one byte.
             max_field_size: Longest field in characters; the limit is one for the whole process.
             on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
@@ -190,6 +198,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         declared = _declared(types)
         _check_csv(header, delimiter, columns, declared)
+        _check_dialect(delimiter, quotechar, escapechar, null_values, skip_rows)
         columnar = checked_format(format) == "arrow" or has_arrow_types(types)
         text = CsvFormat(
             header,
@@ -199,6 +208,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             checked_encoding(encoding),
             max_field_size,
             checked_on_error(on_error),
+            quotechar,
+            escapechar,
+            tuple(null_values),
+            skip_rows,
         )
         form: FileFormat = text
         if columnar:
@@ -381,8 +394,8 @@ def _declared(types: Any) -> dict[str, Any]:
 def _check_csv(
     header: bool, delimiter: str, columns: Sequence[str] | None, types: Mapping[str, Any] | None
 ) -> None:
-    if len(delimiter) != 1 or delimiter in '\r\n"':
-        msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no quote or line end"
+    if len(delimiter) != 1 or delimiter in "\r\n":
+        msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no line end"
         raise ConfigurationError(msg)
     if isinstance(columns, str):
         msg = f"columns={columns!r} is one text: give a list of names, [{columns!r}]"
@@ -396,4 +409,30 @@ def _check_csv(
         raise ConfigurationError(msg)
     if columns is not None and len(set(columns)) < len(columns):
         msg = f"columns={list(columns)} names a column twice"
+        raise ConfigurationError(msg)
+
+
+def _check_dialect(
+    delimiter: str,
+    quotechar: str | None,
+    escapechar: str | None,
+    null_values: Sequence[str],
+    skip_rows: int,
+) -> None:
+    for name, sign in (("quotechar", quotechar), ("escapechar", escapechar)):
+        if sign is not None and (len(sign) != 1 or sign in "\r\n "):
+            msg = f"{name}={sign!r} is not allowed: it is one character and no line end or space, or None"
+            raise ConfigurationError(msg)
+    signs = [sign for sign in (delimiter, quotechar, escapechar) if sign is not None]
+    if len(set(signs)) < len(signs):
+        msg = (
+            f"delimiter={delimiter!r}, quotechar={quotechar!r} and escapechar={escapechar!r} are not three "
+            "different characters"
+        )
+        raise ConfigurationError(msg)
+    if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
+        msg = f"null_values={null_values!r} is not allowed: give a list of texts, such as ['NA', '-']"
+        raise ConfigurationError(msg)
+    if skip_rows < 0:
+        msg = f"skip_rows={skip_rows} is not allowed: it is a number of rows, at least 0"
         raise ConfigurationError(msg)

@@ -17,19 +17,27 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.bad_records import BadRecords
-from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.errors import BadInputError, ConnectorError, shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
 from penstock.runtime.io.connectors.formats.csv_quoting import Quoting, quoting_of
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader, unreadable_header
-from penstock.runtime.io.connectors.formats.csv_types import FALSE, TRUE, checked_column, inferred_type
-from penstock.runtime.io.connectors.formats.line_blocks import offset_of_line
+from penstock.runtime.io.connectors.formats.csv_types import (
+    FALSE,
+    TRUE,
+    checked_column,
+    inferred_type,
+    is_text,
+    without_texts,
+)
+from penstock.runtime.io.connectors.formats.line_blocks import lines_of, offset_of_line
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
 from penstock.runtime.io.connectors.formats.samples import head_of, some_of
@@ -44,6 +52,9 @@ _SLOW_ROWS: Final = 256
 _LEAST_BYTES: Final = 4 * 1024
 _MOST_BYTES: Final = 2 * 1024 * 1024
 _MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
+
+#: Wanted columns, and where each stands in a row.
+_Columns: TypeAlias = Sequence[tuple[int, pa.Field]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,8 @@ class ColumnarCsvFormat:
                 continue
             plan = _columns_of(info.path, header, self.text, self.types)
             names = plan.names if names is None else names
-            for index, name in zip(plan.fields or range(plan.width), plan.names, strict=True):
+            fields = range(plan.width) if plan.fields is None else plan.fields
+            for index, name in zip(fields, plan.names, strict=True):
                 texts.setdefault(name, []).extend(row[index] for row in rows if len(row) == plan.width)
             if not self.infers:
                 break
@@ -108,6 +120,8 @@ class ColumnarCsvFormat:
     def _type_of(self, name: str, texts: Sequence[str]) -> pa.DataType:
         if name in self.types:
             return self.types[name]
+        nulls = self.text.null_values
+        texts = [text for text in texts if text not in nulls] if nulls else texts
         return inferred_type(texts) if self.infers else pa.string()
 
 
@@ -128,7 +142,6 @@ class ColumnarCsvReader(CsvReader):
             for name, kind in zip(self._schema.names, self._schema.types, strict=True)
             if form.infers and name not in form.types and kind != pa.string()
         )
-        self._delimiter = ord(form.text.delimiter)
         self._row_bytes = 64.0
         super().__init__(handle, split, form.text)
 
@@ -144,6 +157,7 @@ class ColumnarCsvReader(CsvReader):
                 return Polled(finished=True)
             if not self._source.find_start():
                 return Polled()
+        self._skip_rows()
         block = self._whole_rows()
         if block is None:
             return Polled(finished=True)
@@ -165,12 +179,21 @@ class ColumnarCsvReader(CsvReader):
         if block is None:
             return None
         start, raw = block
-        while (quoting := quoting_of(raw, self._delimiter)) is Quoting.OPEN:
+        while (quoting := self._quoting_of(raw)) is Quoting.OPEN:
             more = self._source.next() if len(raw) < _MOST_OPEN_BYTES else None
             if more is None:
                 return start, raw, False
             raw += more[1]
         return start, raw, quoting is Quoting.CLOSED
+
+    def _quoting_of(self, raw: bytes) -> Quoting:
+        form = self._format
+        if form.escapechar is not None and form.escapechar.encode(form.encoding) in raw:
+            return Quoting.IRREGULAR
+        if not (form.delimiter + (form.quotechar or "")).isascii():
+            return Quoting.IRREGULAR
+        quote = -1 if form.quotechar is None else ord(form.quotechar)
+        return quoting_of(raw, ord(form.delimiter), quote, self._line_end)
 
     def _loaded_rest(self) -> tuple[int, bytes] | None:
         """Take back the lines that were loaded and not read."""
@@ -178,7 +201,7 @@ class ColumnarCsvReader(CsvReader):
         rest: list[tuple[int, bytes]] = []
         for block in self._blocks:
             if line < block.first_line + len(block.lines):
-                cut = offset_of_line(block.raw, max(0, line - block.first_line))
+                cut = offset_of_line(block.raw, max(0, line - block.first_line), self._line_end)
                 rest.append((block.start + cut, block.raw[cut:]))
         self._blocks.clear()
         self._lines_loaded = line
@@ -191,8 +214,9 @@ class ColumnarCsvReader(CsvReader):
     def _plan_of_header(self, names: Sequence[str]) -> ArrowPlan:
         path = self._split.path
         plan = _columns_of(path, names, self._format, self._columnar.types)
-        missing = [name for name in self._schema.names if name not in names]
-        more = [name for name in plan.names if name not in self._schema.names]
+        there, known = set(names), set(self._schema.names)
+        missing = [name for name in self._schema.names if name not in there]
+        more = [name for name in plan.names if name not in known]
         if missing or more:
             what = f"there is no column {missing[0]!r}" if missing else f"column {more[0]!r} is new"
             msg = (
@@ -200,7 +224,7 @@ class ColumnarCsvReader(CsvReader):
                 f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
                 "or read this file by a source of its own"
             )
-            raise ConnectorError(msg)
+            raise BadInputError(msg)
         return ArrowPlan(names, self._schema, self._inferred, self._format)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
@@ -229,12 +253,23 @@ class ArrowPlan:
         import pyarrow.csv as arrow_csv  # not for sources of other formats
 
         self._header = list(header)
+        places = {name: at for at, name in reversed(list(enumerate(header)))}
+        #: Where the wanted columns stand. Arrow knows columns by their places, for two may have one name.
+        self._places = [places[name] for name in schema.names]
+        self._nulls = [text for text in form.null_values if text]
         self._schema = schema
         self._inferred = inferred
         self._form = form
         self._csv = arrow_csv
-        self._parse_options = arrow_csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
-        self._options = self._convert_options(schema)
+        if (form.delimiter + (form.quotechar or "")).isascii():
+            self._parse_options = arrow_csv.ParseOptions(
+                delimiter=form.delimiter,
+                quote_char=False if form.quotechar is None else form.quotechar,
+                newlines_in_values=form.quotechar is not None,
+            )
+        self._written_options = arrow_csv.ParseOptions(newlines_in_values=True)
+        self._columns = list(zip(self._places, schema, strict=True))
+        self._options = self._convert_options(self._columns)
 
     def parse(self, data: bytes) -> pa.RecordBatch | None:
         """The rows of a block; `None` if Arrow does not read all of them."""
@@ -244,7 +279,7 @@ class ArrowPlan:
             except UnicodeDecodeError:
                 return None
         try:
-            return self._read(data, self._header, self._options)
+            return self._read(data, self._parse_options)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
 
@@ -254,7 +289,7 @@ class ArrowPlan:
         if any(len(row) != len(self._header) for row in present):
             return None
         try:
-            return [self._read(self._written(present), self._header, self._options)]
+            return [self._read(self._written(present), self._written_options)]
         except (pa.ArrowException, UnicodeError):
             return None
 
@@ -268,60 +303,76 @@ class ArrowPlan:
             msg = f"the row has {len(row)} fields, the file has {len(self._header)} columns"
             raise BadRowError(msg)
         try:
-            return self._read(self._written([row]), self._header, self._options)
+            return self._read(self._written([row]), self._written_options)
         except pa.ArrowException as error:
             raise BadRowError(self._reason(row, error)) from error
 
     def _reason(self, row: Sequence[str], error: pa.ArrowException) -> str:
-        for field in self._schema:
-            name, kind = field.name, field.type
-            text = row[self._header.index(name)]
-            schema = pa.schema([field])
+        for place, field in self._columns:
+            text, alone = row[place], [(0, field)]
             try:
-                self._read(self._written([[text]]), [name], self._convert_options(schema), schema)
+                self._read(self._written([[text]]), self._written_options, alone)
             except pa.ArrowException:
-                return f"column {name!r} of type {kind} can't be converted from {shown(text)}"
+                return f"column {field.name!r} of type {field.type} can't be converted from {shown(text)}"
         return str(error)
 
-    def _convert_options(self, schema: pa.Schema) -> Any:
+    def _convert_options(self, columns: _Columns) -> Any:
         return self._csv.ConvertOptions(
             column_types={
-                field.name: pa.string() if field.name in self._inferred else field.type for field in schema
+                str(place): pa.string() if field.name in self._inferred else field.type
+                for place, field in columns
             },
-            include_columns=schema.names,
-            null_values=[""],
+            include_columns=[str(place) for place, _ in columns],
+            null_values=["", *self._nulls],
             strings_can_be_null=False,
             quoted_strings_can_be_null=True,
             true_values=list(TRUE),
             false_values=list(FALSE),
         )
 
-    def _read(
-        self, data: bytes, names: list[str], options: Any, schema: pa.Schema | None = None
-    ) -> pa.RecordBatch:
-        schema = self._schema if schema is None else schema
+    def _read(self, data: bytes, parse_options: Any, alone: _Columns | None = None) -> pa.RecordBatch:
+        """The rows of a text; `alone` names the only column of a text that has one."""
+        schema = self._schema if alone is None else pa.schema([field for _, field in alone])
         if not data.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], schema)
+        width = len(self._header) if alone is None else 1
         table = self._csv.read_csv(
             pa.BufferReader(data),
             # One block, so that no row is cut and the batch is whole.
-            self._csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
-            self._parse_options,
-            options,
+            self._csv.ReadOptions(
+                column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1
+            ),
+            parse_options,
+            self._options if alone is None else self._convert_options(alone),
         ).combine_chunks()
         batches = table.to_batches()
         if not batches:
             return pa.RecordBatch.from_pylist([], schema)
-        columns = [
-            checked_column(column, field.type) if field.name in self._inferred else column.cast(field.type)
-            for field, column in zip(schema, batches[0].columns, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(self._converted(batches[0].columns, schema), schema=schema)
+
+    def _converted(self, columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
+        """Columns as Arrow has read them, with their nulls and their types."""
+        if self._form.null_values:
+            nulls = self._form.null_values
+            columns = [without_texts(each, nulls) if is_text(each.type) else each for each in columns]
+        inferred: dict[pa.DataType, list[int]] = {}
+        for at, field in enumerate(schema):
+            if field.name in self._inferred:
+                inferred.setdefault(field.type, []).append(at)
+            elif columns[at].type != field.type:
+                columns[at] = columns[at].cast(field.type)
+        for kind, places in inferred.items():
+            # A file may have thousands of columns: all of one type are checked by one call.
+            rows = len(columns[places[0]])
+            joined = checked_column(pa.concat_arrays([columns[at] for at in places]), kind)
+            for number, at in enumerate(places):
+                columns[at] = joined.slice(number * rows, rows)
+        return columns
 
     def _written(self, rows: Sequence[Sequence[str]]) -> bytes:
         """Rows as CSV again; all are quoted, for Python's writer leaves a carriage return without quotes."""
         text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerows(rows)
         return text.getvalue().encode("utf-8")
 
@@ -338,12 +389,12 @@ def _sample(
 ) -> tuple[Sequence[str] | None, list[list[str]]]:
     """The header of a file and its first rows; `None` for a file without rows."""
     csv.field_size_limit(max(csv.field_size_limit(), form.max_field_size))
-    head, is_all = head_of(info, filesystem, form.encoding)
+    head, is_all = head_of(info, filesystem, form.encoding, form.line_end_of)
     text = head.decode(form.encoding, "replace")
     rows: list[list[str]] = []
     try:
-        lines = io.StringIO(text, newline="\n")
-        rows.extend(row for row in csv.reader(lines, delimiter=form.delimiter) if row)
+        lines = lines_of(text, form.line_end_of(io.BytesIO(head)))
+        rows.extend(row for row in islice(form.rows_of(lines, strict=False), form.skip_rows, None) if row)
     except csv.Error as error:
         if form.header and not rows:
             raise unreadable_header(info.path, error) from error

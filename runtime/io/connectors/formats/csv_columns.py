@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.errors import BadInputError, shown
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -57,17 +58,21 @@ class ColumnPlan:
         names: Names of the wanted columns.
         fields: Their indices in a row; `None` when all are wanted as they stand.
         converters: For each wanted column what makes a value of its text; `None` for text.
+        nulls: Texts that are `None` in each of them.
     """
 
     width: int
     names: tuple[str, ...]
     fields: tuple[int, ...] | None
     converters: tuple[Callable[[str], Any] | None, ...]
+    nulls: tuple[frozenset[str], ...]
 
     @staticmethod
-    def without_header(names: Sequence[str], types: Mapping[str, Callable[[str], Any]]) -> ColumnPlan:
+    def without_header(
+        names: Sequence[str], types: Mapping[str, Callable[[str], Any]], null_values: Iterable[str] = ()
+    ) -> ColumnPlan:
         """The plan of files whose columns are named by the source."""
-        return ColumnPlan(len(names), tuple(names), None, _converters(names, types))
+        return ColumnPlan(len(names), tuple(names), None, *_converted(names, types, null_values))
 
     @staticmethod
     def of_header(
@@ -75,24 +80,31 @@ class ColumnPlan:
         header: Sequence[str],
         wanted: Sequence[str] | None,
         types: Mapping[str, Callable[[str], Any]],
+        null_values: Iterable[str] = (),
     ) -> ColumnPlan:
         """The plan of a file that names its columns itself.
 
         Raises:
-            ConnectorError: A name stands twice in the header, or a wanted or typed column is not in it.
+            BadInputError: A wanted or typed column is not in the header, or a wanted one is there twice.
         """
-        if len(set(header)) < len(header):
-            twice = sorted({name for name in header if header.count(name) > 1})
-            msg = f"{path}: the header has {twice} twice: rename, or say header=False with columns=[...]"
-            raise ConnectorError(msg)
-        missing = [name for name in (*(wanted or ()), *types) if name not in header]
+        places = {name: at for at, name in reversed(list(enumerate(header)))}
+        missing = [name for name in (*(wanted or ()), *types) if name not in places]
         if missing:
             msg = f"{path}: the header has no column {missing}; it has {shown(list(header))}"
-            raise ConnectorError(msg)
+            raise BadInputError(msg)
+        counts = Counter(header) if len(places) < len(header) else {}
+        twice = sorted({name for name in (header if wanted is None else wanted) if counts.get(name, 1) > 1})
+        if twice:
+            msg = (
+                f"{path}: the header has {twice} more than once. Name the columns that you want with "
+                "columns=[...] without these, or name all of them yourself with skip_rows=1, header=False "
+                "and columns=[...]"
+            )
+            raise BadInputError(msg)
         if wanted is None:
-            return ColumnPlan(len(header), tuple(header), None, _converters(header, types))
-        fields = tuple(header.index(name) for name in wanted)
-        return ColumnPlan(len(header), tuple(wanted), fields, _converters(wanted, types))
+            return ColumnPlan(len(header), tuple(header), None, *_converted(header, types, null_values))
+        fields = tuple(places[name] for name in wanted)
+        return ColumnPlan(len(header), tuple(wanted), fields, *_converted(wanted, types, null_values))
 
     def convert(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
         """Convert rows at once, leaving out blank ones; `None` if any of them is bad."""
@@ -105,15 +117,15 @@ class ColumnPlan:
         if lengths != {self.width}:
             return None
         names = self.names
-        if self.fields is None and not any(self.converters):
+        if self.fields is None and not any(self.converters) and not any(self.nulls):
             return [dict(zip(names, row, strict=False)) for row in rows]
         columns: list[Sequence[Any]] = list(zip(*rows, strict=False))
         if self.fields is not None:
             columns = [columns[field] for field in self.fields]
         try:
             columns = [
-                column if convert is None else [convert(text) if text else None for text in column]
-                for column, convert in zip(columns, self.converters, strict=True)
+                _values(column, convert, nulls)
+                for column, convert, nulls in zip(columns, self.converters, self.nulls, strict=True)
             ]
         except Exception:
             # Whatever a user's converter raises makes the row bad; convert_row says which one it is.
@@ -131,18 +143,36 @@ class ColumnPlan:
             raise BadRowError(msg)
         texts = row if self.fields is None else [row[field] for field in self.fields]
         out: dict[str, Any] = {}
-        for name, text, convert in zip(self.names, texts, self.converters, strict=True):
+        for name, text, convert, nulls in zip(self.names, texts, self.converters, self.nulls, strict=True):
             try:
-                out[name] = text if convert is None else (convert(text) if text else None)
+                (out[name],) = _values((text,), convert, nulls)
             except Exception as error:
                 msg = f"column {name!r} can't be converted from {shown(text)}: {error}"
                 raise BadRowError(msg) from error
         return out
 
 
+def _values(
+    texts: Sequence[str], convert: Callable[[str], Any] | None, nulls: frozenset[str]
+) -> Sequence[Any]:
+    if convert is not None:
+        return [None if text in nulls else convert(text) for text in texts]
+    return [None if text in nulls else text for text in texts] if nulls else texts
+
+
+def _converted(
+    names: Sequence[str], types: Mapping[str, Callable[[str], Any]], null_values: Iterable[str]
+) -> tuple[tuple[Callable[[str], Any] | None, ...], tuple[frozenset[str], ...]]:
+    """The converters of columns, and what is null in each; an empty field is, unless it is text."""
+    converters, nulls = _converters(names, types), frozenset(null_values)
+    return converters, tuple(nulls if convert is None else nulls | {""} for convert in converters)
+
+
 def _converters(
     names: Sequence[str], types: Mapping[str, Callable[[str], Any]]
 ) -> tuple[Callable[[str], Any] | None, ...]:
+    if not types:
+        return (None,) * len(names)
     special: dict[Any, Callable[[str], Any] | None] = {None: None, str: None, bool: to_bool}
     chosen = (types.get(name) for name in names)
     return tuple(special.get(each, each) for each in chosen)

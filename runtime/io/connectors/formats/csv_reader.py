@@ -9,21 +9,39 @@ anything bad, they are read again row by row, which shows the bad row.
 from __future__ import annotations
 
 import csv
-import io
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan, RowPlan
-from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
+from penstock.runtime.io.connectors.formats.line_blocks import (
+    BLOCK_BYTES,
+    LineBlocks,
+    line_end_of,
+    lines_of,
+    offset_of_line,
+)
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, whole_file
 from penstock.runtime.operators.protocols import Polled
+
+
+class CsvRows(Protocol):
+    """What `csv.reader` returns."""
+
+    @property
+    def line_num(self) -> int:
+        """Lines that it has taken."""
+        ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,10 @@ class CsvFormat:
         encoding: From `checked_encoding`.
         max_field_size: Longest field, in characters.
         on_error: What is done with a bad row.
+        quotechar: What begins and ends a quoted field, one character; `None` reads quotes as text.
+        escapechar: What takes the meaning of the character behind it, one character or `None`.
+        null_values: Texts that are `None` in every column.
+        skip_rows: Rows that are left out at the beginning of each file.
         block_bytes: Bytes asked for by one read.
     """
 
@@ -48,7 +70,31 @@ class CsvFormat:
     encoding: str
     max_field_size: int
     on_error: OnError
+    quotechar: str | None = '"'
+    escapechar: str | None = None
+    null_values: tuple[str, ...] = ()
+    skip_rows: int = 0
     block_bytes: int = BLOCK_BYTES
+
+    def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
+        """The rows of lines, as texts.
+
+        Args:
+            strict: Quotes where none may stand are an error.
+        """
+        quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quotechar,
+            escapechar=self.escapechar,
+            quoting=quoting,
+            strict=strict,
+        )
+
+    def line_end_of(self, handle: InputFile) -> bytes:
+        """The byte that ends the lines of a file."""
+        return line_end_of(handle, (self.quotechar or "").encode(self.encoding))
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         """One split for each file."""
@@ -60,12 +106,10 @@ class CsvFormat:
         return CsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
 
 
-def unreadable_header(path: str, error: csv.Error) -> ConnectorError:
+def unreadable_header(path: str, error: csv.Error) -> BadInputError:
     """The error of a file whose first row is no CSV."""
-    what = "its lines end with a carriage return alone; convert them to newlines"
-    if "new-line character" not in str(error):
-        what = f"{error}. Check the delimiter, or say header=False"
-    return ConnectorError(f"{path}: the header can't be read: {what}")
+    what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
+    return BadInputError(f"{path}: the header can't be read: {what}")
 
 
 @dataclass(slots=True)
@@ -93,6 +137,8 @@ class CsvReader:
         self._split = split
         self._format = form
         self._plan: RowPlan | None = None
+        self._line_end = form.line_end_of(handle)
+        self._to_skip = form.skip_rows if form.header or split.position is None else 0
         self._begin_at(None if form.header else split.position)
 
     def read(self, max_rows: int) -> Polled[dict[str, Any]]:
@@ -104,6 +150,7 @@ class CsvReader:
                 return Polled(finished=True)
             if not self._source.find_start():
                 return Polled()
+        self._skip_rows()
         first = self._line()
         self._forget_lines_before(first)
         rows: list[list[str]] = []
@@ -124,12 +171,12 @@ class CsvReader:
 
     def position(self) -> FileSplit:
         """The split with how far it was read."""
-        if self._plan is None:
+        if self._plan is None or self._to_skip:
             return self._split
         line = self._line()
         for block in self._blocks:
             if block.first_line <= line <= block.first_line + len(block.lines):
-                at = block.start + offset_of_line(block.raw, line - block.first_line)
+                at = block.start + offset_of_line(block.raw, line - block.first_line, self._line_end)
                 return replace(self._split, position=at)
         return replace(self._split, position=self._source.offset)
 
@@ -143,6 +190,7 @@ class CsvReader:
             replace(self._split, position=position),
             strip_bom=self._format.encoding == "utf-8",
             block_bytes=self._format.block_bytes,
+            line_end=self._line_end,
         )
         self._blocks: deque[_Block] = deque()
         self._lines_loaded = 0
@@ -151,10 +199,11 @@ class CsvReader:
             self._plan = self._plan_without_header(self._format.columns or ())
 
     def _plan_without_header(self, names: Sequence[str]) -> RowPlan:
-        return ColumnPlan.without_header(names, self._format.types)
+        return ColumnPlan.without_header(names, self._format.types, self._format.null_values)
 
     def _plan_of_header(self, names: Sequence[str]) -> RowPlan:
-        return ColumnPlan.of_header(self._split.path, names, self._format.columns, self._format.types)
+        form = self._format
+        return ColumnPlan.of_header(self._split.path, names, form.columns, form.types, form.null_values)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
         """What a poll gives: converted rows, and those that were bad."""
@@ -173,9 +222,7 @@ class CsvReader:
     def _reread_from(self, line: int) -> None:
         """Go back to a line that is still kept."""
         self._base_line = line
-        self._reader = csv.reader(
-            chain.from_iterable(self._feed(line)), delimiter=self._format.delimiter, strict=True
-        )
+        self._reader = self._format.rows_of(chain.from_iterable(self._feed(line)), strict=True)
 
     def _feed(self, line: int) -> Iterator[list[str]]:
         for block in list(self._blocks):
@@ -188,7 +235,7 @@ class CsvReader:
     def _load(self, start: int, raw: bytes) -> list[str]:
         """Keep the lines of a block until they are read."""
         text, undecodable = self._decode(raw)
-        lines = io.StringIO(text, newline="\n").readlines()
+        lines = lines_of(text, self._line_end)
         self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
         self._lines_loaded += len(lines)
         return lines
@@ -211,6 +258,7 @@ class CsvReader:
     def _read_header(self) -> bool:
         path = self._split.path
         try:
+            self._skip_rows()
             names = next((row for row in self._reader if row), None)
         except csv.Error as error:
             raise unreadable_header(path, error) from error
@@ -218,12 +266,18 @@ class CsvReader:
             return False
         if _is_undecodable(names):
             msg = f"{path}: the header is not text in {self._format.encoding}. Say encoding=..."
-            raise ConnectorError(msg)
+            raise BadInputError(msg)
         self._plan = self._plan_of_header(names)
         if self._split.position is not None:
             self._handle.seek(0)
             self._begin_at(self._split.position)
         return True
+
+    def _skip_rows(self) -> None:
+        """Pass by the rows in front of the first one that is read."""
+        while self._to_skip and next(self._reader, None) is not None:
+            self._to_skip -= 1
+        self._to_skip = 0
 
     def _read_one_by_one(self, max_rows: int) -> Polled[dict[str, Any]]:
         bad = BadRecords(self._format.on_error)
@@ -247,7 +301,7 @@ class CsvReader:
     def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
         """The record that begins at a line and ends before the current one, for a report."""
         block = next(each for each in reversed(self._blocks) if each.first_line <= line)
-        offset = block.start + offset_of_line(block.raw, line - block.first_line)
+        offset = block.start + offset_of_line(block.raw, line - block.first_line, self._line_end)
         kept = chain.from_iterable(each.lines for each in self._blocks)
         skip = line - self._blocks[0].first_line
         record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")

@@ -114,6 +114,38 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     return present.cast(kind)
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of CSV holds its texts as they stand, so that Arrow finds no nulls in it."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(
+        check(value)
+        for check in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
+    )
+
+
+def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
+    """A column of texts in which some are null.
+
+    Example:
+        >>> without_texts(pa.array(["a", "NA", ""]), ["NA"]).to_pylist()
+        ['a', None, '']
+    """
+    import pyarrow.compute as pc  # not for sources of other formats
+
+    found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    nulls = pa.array([text.encode() for text in texts], pa.binary()).cast(pa.string())
+    is_null = pc.is_in(found.cast(pa.binary()).cast(pa.string()), value_set=nulls)
+    return pc.if_else(is_null, pa.scalar(None, found.type), found).cast(column.type)
+
+
 def _is_kept(texts: Sequence[str], kind: pa.DataType) -> bool:
     if pa.types.is_floating(kind):
         mantissas = (re.split("[eE]", text)[0] for text in texts)

@@ -9,6 +9,8 @@ its end.
 
 from __future__ import annotations
 
+import io
+import re
 from typing import Final
 
 from penstock.runtime.io.connectors.errors import ConnectorError
@@ -25,6 +27,10 @@ SKIP_BYTES: Final = 4 * 1024 * 1024
 
 UTF8_BOM: Final = b"\xef\xbb\xbf"
 
+#: Bytes of a file in which `line_end_of` looks for the first line end.
+_HEAD_BYTES: Final = 1024 * 1024
+_LINE_END: Final = re.compile(rb"\r\n?|\n")
+
 
 class LineBlocks:
     """Blocks of whole lines of one split, from its position on.
@@ -34,12 +40,20 @@ class LineBlocks:
         split: The range and the position in it.
         strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.
         block_bytes: Bytes asked for by one read.
+        line_end: The byte that ends a line.
     """
 
     def __init__(
-        self, handle: InputFile, split: FileSplit, *, strip_bom: bool, block_bytes: int = BLOCK_BYTES
+        self,
+        handle: InputFile,
+        split: FileSplit,
+        *,
+        strip_bom: bool,
+        block_bytes: int = BLOCK_BYTES,
+        line_end: bytes = b"\n",
     ) -> None:
         self._handle = handle
+        self._line_end = line_end
         self._split = split
         self._strip_bom = strip_bom
         #: Bytes asked for by one read; may be changed at any time.
@@ -83,9 +97,9 @@ class LineBlocks:
             base = self._offset + length
             cut = -1
             if base + len(chunk) >= end:
-                cut = chunk.find(b"\n", max(0, end - 1 - base))
+                cut = chunk.find(self._line_end, max(0, end - 1 - base))
             if cut < 0:
-                cut = chunk.rfind(b"\n")
+                cut = chunk.rfind(self._line_end)
             if cut >= 0:
                 parts.append(chunk[: cut + 1])
                 self._tail = chunk[cut + 1 :]
@@ -112,7 +126,7 @@ class LineBlocks:
             if not chunk:
                 self._check_complete(at)
                 return end
-            newline = chunk.find(b"\n")
+            newline = chunk.find(self._line_end)
             if newline >= 0:
                 return at + newline + 1
             at += len(chunk)
@@ -151,7 +165,7 @@ class LineBlocks:
             raise ConnectorError(changed(self._split.path, self._split.size, read))
 
 
-def offset_of_line(block: bytes, line: int) -> int:
+def offset_of_line(block: bytes, line: int, line_end: bytes = b"\n") -> int:
     r"""Where the line with this index begins in a block; the block's length after its last line.
 
     Example:
@@ -160,5 +174,44 @@ def offset_of_line(block: bytes, line: int) -> int:
     """
     if line == 0:
         return 0
-    parts = block.split(b"\n", line)
+    parts = block.split(line_end, line)
     return len(block) - len(parts[-1]) if len(parts) > line else len(block)
+
+
+def line_end_of(handle: InputFile, quote: bytes) -> bytes:
+    r"""The byte that ends the lines of a file: `\r` where the first line ends so, as in old files of a Mac.
+
+    Args:
+        handle: The open file, at its beginning; it is there again afterwards.
+        quote: The byte that begins and ends a quoted field; empty for none. Line ends in quotes end no line.
+    """
+    head, found = b"", None
+    while chunk := handle.read(_HEAD_BYTES - len(head)):
+        head += chunk
+        found = next(
+            (
+                each
+                for each in _LINE_END.finditer(head)
+                if not (quote and head.count(quote, 0, each.start()) % 2)
+            ),
+            None,
+        )
+        # A carriage return at the end of what was read may be the first half of a line end.
+        if (found is not None and found.end() < len(head)) or len(head) >= _HEAD_BYTES:
+            break
+    handle.seek(0)
+    return b"\r" if found is not None and found[0] == b"\r" else b"\n"
+
+
+def lines_of(text: str, line_end: bytes) -> list[str]:
+    r"""The lines of a text with their line ends.
+
+    Example:
+        >>> lines_of("a\n\rb", b"\r")
+        ['a\n\r', 'b']
+    """
+    if line_end == b"\n":
+        return io.StringIO(text, newline="\n").readlines()
+    # StringIO would write a carriage return in place of each newline.
+    *lines, last = text.split("\r")
+    return [f"{line}\r" for line in lines] + ([last] if last else [])

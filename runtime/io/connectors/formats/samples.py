@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.splitting import whole_file
@@ -26,12 +26,25 @@ def some_of(files: Sequence[FileInfo], count: int = SAMPLED_FILES) -> Sequence[F
     return present[:: max(1, -(-len(present) // count))]
 
 
-def head_of(info: FileInfo, filesystem: FileSystem, encoding: str) -> tuple[bytes, bool]:
-    """The first lines of a file, decompressed and without a byte order mark; whether they are all it has."""
+def head_of(
+    info: FileInfo,
+    filesystem: FileSystem,
+    encoding: str,
+    line_end: Callable[[InputFile], bytes] = lambda handle: b"\n",
+) -> tuple[bytes, bool]:
+    """The first lines of a file, decompressed and without a byte order mark; whether they are all it has.
+
+    Args:
+        line_end: Finds the byte that ends its lines.
+    """
     handle = open_for_lines(filesystem, info.path, info.size)
     try:
         blocks = LineBlocks(
-            handle, whole_file(info), strip_bom=encoding == "utf-8", block_bytes=SAMPLED_BYTES
+            handle,
+            whole_file(info),
+            strip_bom=encoding == "utf-8",
+            block_bytes=SAMPLED_BYTES,
+            line_end=line_end(handle),
         )
         while not blocks.find_start():
             pass

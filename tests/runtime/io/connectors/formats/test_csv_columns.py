@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime import BadRecordError, ConnectorError, FileSource
-from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.formats import samples
 from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -249,15 +249,6 @@ def test_what_is_not_in_every_letter_a_value_of_the_inferred_type_is_refused(
             assert value.isoformat(text[10]).startswith(text[:19])
         else:
             assert str(value) == text
-
-
-@pytest.mark.parametrize("settings", [{}, {"types": {"a": int}}, {"types": "infer"}, {"format": "arrow"}])
-def test_lines_that_end_with_a_carriage_return_alone_are_refused_by_name(write, read_all, settings):
-    path = write("a,b\r1,2\r3,4\r")
-    with pytest.raises(
-        (ConnectorError, OperatorError), match=r"a\.csv: .*lines end with a carriage return alone"
-    ):
-        read_all(FileSource.csv(path, **settings))
 
 
 @pytest.mark.parametrize("format", FORMATS)
