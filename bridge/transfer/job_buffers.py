@@ -66,7 +66,9 @@ class JobBuffers:
         if not all(self._ask([partial(buffer.begin.remote, epoch, run) for buffer in self.handles])):
             return False
         push = PushPartition(self.address, self.names, self.schema, epoch, run)
-        summaries = df.mapInArrow(push, SUMMARY).collect()
+        # PySpark looks columns up by name there, and finds none with a dot, and two that differ in case.
+        by_place = df.toDF(*(f"_{place}" for place in range(len(df.schema))))
+        summaries = by_place.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for each in summaries:
             expected[each.buffer][each.partition] = (each.frames, each.rows)

@@ -47,7 +47,7 @@ class PushPartition:
     Attributes:
         address: Address of the Ray cluster.
         buffers: Names of the receive buffers; the first one assigns partitions.
-        schema: The Arrow schema of all frames, serialised.
+        schema: The Arrow schema of all frames, serialised; columns are taken by their place.
         epoch: Number of the epoch.
         run: Names this try to transfer the epoch.
     """
@@ -190,10 +190,9 @@ def _write(batches: list[pa.RecordBatch], sink: pa.NativeFile) -> None:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if batch.schema.equals(schema):
-        return batch
     try:
-        return batch.cast(schema)
+        named = batch.rename_columns(schema.names)
+        return named if named.schema.equals(schema) else named.cast(schema)
     except (pa.ArrowException, ValueError) as error:
         msg = (
             f"Spark gave columns {batch.schema.to_string()}, which can't be cast to those of the job: {error}"

@@ -69,6 +69,23 @@ def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_rea
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(3)]
 
 
+def test_columns_of_any_name_travel(spark: SparkSession, tmp_path: Path) -> None:
+    """A dot comes with Spark's own `sum((v * 0.5))`. Names that differ only in case can't come back."""
+    names = ["sum((v * 0.5))", "a.b", "a`b", "`", "", " ", "日本", "_1", "_0"]
+    rows = [tuple(range(at, at + len(names) + 2)) for at in (0, 100)]
+    frame = spark.createDataFrame(rows, [f"c{place}" for place in range(len(names) + 2)])
+    read = bridge.from_spark(
+        environment(tmp_path, parallelism=1), frame.toDF(*names, "same", "SAME"), format="rows"
+    )
+    back = bridge.to_spark(read.map(with_other_name), spark)
+    assert back.columns == [*names, "same", "other"]
+    assert sorted(map(tuple, back.collect())) == rows
+
+
+def with_other_name(row: dict[str, Any]) -> dict[str, Any]:
+    return {"other" if name == "SAME" else name: value for name, value in row.items()}
+
+
 def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_program(
     spark: SparkSession, tmp_path: Path
 ) -> None:

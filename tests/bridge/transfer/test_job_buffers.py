@@ -36,6 +36,11 @@ def fresh(files: FrameStore) -> list[ReceiveBuffer]:
 class NoRows:
     """A DataFrame whose partitions are all empty."""
 
+    schema = ()
+
+    def toDF(self, *names: str) -> NoRows:
+        return self
+
     def mapInArrow(self, function: Any, schema: str) -> NoRows:  # Spark's name
         return self
 

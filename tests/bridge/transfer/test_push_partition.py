@@ -62,4 +62,4 @@ def test_maps_without_entries_are_measured_without_a_crash() -> None:
 
 def test_what_can_not_be_cast_is_an_error_that_shows_both() -> None:
     with pytest.raises(TransferError, match=r"Spark gave columns n: int64, which can't be cast"):
-        list(frames([numbers(1)], pa.schema({"other": pa.int64()})))
+        list(frames([numbers(1)], pa.schema({"n": pa.date32()})))
