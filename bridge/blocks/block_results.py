@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import pyarrow as pa
 import ray
@@ -35,6 +35,8 @@ class BlockResults(metaclass=NearestNames):
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
     """
+
+    only_reads: ClassVar[bool] = True
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self._schema = None if schema is None else readable_schema(schema)

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -71,6 +71,8 @@ class SparkTable(metaclass=NearestNames):
         >>> SparkTable("/data/out").path
         '/data/out'
     """
+
+    only_reads: ClassVar[bool] = True
 
     path: str | os.PathLike[str]
     schema: pa.Schema | None = None

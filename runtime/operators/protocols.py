@@ -224,7 +224,12 @@ class SplitsWithWarnings(list[Any]):
 
 @runtime_checkable
 class Source(Protocol[T_co]):
-    """A place that records come from. The object itself is pickled and sent to the subtasks."""
+    """A place that records come from. The object itself is pickled and sent to the subtasks.
+
+    A source whose code never changes or keeps a record that it has given says so by an attribute
+    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then. A reader that
+    makes each record anew may have `makes_new_records = True`: its rows are not copied at all.
+    """
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """List the splits of a job that starts from nothing; called once, in the JobMaster.
@@ -299,7 +304,11 @@ class RemovesUncovered(Protocol):
 
 @runtime_checkable
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
-    """A place that records go to. The object itself is pickled and sent to the subtasks."""
+    """A place that records go to. The object itself is pickled and sent to the subtasks.
+
+    A sink that changes no record, and hands none to other code of the program, says so by an attribute
+    `only_reads = True`. Where all functions of the subtask only read, nothing is copied then.
+    """
 
     def writer(self, context: SinkContext) -> SinkWriter[T_contra]:
         """Make the writer of one subtask.

@@ -128,7 +128,7 @@ class SourceOperator:
         """
         reader = self._opened_reader
         polled = self.guarded("poll", lambda: _checked(reader.poll(max_rows)))
-        if self._copies and polled.batch is not None:
+        if self._copies and (polled.batch is not None or polled.dead_letters):
             polled = self.guarded("poll", lambda: _isolated(polled))
         if self._induced is not None:
             self.mark = self.guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)

@@ -21,6 +21,7 @@ from penstock.runtime.operators.windows.window_state import (
 )
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.state.own_copy import own_copy
 from penstock.runtime.time.instants import micros_of
 
 _SECOND: Final = 1_000_000
@@ -109,7 +110,7 @@ class CurrentTrigger:
         """Combine the state of this name of the windows that were merged."""
         values = [entry[STATE][name] for entry in self._merged if name in entry[STATE]]
         if values:
-            self._entry[STATE][name] = reduce(function, values)
+            self._entry[STATE][name] = own_copy(reduce(function, values))
 
     def _check(self, domain: str, at: int, floor: int | None) -> None:
         if floor is not None and at <= floor:
@@ -132,11 +133,11 @@ class StateOfWindow:
 
     def value(self) -> Any:
         """The value, or the default."""
-        return self._held.get(self._name, self._default)
+        return own_copy(self._held.get(self._name, self._default))
 
     def update(self, value: Any) -> None:
         """Keep another value."""
-        self._held[self._name] = value
+        self._held[self._name] = own_copy(value)
 
     def clear(self) -> None:
         """Forget the value."""

@@ -181,7 +181,7 @@ class AggregatedContents:
 
     def add(self, contents: Any, row: Any) -> Any:
         """The accumulator with one record more; the record is its own."""
-        return self._aggregate.add(own_copy(row) if self.isolates else row, contents)
+        return self._aggregate.add(own_copy(row) if self.isolates and self.overlap else row, contents)
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
         """The accumulator's result."""

@@ -73,6 +73,11 @@ class FileSink(metaclass=NearestNames):
             msg = f"max_file_size={self.max_file_size} is not allowed: from 1 byte to below 5 GiB"
             raise ConfigurationError(msg)
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether no function of the user's sees the records: JSON may be given one."""
+        return getattr(self.form, "default", None) is None
+
     @staticmethod
     @checked_keywords
     def json(
