@@ -48,7 +48,7 @@ class RowColumn:
     Attributes:
         kinds: The types of the values.
         codes: Of each row the position of its type; `None` where there is one type.
-        array: All values, where they have one type and are already an array.
+        array: All values, where they have one type beside null and are already an array.
     """
 
     values: Sequence[Any]
@@ -62,6 +62,7 @@ class RowColumn:
         values: Sequence[Any],
         find: Callable[[Any], pa.DataType] = type_of_value,
         *,
+        convert: Callable[[Any], Any] | None = None,
         nulls_apart: bool = False,
     ) -> RowColumn:
         """The column of some values.
@@ -69,6 +70,7 @@ class RowColumn:
         Args:
             values: One a row.
             find: Gives the type of a value.
+            convert: Makes another value of one that is of no plain type.
             nulls_apart: Whether nulls are of a type of their own beside values. Otherwise a null has the
                 type of the value before it.
 
@@ -85,15 +87,33 @@ class RowColumn:
         types.discard(NoneType)
         if not types:
             return cls(values, [_NULL], None, pa.nulls(len(values)))
-        if len(types) == 1 and not (has_null and nulls_apart):
+        if len(types) == 1:
             (only,) = types
             kind = _INT64 if only is int else PLAIN.get(only)
             if kind is not None:
                 try:
-                    return cls(values, [kind], None, pa.array(values, kind))
+                    array = pa.array(values, kind)
                 except ARROW_ERRORS:
                     pass  # a value that its type does not hold; `_one_by_one` and `array_of` say which
+                else:
+                    if not (has_null and nulls_apart):
+                        return cls(values, [kind], None, array)
+                    is_null = array.is_null().to_numpy(zero_copy_only=False)
+                    return cls(values, [kind, _NULL], is_null.astype(np.int64), array)
+        elif not nulls_apart and types <= PLAIN.keys():
+            return cls._plain(values)
+        if convert is not None:
+            values = list(map(convert, values))
         return cls._one_by_one(values, find, nulls_apart=nulls_apart)
+
+    @classmethod
+    def _plain(cls, values: Sequence[Any]) -> RowColumn:
+        """The column of values of several plain types; a null has the type of the value before it."""
+        types = list(map(type, values))
+        found = {kind: code for code, kind in enumerate(k for k in dict.fromkeys(types) if k is not NoneType)}
+        kinds_of = [PLAIN[kind] for kind in found]
+        codes = np.fromiter(map({**found, NoneType: -1}.__getitem__, types), np.int64, len(types))
+        return cls(values, kinds_of, _filled(codes))
 
     @classmethod
     def _one_by_one(
@@ -123,10 +143,10 @@ class RowColumn:
         Raises:
             NoColumnTypeError: The type does not hold a value, such as a text with half a surrogate pair.
         """
-        if self.array is not None:
-            return self.array if places is None else self.array.take(pa.array(places))
         code = 0 if self.codes is None or places is None else int(self.codes[places[0]])
         kind = self.kinds[code]
+        if self.array is not None and not kinds.is_null(kind):
+            return self.array if places is None else self.array.take(pa.array(places))
         values = self.values if places is None else [self.values[place] for place in places.tolist()]
         if kinds.is_null(kind):
             return pa.nulls(len(values))

@@ -233,10 +233,8 @@ def _columns_of(rows: Sequence[Any], paths: Sequence[FieldPath]) -> dict[str, Ro
         values = [row.get(name) for row in rows]
         if parts is not None:
             values = [_only(value, parts) for value in values]
-        elif any(isinstance(value, tuple) or is_dataclass(value) for value in values):
-            values = list(map(_as_struct, values))
         try:
-            columns[name] = RowColumn.of(values, nulls_apart=True)
+            columns[name] = RowColumn.of(values, convert=_as_struct, nulls_apart=True)
         except NoColumnTypeError as error:
             msg = f"the field {name!r}: {error}"
             raise NoColumnTypeError(msg) from error
