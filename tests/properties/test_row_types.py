@@ -16,7 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import Count, CountDistinct, First, Last, Max, Mean, Min, StdDev, Sum
+from penstock.runtime import (
+    Count,
+    CountDistinct,
+    EventTimeSessionWindows,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    SlidingEventTimeWindows,
+    StdDev,
+    Sum,
+    TumblingEventTimeWindows,
+)
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
@@ -304,3 +317,97 @@ def test_an_aggregation_of_rows_gives_the_same_for_any_cut_parallelism_and_resta
     assert (
         aggregated(rows, functions, lengths, combine=combine, receivers=receivers, restart=restart) == whole
     )
+
+
+SECOND: Final = 1_000_000
+SUMS: Final = (None, True, 3, 2.5, 2**62, -(2**62), Decimal("1.5"), Decimal("1.25"))
+WINDOWS: Final[dict[str, Any]] = {
+    "tumbling": TumblingEventTimeWindows(4),
+    "sliding": SlidingEventTimeWindows(size=4, slide=2),
+    "sessions": EventTimeSessionWindows(3),
+}
+
+
+def in_windows(
+    rows: Sequence[Any], windows: Any, functions: Sequence[ColumnAggregate], lengths: Sequence[int]
+) -> list[str] | str:
+    """The results of all windows, sorted; or that it failed."""
+    by_name = {f"f{number}": function for number, function in enumerate(functions)}
+
+    def build(stream: Any) -> Any:
+        return stream.key_by("k").window(windows).aggregate("w", combine=False, **by_name)
+
+    try:
+        with OperatorHarness.of(build) as harness:
+            for batch in cut(rows, lengths):
+                harness.push(batch, [row["at"] * SECOND for row in batch])
+            found = harness.push_watermark(1000 * SECOND)
+    except OperatorError:
+        return "failed"
+    return sorted(map(repr, found))
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+@given(
+    functions=st.sampled_from([f for name, f in FUNCTIONS.items() if name not in ("distinct", "means")]),
+    values=st.sampled_from([NUMBERS, MOMENTS, OTHERS, SUMS]),
+    data=st.data(),
+)
+def test_windows_of_rows_give_the_same_for_any_cut(
+    windows: str, functions: tuple[ColumnAggregate, ...], values: Sequence[Any], data: st.DataObject
+) -> None:
+    record = st.tuples(st.sampled_from(KEYS), st.sampled_from(values), st.integers(0, 9))
+    drawn = data.draw(st.lists(record, max_size=10))
+    lengths = data.draw(st.lists(st.integers(1, 3), max_size=10))
+    rows = [{"k": key, "v": value, "at": at} for key, value, at in drawn]
+    whole = in_windows(rows, WINDOWS[windows], functions, [])
+    assert in_windows(rows, WINDOWS[windows], functions, lengths) == whole
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "right"),
+    [
+        (Sum("v"), [2.5, 2, 2.5, 2], 9.0),
+        (Sum("v"), [2, Decimal("2.50")], Decimal("4.50")),
+        (Min("v"), [pd.Timestamp(2, unit="ns"), pd.Timestamp(1, unit="ns")], pd.Timestamp(1, unit="ns")),
+        (Last("v"), [pd.Timedelta(1, "ns"), pd.Timedelta(3, "ns")], pd.Timedelta(3, "ns")),
+        (Max("v"), [2**63, 2**63 + 1, 5], 2**63 + 1),
+        (Max("v"), [2**53, 2.0**53, 2**53 + 1], 2**53 + 1),
+        (First("v"), [None, Decimal("1.50"), "a"], Decimal("1.50")),
+        (Last("v"), [b"a", {"x": 1}, {"x": 1, "y": [2]}], {"x": 1, "y": [2]}),
+        (Count("v"), [{1}, (2,), object(), None], 3),
+    ],
+    ids=repr,
+)
+def test_a_result_keeps_its_type_and_precision(function: Any, values: list[Any], right: Any) -> None:
+    for lengths in ([], [1] * len(values)):
+        rows = [{"k": "a", "v": value} for value in values]
+        found = aggregated(rows, [function], lengths)
+        assert found == {"a": f"'a': { ({'f0': right})!r}"}
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "message"),
+    [
+        (Min("v"), ["a", b"a"], "key 'k'.*Min.*b'a' of type binary and 'a' of type string"),
+        (Max("v"), [date(2020, 1, 1), MOMENTS[1]], "key 'k'.*have no order.*with a map"),
+        (Min("v"), [MOMENTS[1], MOMENTS[3]], "have no order"),
+        (Sum("v"), [2.5, Decimal(1)], "no exact sum"),
+        (Sum("v"), [2**53 + 1, 0.5], "no double is 9007199254740993"),
+        (Sum("v"), [2**64], r"record \{'k': 'k', 'v': 18446744073709551616\}.*64 bits"),
+        (Last("v"), [(1, 2)], r"record \{'k': 'k', 'v': \(1, 2\)\}.*no exact form"),
+        (Last("v"), ["\ud800"], "no exact form in a column of type string"),
+        (Last("v"), [timedelta.max], "no exact form in a column of type duration"),
+    ],
+    ids=repr,
+)
+def test_what_can_not_be_held_is_refused_by_name(function: Any, values: list[Any], message: str) -> None:
+    for batches in ([values], [[value] for value in values]):
+        operator = KeyedAggregateOperator(BY_K, Aggregation(["k"], {"f": function}))
+        with OperatorHarness(operator) as harness, pytest.raises(OperatorError, match=message):
+            push_all(harness, [[{"k": "k", "v": value} for value in batch] for batch in batches])
+
+
+def push_all(harness: OperatorHarness, batches: Sequence[list[Any]]) -> None:
+    for batch in batches:
+        harness.push(batch)

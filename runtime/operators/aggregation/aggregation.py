@@ -302,11 +302,9 @@ class Aggregation:
         )
 
     def results(self, table: ColumnTable, slots: Slots) -> dict[str, pa.Array]:
-        """What each function gives for some slots, by name; all of them have state of one type a part."""
-        return {
-            name: function.result(self._state(table, name), slots)
-            for name, function in self._functions.items()
-        }
+        """What each function gives for some slots whose keys and results have one type a column, by name."""
+        (only,) = self.emitted(table, slots)
+        return only.columns
 
     def emitted(self, table: ColumnTable, slots: Slots) -> Iterator[Results]:
         """What each function gives for some slots, in parts whose keys and results have one type a column.
@@ -319,7 +317,11 @@ class Aggregation:
             keys = table.keys(some)
             mixed = self._results_of_types(table, some, keys)
             if not mixed:
-                yield Results(places, keys, self.results(table, some))
+                columns = {
+                    name: function.result(self._state(table, name), some)
+                    for name, function in self._functions.items()
+                }
+                yield Results(places, keys, columns)
                 continue
             for rows in _of_equal_types(mixed, len(some)):
                 columns = {
@@ -337,7 +339,8 @@ class Aggregation:
         found = {}
         for name, function in self._functions.items():
             columns = self._typed(table, name)
-            if len(columns) > 1:
+            # A sum with more digits than its result may have is in a type of its own.
+            if len(columns) > 1 or any(pa.types.is_decimal256(column.kind) for column in columns):
                 try:
                     found[name] = function.result_of_types(columns, slots)
                 except AggregateError as error:
@@ -382,7 +385,10 @@ class Aggregation:
             others = [column for column in typed if column is not own]
             function.merge_beside(state, others, slots, parts)
         except AggregateError as error:
-            raise self._with_key(error, columns) from error
+            wider = function.wider(parts)
+            if wider is None:
+                raise self._with_key(error, columns) from error
+            self._merge_parts(table, name, function, slots, wider, columns)
 
     def _state(
         self, table: ColumnTable, name: str, types: Mapping[str, pa.DataType] | None = None

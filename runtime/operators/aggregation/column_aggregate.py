@@ -143,6 +143,10 @@ class PartialAggregate(ColumnAggregate):
             SumOverflowError: A sum does not fit; nothing was changed.
         """
 
+    def wider(self, parts: Parts) -> Parts | None:
+        """Parts that a merge has refused, in a type with more digits; `None` if there is none."""
+        return None
+
     def merge_beside(
         self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
     ) -> None:

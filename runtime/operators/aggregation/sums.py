@@ -3,6 +3,9 @@
 pyarrow's sums wrap around without a word: those of int64 at 64 bits, those of `decimal128` near 38 digits. So
 a batch is looked at first. If its largest value times its length might not fit, it is summed in wider
 numbers: whole numbers in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
+
+Whether a sum fits is asked when it is emitted. Until then a sum of whole numbers may have more digits, in a
+column of its own. So numbers that cancel out do so in any cut of a window's records into batches.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 
 #: Adds decimals exactly; 76 digits are what Arrow can hold at most.
 _EXACT: Final = Context(prec=76)
+#: Holds sums of whole numbers that do not fit 64 bits while more is added to them.
+_WIDE: Final = pa.decimal256(76, 0)
 _INT64: Final = np.iinfo(np.int64)
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
@@ -57,7 +62,7 @@ class Sum(PartialAggregate):
 
     def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
         """The sum."""
-        return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal(kind) else kind}
+        return {"sum": pa.decimal128(_DIGITS, kind.scale) if kinds.is_decimal128(kind) else kind}
 
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
         """The sum; in wider numbers where it might not fit."""
@@ -81,10 +86,8 @@ class Sum(PartialAggregate):
             None if high is None else (high << 32) + low
             for high, low in zip(*(half.to_pylist() for half in results), strict=True)
         ]
-        for position, total in enumerate(sums):
-            if total is not None and not _INT64.min <= total <= _INT64.max:
-                raise _too_large(self.column, total, position)
-        return {"sum": pa.array(sums, pa.int64())}
+        fit = all(total is None or _INT64.min <= total <= _INT64.max for total in sums)
+        return {"sum": pa.array(sums, pa.int64()) if fit else _wide(sums)}
 
     def of_each(self, column: pa.Array) -> Parts | None:
         """The value itself; decimals are objects in the state, so that they are better summed up before."""
@@ -102,13 +105,18 @@ class Sum(PartialAggregate):
         new = add(total, slots, had, more, valid)
         total.values[slots], total.valid[slots] = new, had | valid
 
+    def wider(self, parts: Parts) -> Parts | None:
+        """Whole numbers with room for more digits."""
+        part = parts["sum"]
+        return {"sum": _wide(part.to_pylist())} if kinds.is_integer(part.type) else None
+
     def merge_beside(
         self, own: Mapping[str, GrowingColumn], others: Sequence[GrowingColumn], slots: Slots, parts: Parts
     ) -> None:
         """Add to the sum of the own type; decimals and floats have no exact one."""
         (part,) = parts.values()
-        wrong = kinds.is_floating if kinds.is_decimal(part.type) else kinds.is_decimal
-        strange = [other for other in others if wrong(other.kind)] if not kinds.is_integer(part.type) else []
+        wrong = kinds.is_floating if kinds.is_decimal128(part.type) else kinds.is_decimal128
+        strange = [] if _is_whole(part.type) else [other for other in others if wrong(other.kind)]
         refuse_others(self, "which have no exact sum", part, strange, slots)
         self.merge(own, slots, parts)
 
@@ -118,12 +126,18 @@ class Sum(PartialAggregate):
         """The sum of all types: whole numbers beside floats give a double, beside decimals a decimal."""
         found: list[tuple[Any, pa.DataType]] = [(None, columns[0].kind)] * len(slots)
         # Whole numbers first, so that others are added to them.
-        for column in sorted(columns, key=lambda column: not kinds.is_integer(column.kind)):
+        for column in sorted(columns, key=lambda column: not _is_whole(column.kind)):
             for row, value in values_in(column, slots):
                 old, kind = found[row]
-                found[row] = (
-                    (value, column.kind) if old is None else self._added(old, kind, value, column, row)
-                )
+                if _is_whole(column.kind):
+                    found[row] = (int(value) + (old or 0), pa.int64())
+                elif old is None:
+                    found[row] = (value, column.kind)
+                else:
+                    found[row] = self._added(old, kind, value, column, row)
+        for row, (total, kind) in enumerate(found):
+            if kinds.is_integer(kind) and total is not None and not _INT64.min <= total <= _INT64.max:
+                raise _too_large(self.column, total, row)
         return found
 
     def _added(
@@ -190,6 +204,14 @@ class Sum(PartialAggregate):
         totals[:] = sums.to_pylist()
         _check_digits(self.column, totals, target)
         return pa.array(totals, target)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(kinds.is_integer(kind) or kind.equals(_WIDE))
+
+
+def _wide(sums: Sequence[int | None]) -> pa.Array:
+    return pa.array([None if total is None else Decimal(total) for total in sums], _WIDE)
 
 
 def _may_have(column: pa.Array, limit: int) -> bool:

@@ -230,7 +230,7 @@ def _is_of_values(kind: pa.DataType) -> bool:
         kind in _OF_VALUES
         or kinds.is_timestamp(kind)
         or kinds.is_duration(kind)
-        or kinds.is_decimal128(kind)
+        or kinds.is_decimal(kind)
         or kinds.is_list(kind)
         or kinds.is_struct(kind)
     )

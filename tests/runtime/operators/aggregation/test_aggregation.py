@@ -139,15 +139,18 @@ def test_a_sum_of_whole_numbers_that_does_not_fit_fails_and_names_the_key() -> N
     assert of(Sum("v"), pa.array([-(2**62)]), pa.array([-(2**62)])) == -(2**63)
     two_batches, one_batch = Aggregated({"s": Sum("v")}), Aggregated({"s": Sum("v")})
     two_batches.add(["a", "too much"], pa.array([1, 2**62]))
-    with pytest.raises(PenstockError, match=r"'too much': Sum\('v'\) is 9223372036854775808, which does not"):
-        two_batches.add(["too much"], half)
-    with pytest.raises(PenstockError, match=r"'too much': Sum\('v'\) is 9223372036854775808, which does not"):
-        one_batch.add(["a", "too much", "too much"], pa.array([1, 2**62, 2**62]))
+    two_batches.add(["too much"], half)
+    one_batch.add(["a", "too much", "too much"], pa.array([1, 2**62, 2**62]))
+    for aggregated in (two_batches, one_batch):
+        too_much = r"'too much': Sum\('v'\) is 9223372036854775808, which does not"
+        with pytest.raises(PenstockError, match=too_much):
+            assert aggregated.results
 
 
-def test_large_numbers_that_cancel_out_do_not_overflow_within_a_batch() -> None:
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+def test_large_numbers_that_cancel_out_do_not_overflow_in_any_cut_into_batches(length: int) -> None:
     values = [2**62, 2**62, -(2**62), -(2**62), 5]
-    assert of(Sum("v"), pa.array(values)) == 5
+    assert of(Sum("v"), *[pa.array(values[at : at + length]) for at in range(0, 5, length)]) == 5
 
 
 def test_a_decimal_sum_is_exact_to_the_last_digit() -> None:
@@ -296,5 +299,7 @@ def test_a_sum_that_does_not_fit_names_its_key_also_where_rows_are_merged_one_by
     aggregation, table = Aggregation(["k"], {"sum": Sum("v")}), ColumnTable("t", 128)
     keys, values = {"k": pa.array([1, 2, 3])}, {"v": pa.array([5, 2**63 - 1, 5])}
     aggregation.merge_each(table, keys, values)
+    slots = aggregation.merge_each(table, keys, values)
+    assert slots is not None
     with pytest.raises(PenstockError, match="of key 2: "):
-        aggregation.merge_each(table, keys, values)
+        aggregation.results(table, slots)
