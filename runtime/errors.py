@@ -96,6 +96,21 @@ class OperatorError(PenstockError):
         return type(self), (self.location, self.what, self.cause_text, self.raised_at)
 
 
+class OperatorInterrupt(KeyboardInterrupt):
+    """A `KeyboardInterrupt` in an operator. In a job it is a failure as any other.
+
+    Attributes:
+        error: The failure, with the operator and the user's line.
+    """
+
+    def __init__(self, error: OperatorError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.error,)
+
+
 class CodecError(PenstockError):
     """A value can't be encoded, or bytes can't be decoded."""
 

@@ -25,6 +25,7 @@ from penstock.runtime.errors import ConfigurationError, DeploymentError, Storage
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords, nearest_name
+from penstock.runtime.names import normal_name
 from penstock.runtime.snapshot.paths import check_job_id
 
 _ANSWER_TIMEOUT: Final = 5.0
@@ -169,7 +170,7 @@ def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = No
     Raises:
         ConfigurationError: No job, or several; the message names them, and the nearest one.
     """
-    known = list(known)
+    known, text = list(known), normal_name(text)
     matching = [each for each in known if text in (each.report.job_id, each.report.name)]
     matching = matching or [each for each in known if is_short_for(text, each.report.job_id)]
     if len(matching) > 1:

@@ -18,6 +18,7 @@ from typing import Final
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.metric_tags import metric_tags
 from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
 
@@ -37,7 +38,7 @@ class JobMetrics:
     """
 
     def __init__(self, job_id: str, name: str) -> None:
-        self._tags = {"job": job_id, "job_name": name}
+        self._tags = metric_tags(job=job_id, job_name=name)
         self._counters = {
             "completed_checkpoints": _counter("checkpoints_completed", "Checkpoints completed"),
             "failed_checkpoints": _counter("checkpoints_failed", "Checkpoints failed or aborted"),
@@ -77,7 +78,9 @@ class JobMetrics:
                 self._failed_attempt = failure.attempt
                 cause, subtask = failure.root, failure.root.subtask
                 operator = cause.operator or ("" if subtask is None else subtask.vertex)
-                self._failures.inc(1, {**self._tags, "cause": cause.kind.value, "operator": operator})
+                self._failures.inc(
+                    1, {**self._tags, **metric_tags(cause=cause.kind.value, operator=operator)}
+                )
         newest = -1 if report.checkpoints is None else report.checkpoints.latest_completed_id
         if newest > self._newest_id:
             sinks = {operator.vertex for operator in report.operators if operator.is_sink}
@@ -86,7 +89,7 @@ class JobMetrics:
             self._newest_id = newest
             for info in report.subtasks:
                 if info.state_bytes is not None:
-                    whose = {"operator": info.subtask.vertex, "subtask": str(info.subtask)}
+                    whose = metric_tags(operator=info.subtask.vertex, subtask=str(info.subtask))
                     self._state.set(info.state_bytes, {**self._tags, **whose})
 
     def _observe(self, checkpoint: CheckpointDetails, sinks: set[str]) -> None:
@@ -104,7 +107,9 @@ class JobMetrics:
             self._alignment.observe(longest, self._tags)
         for subtask, measured in checkpoint.subtasks.items():
             if subtask.vertex in sinks and not measured.in_flight_bytes:
-                self._latency.observe(measured.start_delay, {**self._tags, "operator": subtask.vertex})
+                self._latency.observe(
+                    measured.start_delay, {**self._tags, **metric_tags(operator=subtask.vertex)}
+                )
 
 
 def _counter(name: str, text: str, *tags: str) -> Counter:

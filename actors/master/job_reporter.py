@@ -22,6 +22,7 @@ from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_an
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.settings_text import settings_as_text
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
@@ -168,13 +169,13 @@ class JobReporter:
 
     def failed_to_begin(self, error: Exception) -> None:
         """The job could not be started."""
-        cause = FailureCause(f"{type(error).__name__}: {error}", recoverable=False)
+        cause = FailureCause(error_text(error), recoverable=False)
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def cancelled_before_it_began(self, error: Exception) -> None:
         """The job was cancelled, and could not be started; so its log has no record of its end."""
         self._was_cancelled_before = True
-        self.warn(f"its end could not be recorded: {type(error).__name__}: {error}")
+        self.warn(f"its end could not be recorded: {error_text(error)}")
 
     def ended(self, cause: str) -> None:
         """The job has reached its last state; `cause` counts when it has failed."""

@@ -18,6 +18,7 @@ from penstock.actors.shared.old_reports import report_of_0_1
 from penstock.actors.shared.value_types import check_types
 from penstock.runtime.checkpoint.log.claims import Fenced
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT
 from penstock.runtime.io.storage import open_storage, write_proof
@@ -126,7 +127,7 @@ def _decoded(data: bytes, job_id: str, where: str) -> JobReport:
     try:
         report = report_from(json.loads(data))
     except Exception as error:  # whatever the bytes are, they hide no other job's report
-        msg = f"{where} is no report of a job ({type(error).__name__}: {error!s:.300})"
+        msg = f"{where} is no report of a job ({error_text(error, 300)})"
         raise CorruptSnapshotError(msg) from error
     if report.job_id != job_id:
         msg = f"{where} is the report of another job, {report.job_id!r:.80}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from penstock.runtime.job.failure import FailureCause, FailureRecord, shortened
+from penstock.runtime.error_text import shortened
+from penstock.runtime.job.failure import FailureCause, FailureRecord
 
 #: Of failures that followed from another one.
 _LONGEST_SECONDARY: Final = 500
@@ -33,4 +34,4 @@ def bounded(record: FailureRecord) -> FailureRecord:
         replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
         for each in record.secondary
     )
-    return replace(record, root=record.root.bounded(), secondary=tuple(secondary))
+    return replace(record, secondary=tuple(secondary))

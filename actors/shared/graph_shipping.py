@@ -14,6 +14,7 @@ import ray.cloudpickle as cloudpickle
 
 from penstock.actors.shared.main_classes import main_classes
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
@@ -84,12 +85,12 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
             return GraphError(
                 f"the key function of '{edge.target_vertex}' can't be sent to the cluster: {reason}"
             )
-    return GraphError(f"the job can't be sent to the cluster: {type(error).__name__}: {error}")
+    return GraphError(f"the job can't be sent to the cluster: {error_text(error)}")
 
 
 def _why_not(operator: OperatorSpec) -> str | None:
     try:
         _dumps(operator)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return error_text(error)
     return None

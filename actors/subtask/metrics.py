@@ -9,6 +9,7 @@ from typing import Final
 
 from ray.util.metrics import Counter, Gauge
 
+from penstock.actors.shared.metric_tags import metric_tags
 from penstock.runtime.operators.metrics import HistogramStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
@@ -52,7 +53,7 @@ class OwnMetrics:
     def publish(self, operators: Mapping[str, OperatorStatistics], tags: Mapping[str, str]) -> None:
         """Publish what the metrics of each operator stand at."""
         for operator, statistics in operators.items():
-            own = {**tags, "operator": operator}
+            own = metric_tags(**{**tags, "operator": operator})
             for name, value in statistics.counters.items():
                 self._advance((operator, name), value, own)
             for name, gauge in statistics.gauges.items():
@@ -136,12 +137,7 @@ class SubtaskMetrics:
         self, job_id: str, job_name: str, subtask: SubtaskId, source: Callable[[], SubtaskStatistics | None]
     ) -> None:
         """Publish from this source from now on; the counters of a new attempt go on from the old ones."""
-        self._tags = {
-            "job": job_id,
-            "job_name": job_name,
-            "operator": subtask.vertex,
-            "subtask": str(subtask),
-        }
+        self._tags = metric_tags(job=job_id, job_name=job_name, operator=subtask.vertex, subtask=str(subtask))
         self._counting_since = None
         self._source = source
         self._seen = {}

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from penstock.actors.subtask.task_thread import BuildSubtask, Mail
+from penstock.runtime.execution.failure_causes import as_failure
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
@@ -43,7 +44,7 @@ class TaskOnLoop:
         try:
             self.subtask = build()
         except BaseException as error:
-            self.deployed.set_exception(error)
+            self.deployed.set_exception(as_failure(error))
             self.ended.set_result(None)
         else:
             self.deployed.set_result(None)
@@ -79,7 +80,7 @@ class TaskOnLoop:
         if failure is None:
             self.ended.set_result(None)
         else:
-            self.ended.set_exception(failure)
+            self.ended.set_exception(as_failure(failure))
 
     async def _run(self, subtask: Subtask) -> None:
         while not self._stopping:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias
 
+from penstock.runtime.execution.failure_causes import as_failure
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.operators.chain.running_call import running_call
 from penstock.runtime.task.closing import close_after
@@ -157,6 +158,6 @@ class TaskThread:
             if error is None:
                 future.set_result(None)
             else:
-                future.set_exception(error)
+                future.set_exception(as_failure(error))
 
         self._loop.call_soon_threadsafe(settle)

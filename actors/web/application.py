@@ -16,6 +16,7 @@ from penstock.actors.web.openapi import describe_routes
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.server import WebServer
 from penstock.actors.web.strict_json import dumps
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import (
     ConfigurationError,
     DeploymentError,
@@ -120,7 +121,7 @@ def _guard(server: WebServer) -> Any:
             response = _errors(status, str(error))
         except Exception as error:
             logger.exception("%s %s", request.method, request.path)
-            response = _errors(500, f"{type(error).__name__}: {error}; the server's log says more")
+            response = _errors(500, f"{error_text(error)}; the server's log says more")
         if not response.prepared:
             response.headers.update(SAFE_HEADERS)
             if request.path.startswith("/v1/"):

@@ -13,6 +13,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import absolute_location, open_location
+from penstock.runtime.names import normal_name
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import read_state
@@ -56,7 +57,7 @@ def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict
         RestoreError: It has no snapshot, or it is damaged.
         StorageError: It can't be read.
     """
-    opened = _open(report)
+    opened, state = _open(report), normal_name(state)
     held = operator_state(opened.checkpoint, operator)
 
     def read(handle: StateHandle) -> bytes:

@@ -25,6 +25,7 @@ from penstock.bridge.session.java import find_java, use_java
 from penstock.bridge.session.spark_options import spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.misspelt_names import checked_keywords
+from penstock.runtime.names import checked_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,9 +112,7 @@ def _check(wanted: _Settings) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             msg = f"{what}={value!r} is not allowed: give a whole number from 1"
             raise ConfigurationError(msg)
-    if not wanted.app_name.strip():
-        msg = "app_name is empty: give the application a name"
-        raise ConfigurationError(msg)
+    checked_name("app_name", wanted.app_name)
 
 
 def _require_raydp() -> None:

@@ -25,6 +25,7 @@ from penstock.bridge.session.session import is_alive
 from penstock.bridge.transfer.job_buffers import JobBuffers
 from penstock.bridge.transfer.program_end import program_ends
 from penstock.bridge.transfer.rendezvous import TransferRequest, start_rendezvous
+from penstock.runtime.error_text import error_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +120,7 @@ class TransferService:
             self._serve(buffers)
         except Exception as error:
             logger.exception("the transfer to job %s has failed", request.job_id)
-            buffers.fail(f"the transfer has failed: {type(error).__name__}: {error}")
+            buffers.fail(f"the transfer has failed: {error_text(error)}")
 
     def _buffers(self, request: TransferRequest) -> JobBuffers:
         names = tuple(buffer_name(request.job_id, self.id, i) for i in range(len(request.epochs)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import replace
 
+from penstock.runtime.error_text import cause_text, error_text, message_of, traceback_text
 from penstock.runtime.errors import (
     CorruptSnapshotError,
     OperatorError,
+    OperatorInterrupt,
     OperatorLocation,
     PenstockError,
     RestoreError,
@@ -30,26 +31,37 @@ def cause_of(error: BaseException) -> FailureCause:
 
     An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
     """
-    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, OperatorInterrupt):
+        error = error.error
     recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     if isinstance(error, OperatorError):
         return FailureCause.of_operator(error, failure_details(error), recoverable=recoverable)
     is_damage = isinstance(error, CorruptSnapshotError)
     kind = FailureKind.STATE if is_damage else FailureKind.OTHER
-    return FailureCause(what, None, _formatted(error), recoverable, is_damage, kind)
-
-
-def _formatted(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+    return FailureCause(cause_text(error), None, traceback_text(error), recoverable, is_damage, kind)
 
 
 def describe_failure(error: BaseException) -> SubtaskFailed:
     """A failure as plain data: the exception itself may not survive the way to another process."""
+    if isinstance(error, OperatorInterrupt):
+        error = error.error
     if isinstance(error, OperatorError):
         recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
         return SubtaskFailed(
-            str(error), failure_details(error), error.location, recoverable, raised_at=error.raised_at
+            message_of(error), failure_details(error), error.location, recoverable, raised_at=error.raised_at
         )
-    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     is_damage = isinstance(error, CorruptSnapshotError)
-    return SubtaskFailed(what, _formatted(error), recoverable=not is_damage, is_damage=is_damage)
+    return SubtaskFailed(
+        cause_text(error), traceback_text(error), recoverable=not is_damage, is_damage=is_damage
+    )
+
+
+def as_failure(error: BaseException) -> Exception:
+    """The error as one that an event loop hands on: of a `KeyboardInterrupt` or `SystemExit` it would end."""
+    if isinstance(error, OperatorInterrupt):
+        return error.error
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    failure = PenstockError(f"{error_text(error)}, which ends no job; raise another exception instead")
+    failure.__cause__ = error
+    return failure

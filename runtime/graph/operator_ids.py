@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
@@ -28,10 +29,17 @@ def problem_with_id(operator_id: object) -> str | None:
         return "an operator id must not be empty"
     if not _ID.fullmatch(operator_id):
         return (
-            f"operator id {operator_id!r:.120} must be at most 100 letters, digits, '_', '-' and '.' "
-            "and begin with a letter, a digit or '_'"
+            f"operator id {operator_id!r:.120} must be at most 100 letters (a to z), digits, '_', '-' and "
+            "'.', and begin with a letter, a digit or '_': it is part of file names and of paths in the REST "
+            f"interface; for example {_fitting(operator_id)!r}"
         )
     return None
+
+
+def _fitting(text: str) -> str:
+    """An id that is as near to this text as one can be."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", plain).strip("-.")[:100] or "my-operator"
 
 
 def fill_in_ids(kinds: Sequence[str], chosen: Sequence[str | None]) -> list[str]:

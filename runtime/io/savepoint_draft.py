@@ -10,11 +10,13 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError
+from penstock.runtime.graph.operator_ids import problem_with_id
 from penstock.runtime.io.state_parts import (
     PartFiles,
     storage_of,
 )
 from penstock.runtime.io.storage import absolute_location, open_location
+from penstock.runtime.names import checked_name
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.handles import OperatorSubtaskState, RedistributionMode
@@ -49,7 +51,8 @@ class SavepointDraft:
         max_parallelism: Number of key groups; that of the base, or the default.
 
     Raises:
-        ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
+        ConfigurationError: The target holds a snapshot already, an argument does not fit the base, or a name
+            can't be one.
         RestoreError: There is no such base.
     """
 
@@ -63,6 +66,9 @@ class SavepointDraft:
         parallelism: int | None,
         max_parallelism: int | None,
     ) -> None:
+        if problem := problem_with_id(operator):
+            raise ConfigurationError(problem)
+        state = checked_name("the name of the state", state)
         self.folder = absolute_location(target)
         self.kind: StateKind = kind
         self.mode = None if kind in _BY_KEY else _mode(kind)

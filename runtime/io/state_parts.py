@@ -7,7 +7,7 @@ handles of what was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import open_location
+from penstock.runtime.names import normal_name
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
 from penstock.runtime.record.value_codec import ValueCodec
@@ -117,7 +118,8 @@ class StateQuery:
             RestoreError: There is no such snapshot, or it is not whole.
             ConfigurationError: It has no such operator.
         """
-        return OpenState(self, open_snapshot(self.snapshot, open_location))
+        query = replace(self, state=normal_name(self.state))
+        return OpenState(query, open_snapshot(self.snapshot, open_location))
 
 
 class OpenState:

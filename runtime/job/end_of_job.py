@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageTimeoutError
 from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
@@ -120,7 +121,7 @@ class EndOfJob:
         job.runner.run(write, written, failed)
 
     def _give_up(self, error: BaseException, then: Callable[[str], None]) -> None:
-        note = f"its end could not be recorded: {type(error).__name__}: {error}"
+        note = f"its end could not be recorded: {error_text(error)}"
         self._clear_away(lambda ended: ended(note), then)
 
     def _clear_away(
@@ -170,7 +171,7 @@ class EndOfJob:
             return
 
         def failed(error: BaseException) -> None:
-            what = f"what its sinks had not committed could not be removed: {type(error).__name__}: {error}"
+            what = f"what its sinks had not committed could not be removed: {error_text(error)}"
             self._delete_files(state, lambda note: then("; ".join(filter(None, (what, note)))))
 
         job.runner.run(
@@ -185,7 +186,7 @@ class EndOfJob:
         paths = coordinator.end_job(state.value)
 
         def failed(error: BaseException) -> None:
-            then(f"its checkpoints could not be deleted: {type(error).__name__}: {error}")
+            then(f"its checkpoints could not be deleted: {error_text(error)}")
 
         def delete() -> None:
             job.runner.run(lambda: job.ledger.delete_at_end(state, paths), lambda _: then(""), failed)

@@ -8,16 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from penstock.runtime.error_text import LONGEST_MESSAGE, LONGEST_TRACEBACK, fit_text
 from penstock.runtime.errors import OperatorError, UserLocation
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Maximum number of secondary failures that are kept of one attempt.
 MAX_SECONDARY: Final = 16
-#: Characters of a failure's texts in reports and in the decision log.
-LONGEST_MESSAGE: Final = 4_000
-LONGEST_TRACEBACK: Final = 6_000
-#: Characters of the note in the middle of a text that was cut.
-_LONGEST_NOTE: Final = 80
 
 
 class FailureKind(Enum):
@@ -41,9 +37,9 @@ class FailureCause:
     """One failure.
 
     Attributes:
-        message: What happened and where, in a few lines at most.
+        message: What happened and where, in a few lines at most, as `fit_text` makes it.
         subtask: The subtask that failed; `None` for a failure outside of subtasks.
-        traceback: The user's traceback as text.
+        traceback: The user's traceback, as `fit_text` makes it.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
         is_damage: The restored checkpoint is damaged; an older one may be intact.
         kind: What has failed.
@@ -66,6 +62,10 @@ class FailureCause:
     defined_at: UserLocation | None = None
     raised_at: UserLocation | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", fit_text(self.message, LONGEST_MESSAGE))
+        object.__setattr__(self, "traceback", fit_text(self.traceback, LONGEST_TRACEBACK))
+
     @classmethod
     def of_operator(cls, error: OperatorError, traceback: str, *, recoverable: bool = True) -> FailureCause:
         """The failure of an operator that no subtask has reported."""
@@ -79,14 +79,6 @@ class FailureCause:
             operator=where.operator,
             defined_at=where.defined_at,
             raised_at=error.raised_at,
-        )
-
-    def bounded(self) -> FailureCause:
-        """The failure with texts of at most a few thousand characters."""
-        return replace(
-            self,
-            message=_bounded(self.message, LONGEST_MESSAGE),
-            traceback=_bounded(self.traceback, LONGEST_TRACEBACK),
         )
 
     def __str__(self) -> str:
@@ -180,26 +172,3 @@ class FailureHistory:
     def records(self) -> tuple[FailureRecord, ...]:
         """The remembered failures, oldest first."""
         return tuple(self._records)
-
-
-def _bounded(text: str, most: int) -> str:
-    """As `shortened`, which makes texts a little longer than `most`; these stay as they are."""
-    return text if len(text) <= most + _LONGEST_NOTE else shortened(text, most)
-
-
-def shortened(text: str, most: int) -> str:
-    """A text of not much more than `most` characters; leaves out its middle.
-
-    A traceback says at its beginning where it came from and at its end what happened.
-
-    Example:
-        >>> print(shortened("abcdefghij", 8))
-        ab
-        ... (2 characters left out) ...
-        efghij
-    """
-    if len(text) <= most:
-        return text
-    head = most // 4
-    tail = most - head
-    return f"{text[:head]}\n... ({len(text) - most} characters left out) ...\n{text[-tail:]}"

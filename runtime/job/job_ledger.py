@@ -319,7 +319,7 @@ class JobLedger:
             now,
             savepoint=None if savepoint is None else snapshot_url(savepoint, self._storage.url),
             drained=savepoint is not None and savepoint.drained,
-            failure=None if failure is None else failure.bounded().to_dict(),
+            failure=None if failure is None else failure.to_dict(),
         )
         return LostToOther() if isinstance(outcome, Fenced) else None
 

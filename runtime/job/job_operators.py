@@ -198,7 +198,7 @@ class JobOperators:
                 else:
                     for index in indexes[spec.id]:
                         self.coordinators.subtask_reset(spec.id, index, checkpoint_id)
-            except Exception as error:  # a coordinator may raise anything
+            except BaseException as error:  # a coordinator may raise anything
                 return _not_back(spec, checkpoint_id, error)
         return None
 
@@ -250,7 +250,7 @@ class JobOperators:
         try:
             hook = BackgroundHook(spec.source.master_hook(), self._job.user_runner)
             is_new = self.hooks.add(hook)
-        except Exception as error:  # the user's source, or its hook that has no name
+        except BaseException as error:  # the user's source, or its hook that has no name
             doing = f"master_hook() of source {type(spec.source).__name__}"
             raise ConfigurationError(str(operator_error(location, doing, error))) from error
         if not is_new:
@@ -317,7 +317,7 @@ def _nothing(*_: object) -> None:
 _NOBODY_ASKS: Final = EventCallbacks(_nothing, _nothing)
 
 
-def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: Exception) -> FailureCause:
+def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: BaseException) -> FailureCause:
     """The failure of a coordinator that could not go back; it names the operator."""
     location = OperatorLocation(spec.id, defined_at=spec.defined_at)
     if isinstance(error, PenstockError):

@@ -39,6 +39,9 @@ BUILT_IN: Final = frozenset({"committed", "late_records", "timers", "uncommitted
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
+#: What the names of a histogram's parts end in, in Prometheus.
+_PARTS_OF_HISTOGRAM: Final = ("_bucket", "_count", "_sum")
+
 
 class Counter:
     """A number that grows, and shows up in the operator's statistics.
@@ -309,6 +312,12 @@ already; give one of them another name
             if isinstance(name, str) and name:
                 fitting = re.sub(r"[^A-Za-z0-9_]", "_", name)
                 msg += f"; for example {f'_{fitting}' if fitting[0].isdigit() else fitting!r:.102}"
+            raise ConfigurationError(msg)
+        if kind is Histogram and name.endswith(_PARTS_OF_HISTOGRAM):
+            msg = (
+                f"{call}: Prometheus would take it for a part of the histogram {name.rpartition('_')[0]!r}; "
+                f"a histogram's name does not end in {', '.join(_PARTS_OF_HISTOGRAM)}"
+            )
             raise ConfigurationError(msg)
         if name in BUILT_IN:
             msg = f"{call}: Penstock itself counts {name!r} of operators; give your metric another name"

@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 
 #: Extension types of Arrow whose values are plain Python values.
@@ -81,7 +82,7 @@ def read_schema(data: bytes) -> pa.Schema:
     except CodecError:
         raise
     except Exception as error:  # anything: the bytes decide what goes wrong
-        msg = f"a schema of {len(data)} bytes is damaged: {type(error).__name__}: {error}"
+        msg = f"a schema of {len(data)} bytes is damaged: {error_text(error)}"
         raise CodecError(msg) from error
 
 

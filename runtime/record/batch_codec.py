@@ -19,6 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.arrow_streams import check_types, read_batch
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, RowBatch
@@ -178,7 +179,7 @@ class BatchCodec:
         try:
             return read_batch(payload, start, any_type=self._allow_pickle, thorough=self._thorough)
         except Exception as error:  # anything: the bytes decide what goes wrong
-            why = str(error) if isinstance(error, CodecError) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, CodecError) else error_text(error)
             msg = f"an Arrow batch of {len(payload)} bytes can't be decoded: {why}"
             raise CodecError(msg) from error
 

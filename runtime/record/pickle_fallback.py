@@ -2,6 +2,10 @@
 
 Reading a pickle can run any code, so a codec that was told not to allow pickle neither writes nor reads one.
 
+A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it hands
+on. A checkpoint with it could never be read. So every pickle is read once when it is written, and a value
+that does not come back is refused there. That doubles the time of a pickle; decision 34 has figures.
+
 Classes that the directory knows by a name of their own have that name in pickles, too. For this a pickle is
 made a second time, by a slower pickler, if it may name a module of Penstock.
 """
@@ -12,6 +16,7 @@ import io
 import pickle
 from typing import Any, Final
 
+from penstock.runtime.error_text import error_text, message_of
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.class_directory import ClassDirectory, describe_type
 from penstock.runtime.record.stable_names import OURS, home_of, name_in_data
@@ -49,30 +54,27 @@ class PickleFallback:
         self._classes = classes
         self._given = classes.given
 
-    def dumps(self, value: Any, cls: type, count: int = 1) -> bytes:
-        """Pickle a value of type `cls`, or a list of `count` of them.
+    def dumps(self, value: Any, cls: type) -> bytes:
+        """Pickle a value of type `cls`.
 
         Raises:
-            CodecError: Pickle is not allowed, or the value can't be pickled.
+            CodecError: Pickle is not allowed, or the value can't be pickled, or not be read back.
         """
-        name = describe_type(cls)
-        if not self.allowed:
-            msg = (
-                f"a value of type {name} can only be pickled, and pickle is not allowed here "
-                "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
-            )
-            raise CodecError(msg)
-        try:
-            data = self._pickle(value)
-        except Exception as error:  # whatever the value's own methods raise
-            msg = (
-                f"a value of type {name} can't be pickled: {error}. "
-                "Turn it into a dataclass, a named tuple or plain values"
-            )
-            raise CodecError(msg) from error
-        self.pickled += count
-        if len(self.types) < _TYPES_REMEMBERED:
-            self.types[name] = None
+        data, back = self._pickled(value, cls, 1)
+        if type(back) is not type(value):
+            raise self._unreadable(cls, f"it comes back as a value of type {describe_type(type(back))}")
+        return data
+
+    def dumps_all(self, values: list[Any], cls: type) -> bytes:
+        """Pickle a column of values of type `cls`.
+
+        Raises:
+            CodecError: Pickle is not allowed, or a value can't be pickled, or not be read back.
+        """
+        data, back = self._pickled(values, cls, len(values))
+        for kind in map(type, back):
+            if kind is not cls:
+                raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
         return data
 
     def loads(self, data: bytes) -> Any:
@@ -98,6 +100,42 @@ class PickleFallback:
         self.unpickled += len(values)
         return values
 
+    def _pickled(self, value: Any, cls: type, count: int) -> tuple[bytes, Any]:
+        """The pickle, and what it gives when it is read."""
+        name = describe_type(cls)
+        if not self.allowed:
+            msg = (
+                f"a value of type {name} can only be pickled, and pickle is not allowed here "
+                "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
+            )
+            raise CodecError(msg)
+        try:
+            data = self._pickle(value)
+        except BaseException as error:  # whatever the value's own methods raise
+            msg = (
+                f"a value of type {name} can't be pickled: {message_of(error)}. "
+                "Turn it into a dataclass, a named tuple or plain values"
+            )
+            raise CodecError(msg) from error
+        try:
+            back = self._read(data)
+        except BaseException as error:  # whatever the class's own methods raise
+            raise self._unreadable(cls, error_text(error)) from error
+        self.pickled += count
+        if len(self.types) < _TYPES_REMEMBERED:
+            self.types[name] = None
+        return data, back
+
+    def _unreadable(self, cls: type, why: str) -> CodecError:
+        what = "keep its text" if issubclass(cls, BaseException) else "keep a dataclass or plain values"
+        return CodecError(
+            f"a value of type {describe_type(cls)} can be pickled and not be read back: {why}. Instead of it "
+            f"{what}, or give the class a __reduce__ that fits it"
+        )
+
+    def _read(self, data: bytes) -> Any:
+        return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
+
     def _pickle(self, value: Any) -> bytes:
         if not self._given:
             data = pickle.dumps(value, _PROTOCOL)
@@ -115,9 +153,9 @@ class PickleFallback:
             )
             raise CodecError(msg)
         try:
-            return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
-        except Exception as error:  # anything: the bytes decide what goes wrong
-            msg = f"a pickled value can't be read: {type(error).__name__}: {error}"
+            return self._read(data)
+        except BaseException as error:  # anything: the bytes decide what goes wrong
+            msg = f"a pickled value can't be read: {error_text(error)}"
             raise CodecError(msg) from error
 
 

@@ -151,7 +151,7 @@ class TypeLowering:
 
         def column(values: Sequence[Any], depth: int) -> ExtType:
             # In one pickle the class is named once.
-            return extension_of(ExtensionCode.PICKLES, self._pickles.dumps(list(values), kind, len(values)))
+            return extension_of(ExtensionCode.PICKLES, self._pickles.dumps_all(list(values), kind))
 
         return single, column
 

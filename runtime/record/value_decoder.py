@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from msgpack import Unpacker, unpackb
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.class_directory import ClassDirectory, describe_type
 from penstock.runtime.record.datetime_columns import datetimes_from_payload
@@ -86,7 +87,7 @@ class ValueDecoder:
         except CodecError:
             raise
         except Exception as error:  # anything: the bytes decide what goes wrong
-            msg = f"{len(data)} bytes can't be decoded to a value: {type(error).__name__}: {error}"
+            msg = f"{len(data)} bytes can't be decoded to a value: {error_text(error)}"
             raise CodecError(msg) from error
 
     def _unpack(self, data: bytes | bytearray | memoryview, depth: int) -> Any:

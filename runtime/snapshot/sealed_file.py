@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgpack
 import xxhash
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 
 _HEADER: Final = struct.Struct(">8sH16s")
@@ -86,7 +87,7 @@ def unseal(
     try:
         content = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
     except (ValueError, TypeError) as error:  # TypeError: a list as a key
-        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        why = error_text(error) if str(error) else type(error).__name__
         raise damaged(what, path, f"its content can't be decoded ({why})") from error
     if _is_deeper(content, _MOST_LEVELS):
         raise damaged(what, path, f"its content is nested deeper than {_MOST_LEVELS} levels")

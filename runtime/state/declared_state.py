@@ -16,13 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NoReturn, Self, get_origin, overload
 
 from penstock.runtime.errors import ConfigurationError, PenstockError, UserLocation
+from penstock.runtime.names import normal_name, problem_with_name
 from penstock.runtime.user_location import user_location
 
 #: What names of Penstock's own tables beside a function's states begin with.
 RESERVED: Final = "penstock:"
-
-#: Most characters of a state's name.
-_LONGEST_NAME: Final = 200
 
 
 class DeclaredState:
@@ -47,10 +45,10 @@ class DeclaredState:
     ) -> None:
         self.where: UserLocation = user_location()
         self.migrate = migrate
-        self.renamed_from = renamed_from
+        self.renamed_from: str | None = None
         self.name = "" if name is None else self._checked_name(name)
         if renamed_from is not None:
-            self._checked_name(renamed_from)
+            self.renamed_from = self._checked_name(renamed_from)
         if migrate is not None and not callable(migrate):
             self.refuse(f"migrate is a function from an old value to a new one, not {migrate!r:.80}")
 
@@ -98,9 +96,11 @@ class DeclaredState:
         raise ConfigurationError(msg)
 
     def _checked_name(self, name: object) -> str:
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        problem = problem_with_name(name)
+        if problem is not None:
             self.name = ""
-            self.refuse(f"a name is a text of 1 to {_LONGEST_NAME} printable characters, not {name!r:.80}")
+            self.refuse(f"{problem} ({name!r:.80})")
+        name = normal_name(str(name))
         if name.startswith(RESERVED):
             self.name = ""
             self.refuse(f"names that begin with {RESERVED!r} belong to tables of Penstock, such as timers")

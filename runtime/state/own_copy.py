@@ -32,6 +32,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.record_shapes import RecordShape, shape_of
 from penstock.runtime.state.fixed_values import LEAVES
@@ -210,7 +211,7 @@ def _deep(value: Any) -> Any:
     except Exception as error:  # whatever the value's own methods raise
         msg = (
             f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be copied "
-            f"({type(error).__name__}: {error!s:.200}), so nobody could tell whether it is changed later; "
+            f"({error_text(error, 200)}), so nobody could tell whether it is changed later; "
             "emit or keep values that can be copied, and make such objects in `open`"
         )
         raise PenstockError(msg) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.runtime.error_text import cause_text
 from penstock.runtime.errors import OperatorError
 
 
@@ -43,10 +44,10 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
     """
     try:
         close()
-    except (Exception, SystemExit) as error:  # a task's thread would end without a word of a SystemExit
+    except BaseException as error:  # a task's thread would end without a word of a SystemExit
         if failure is None:
             return error
-        failure.add_note(f"Also while closing: {error}")
+        failure.add_note(f"Also while closing: {cause_text(error)}")
     return failure
 
 
@@ -60,7 +61,7 @@ def failure_details(error: OperatorError) -> str:
         True
         >>> print(failure_details(error))
         Traceback ...
-        Also while closing: pop from empty list
+        Also while closing: IndexError: pop from empty list
     """
     notes = getattr(error, "__notes__", ())
     return "\n".join([error.cause_text.rstrip("\n"), *notes]) if notes else error.cause_text

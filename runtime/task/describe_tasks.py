@@ -132,6 +132,6 @@ def _list_splits(vertex: JobVertex, warn: Callable[[str], None]) -> Sequence[Any
         return list(splits)
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
-    except Exception as error:  # the user's source
+    except BaseException as error:  # the user's source
         doing = f"source {type(spec.source).__name__}: splits"
         raise operator_error(location, doing, error) from error

@@ -8,7 +8,7 @@ from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
-from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.failure import located
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
@@ -97,8 +97,8 @@ class SubtaskOutputs:
             self.records += len(batch)
             try:
                 partition.emit(batch)
-            except Exception as error:  # the user's key function, or a value's own methods
-                raise operator_error(self._locations[operator], "sending its output", error) from error
+            except BaseException as error:  # the user's key function, or a value's own methods
+                raise located(self._locations[operator], "sending its output", error) from error
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel of every edge, in one step."""
@@ -212,5 +212,5 @@ class _Encoder:
         """
         try:
             return self._codec.encode(batch)
-        except Exception as error:  # a value's own methods
-            raise operator_error(self._location, "sending its output", error) from error
+        except BaseException as error:  # a value's own methods
+            raise located(self._location, "sending its output", error) from error

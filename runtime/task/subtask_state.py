@@ -17,7 +17,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
 )
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.operator import SavedList
-from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.failure import located
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
@@ -79,7 +79,7 @@ class SubtaskState:
         try:
             buffer = parts.batches.encode(rest)
         except CodecError as error:
-            raise operator_error(parts.location, "keeping what it has not begun", error) from error
+            raise located(parts.location, "keeping what it has not begun", error) from error
         parts.channel_state.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
@@ -99,7 +99,7 @@ class SubtaskState:
                 snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
                 operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
             except CodecError as error:
-                raise operator_error(location, "keeping its state", error) from error
+                raise located(location, "keeping its state", error) from error
         # The end that a stop with savepoint brings about is not the end of the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         return SubtaskSnapshotTask(

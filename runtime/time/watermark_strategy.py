@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
+from penstock.runtime.names import checked_name
 from penstock.runtime.time.instants import micros_in
 from penstock.runtime.time.watermark_alignment import WatermarkAlignment
 from penstock.runtime.time.watermark_generator import PunctuatedWatermarks, WatermarkGenerator
@@ -197,9 +198,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             >>> strategy.with_alignment("clicks and views", timedelta(minutes=1)).alignment.max_drift
             60000000
         """
-        if not isinstance(group, str) or not group:
-            msg = f"with_alignment needs the name of a group, not {group!r:.80}"
-            raise ConfigurationError(msg)
+        group = checked_name("with_alignment", group)
         drift = micros_in("the drift", max_drift)
         seconds = micros_in("the interval", interval) / 1_000_000
         return replace(self, alignment=WatermarkAlignment(group, drift, seconds))

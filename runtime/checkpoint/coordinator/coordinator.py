@@ -83,6 +83,7 @@ from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
@@ -441,7 +442,7 @@ class CheckpointCoordinator:
         reason = Reason.TRIGGER_CHECKPOINT_FAILURE
         must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
         is_known = isinstance(error, StorageError | TimeoutError)
-        cause = str(error) if is_known else f"{self._files.url}: {type(error).__name__}: {error}"
+        cause = str(error) if is_known else f"{self._files.url}: {error_text(error)}"
         refusal = self._without_place(request.kind, cause)
         self._requests.refuse(request, refusal)
         if must_fail:
@@ -691,7 +692,7 @@ class CheckpointCoordinator:
         is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError)) and not no_other_can_be
         if isinstance(error, StorageError) and not is_unknown:
             self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
-        detail = f"its record could not be written: {type(error).__name__}: {error}"
+        detail = f"its record could not be written: {error_text(error)}"
         self._aborted(pending, reason, detail, fails_job=no_other_can_be and not pending.kind.is_savepoint)
 
     def _aborted(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.error_text import error_text
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import MasterState, StateHandle
 
@@ -117,7 +118,7 @@ class MasterSnapshots:
 
     def _failed(self, current: _Round, who: str, error: BaseException) -> None:
         if current is self._round:
-            current.on_failed(f"{who} failed: {type(error).__name__}: {error}")
+            current.on_failed(f"{who} failed: {error_text(error)}")
 
 
 def restore_masters(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.runtime.checkpoint.coordinator.trial import Trial
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import AsyncRunner, TimerService
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
@@ -100,4 +101,4 @@ class SavepointTargets:
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return error_text(error)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from penstock.runtime.errors import CodecError, PenstockError
+from penstock.runtime.names import problem_with_name
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
 
@@ -108,14 +109,15 @@ class MasterHooks:
 
         Raises:
             TypeError: It is `None`.
-            ValueError: Its identifier is blank.
+            ValueError: Its identifier can't be a name.
         """
         if hook is None:
             msg = "there is no hook to add"
             raise TypeError(msg)
         identifier = hook.identifier
-        if not isinstance(identifier, str) or not identifier.strip():
-            msg = f"a master hook has the identifier {identifier!r}: give it a name that is not blank"
+        problem = problem_with_name(identifier)
+        if problem is not None:
+            msg = f"a master hook has the identifier {identifier!r:.80}: {problem}"
             raise ValueError(msg)
         if identifier in self._hooks:
             return False
@@ -141,7 +143,7 @@ class MasterHooks:
         def answered(state: Any) -> None:
             try:
                 kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
-            except Exception as error:  # methods of the user's state run while it is encoded
+            except BaseException as error:  # methods of the user's state run while it is encoded
                 on_failed(error)
             else:
                 on_state(kept)
@@ -149,7 +151,7 @@ class MasterHooks:
         answer = _Answer(answered, on_failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
-        except Exception as error:  # the user's hook: the checkpoint is declined
+        except BaseException as error:  # the user's hook: the checkpoint is declined
             answer.fail(error)
 
     def restore(

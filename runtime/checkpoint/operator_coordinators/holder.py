@@ -20,6 +20,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
     OperatorEventValve,
     ValveStatistics,
 )
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators.operator_coordinator import (
     EventAnswer,
@@ -177,11 +178,11 @@ class OperatorCoordinatorHolder:
             self._valve.mark_for_checkpoint(checkpoint_id)
             self._snapshot = snapshot
             self._coordinator.checkpoint(checkpoint_id, _SnapshotAnswer(self, snapshot))
-        except Exception as error:  # users' enumerators are behind it
+        except BaseException as error:  # users' enumerators are behind it
             if self._snapshot is snapshot:
                 self._snapshot = None
             on_error(error)
-            what = f"checkpoint {checkpoint_id}: {type(error).__name__}: {error}"
+            what = f"checkpoint {checkpoint_id}: {error_text(error)}"
             self.fail_job(error if isinstance(error, PenstockError) else what)
 
     def after_barrier_injection(self, checkpoint_id: int) -> None:
@@ -250,8 +251,8 @@ class OperatorCoordinatorHolder:
         """Make a call; what it raises fails the job, by the coordinator's name."""
         try:
             call()
-        except Exception as error:  # users' enumerators are behind it
-            self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
+        except BaseException as error:  # users' enumerators are behind it
+            self.fail_job(error if isinstance(error, PenstockError) else error_text(error))
 
     def _finish_snapshot(self) -> None:
         snapshot = self._snapshot

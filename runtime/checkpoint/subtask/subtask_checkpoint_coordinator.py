@@ -34,6 +34,7 @@ from penstock.runtime.checkpoint.subtask.ports import (
     CheckpointResponder,
 )
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.error_text import error_text
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
@@ -260,7 +261,7 @@ class SubtaskCheckpointCoordinator:
             running.task.failed(error)
             if self._give_up_running(checkpoint_id):
                 reason = CheckpointFailureReason.CHECKPOINT_DECLINED
-                self._decline(checkpoint_id, reason, f"{type(error).__name__}: {error}")
+                self._decline(checkpoint_id, reason, error_text(error))
 
         running.work = self._runner.run(running.task.run, written, failed)
 

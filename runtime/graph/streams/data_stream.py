@@ -52,7 +52,7 @@ from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.operators.user_code.function_class import FunctionClass
-from penstock.runtime.operators.user_code.output_tag import OutputTag
+from penstock.runtime.operators.user_code.output_tag import OutputTag, tag_name
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
 from penstock.runtime.time.record_windows import RecordWindowAssigner
@@ -544,7 +544,7 @@ class DataStream(Generic[T_co]):
             )
         producer = self._builder.graph.node(self._inputs[0].node)
         tags = producer.side_outputs or _SIDE_OUTPUTS.get(producer.kind, ())
-        name = tag.name if isinstance(tag, OutputTag) else tag
+        name = tag_name(tag)
         if name not in tags:
             has = f"its side outputs are {', '.join(map(repr, tags))}" if tags else "it has none"
             refuse(f"side_output: {producer.name} has no side output {name!r}; {has}")

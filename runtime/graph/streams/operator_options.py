@@ -7,6 +7,7 @@ from typing import Final, TypedDict, get_args
 
 from penstock.runtime.config.state_backends import HeapState, StateBackend
 from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.names import problem_with_name
 
 
 class OperatorOptions(TypedDict, total=False):
@@ -65,8 +66,9 @@ def _check_resources(call: str, resources: object) -> None:
     if not isinstance(resources, Mapping):
         refuse(f'{call}: resources must be amounts by name, such as {{"host1": 1}}, not {resources!r:.80}')
     for name, amount in resources.items():
-        if not isinstance(name, str) or not name:
-            refuse(f"{call}: resources must have names, not {name!r:.80}")
+        problem = problem_with_name(name)
+        if problem is not None:
+            refuse(f"{call}: resources have names of Ray's: {problem} ({name!r:.80})")
         if name in _OWN_OPTIONS:
             refuse(f"{call}: give {_OWN_OPTIONS[name]}={amount!r:.80} instead of resources={{{name!r}: ...}}")
         if not _is_amount(amount):

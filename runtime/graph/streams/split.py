@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 
 from penstock.runtime.graph.streams.checked_call import need_function, refuse
+from penstock.runtime.names import problem_with_name
 from penstock.runtime.operators.expressions.expression_operator import shown
 from penstock.runtime.operators.expressions.split_expressions import SplitExpressionsOperator
 from penstock.runtime.operators.functions.split import SplitOperator
@@ -36,8 +37,9 @@ def split_step(predicates: Any) -> SplitStep:
     if not isinstance(predicates, Mapping) or not predicates:
         refuse(f'split needs predicates by name, such as {{"large": is_large}}, not {predicates!r:.80}')
     for name, predicate in predicates.items():
-        if not isinstance(name, str) or not name:
-            refuse(f"split: the streams need names, not {name!r:.80}")
+        problem = problem_with_name(name)
+        if problem is not None:
+            refuse(f"split: {problem} ({name!r:.80})")
         if name == REST:
             refuse("split: 'rest' is the stream of what no predicate takes; choose another name")
         if not isinstance(predicate, pc.Expression):

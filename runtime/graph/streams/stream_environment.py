@@ -12,7 +12,7 @@ from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.config.state_backends import StateBackend
-from penstock.runtime.errors import GraphError
+from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.describe import describe
@@ -27,6 +27,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
 from penstock.runtime.misspelt_names import NearestMembers
+from penstock.runtime.names import checked_name
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
@@ -311,6 +312,7 @@ class StreamEnvironment(NearestMembers):
 
 
 def _checked_name(name: object) -> str:
-    if not isinstance(name, str) or not name.strip():
-        refuse(f"the name of a job must be a string that is not empty, not {name!r:.80}")
-    return name
+    try:
+        return checked_name("the name of the job", name)
+    except ConfigurationError as error:
+        refuse(str(error))

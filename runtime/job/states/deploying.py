@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.runtime.config.restart import GiveUp
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
@@ -98,7 +99,7 @@ class Deploying(State):
         self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
         try:
             job.restore_operators(start.restore, lambda cause: self._restored(start, cause))
-        except Exception as error:  # a coordinator may raise anything
+        except BaseException as error:  # a coordinator may raise anything
             self._restored(start, FailureCause(str(error), recoverable=not isinstance(error, PenstockError)))
 
     def _restored(self, start: AttemptStart, cause: FailureCause | None) -> None:
@@ -128,7 +129,7 @@ class Deploying(State):
         if self._cancelled:
             job.enter(Cancelling(job, stopped=True), "cancelled")
             return
-        text = f"the attempt could not begin: {type(error).__name__}: {error}"
+        text = f"the attempt could not begin: {error_text(error)}"
         if isinstance(error, JobIdTakenError):
             # The log and the files are another job's: this one ends without a record there.
             job.enter(Failed(job, text), text)

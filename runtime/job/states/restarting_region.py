@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from penstock.runtime.config.restart import GiveUp, RestartAfter
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
@@ -195,7 +196,7 @@ class RestartingRegion(State):
 
     def _on_error(self, error: BaseException) -> None:
         self._writing = False
-        text = f"the attempt could not begin: {type(error).__name__}: {error}"
+        text = f"the attempt could not begin: {error_text(error)}"
         cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
         if self._instead is not None:
             self._instead()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.aggregation.column_aggregate import State
 from penstock.runtime.operators.aggregation.vectorized_aggregate import VectorizedAggregate
@@ -111,7 +112,7 @@ class VectorCalls:
         except PenstockError:
             raise
         except Exception as error:
-            msg = f"{self._of(method)} failed: {type(error).__name__}: {error}"
+            msg = f"{self._of(method)} failed: {error_text(error)}"
             # With the user's frames, so that the operator's error has the line that failed.
             raise PenstockError(msg).with_traceback(error.__traceback__) from error
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.user_code.failure import operator_error
+from penstock.runtime.operators.user_code.failure import located
 
 T = TypeVar("T")
 
@@ -48,12 +48,17 @@ class LocatedOperators:
             OperatorError: The first failure; its `cause_text` ends with the others.
         """
         failures: list[OperatorError] = []
+        interrupt: OperatorInterrupt | None = None
         for index in sorted(self._to_close, reverse=True):
             try:
                 self.call(index, self.operators[index].close)
             except OperatorError as error:
                 failures.append(error)
+            except OperatorInterrupt as error:
+                interrupt = interrupt or error
         self._to_close.clear()
+        if interrupt is not None:
+            raise interrupt
         if failures:
             first, *others = failures
             also = "".join(f"\nAlso while closing: {other}" for other in others)
@@ -79,11 +84,7 @@ class LocatedOperators:
         """
         try:
             return call(*arguments)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
             # SystemExit, too: in a task's thread it would end the thread without a word.
             operator = self.operators[index]
-            raise operator_error(
-                self.locations[index], operator.doing, error, operator.current_record
-            ) from error
+            raise located(self.locations[index], operator.doing, error, operator.current_record) from error

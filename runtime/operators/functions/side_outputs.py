@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.runtime.operators.operator import Tagged
-from penstock.runtime.operators.user_code.output_tag import OutputTag, declared_name, tags_of
+from penstock.runtime.operators.user_code.output_tag import OutputTag, declared_name, tag_name, tags_of
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.own_copy import own_copy
@@ -52,7 +52,7 @@ class SideOutputs:
         Raises:
             ConfigurationError: The tag is not declared.
         """
-        name = tag.name if isinstance(tag, OutputTag) else str(tag)
+        name = tag_name(tag)
         rows = self._rows.get(name)
         if rows is None:
             declared_name(tag, self._declared, self._owner)

@@ -158,7 +158,7 @@ class SourceCoordinator(OperatorCoordinator):
         try:
             state = self._enumerator.snapshot()
             data = self._codec.dumps(state)
-        except Exception as error:  # the user's enumerator
+        except BaseException as error:  # the user's enumerator
             raise self._error(what, error) from error
         if state is None:
             raise self._error(what, ValueError("an enumerator's state must not be None"))
@@ -202,7 +202,7 @@ class SourceCoordinator(OperatorCoordinator):
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # the user's enumerator: the job fails with it
+        except BaseException as error:  # the user's enumerator: the job fails with it
             self._failed(what, error)
 
     def _failed(self, what: str, error: BaseException) -> None:

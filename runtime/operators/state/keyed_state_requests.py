@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.names import normal_name
 from penstock.runtime.state.declared_states import set_views, states_of
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
@@ -59,7 +60,7 @@ class RequestedStates:
         Raises:
             ConfigurationError: It was asked for with other settings, or is of another kind.
         """
-        known = self._views.get(name)
+        known = self._views.get(name) if name in self._views else self._views.get(normal_name(name))
         if known is None:
             return None
         view, before = known

@@ -12,7 +12,8 @@ import traceback
 from types import TracebackType
 from typing import Any, Final
 
-from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError, UserLocation
+from penstock.runtime.error_text import cause_text, error_text, fit_text, traceback_text
+from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation, UserLocation
 from penstock.runtime.operators.user_code.record_cursor import CurrentRecord
 from penstock.runtime.user_location import file_of
 
@@ -37,6 +38,8 @@ def operator_error(
         error: What was raised.
         record: The record on which it was raised.
     """
+    if isinstance(error, OperatorInterrupt):
+        return error.error
     if isinstance(error, OperatorError):
         return error
     what = f"{doing} failed: {_describe(error)}"
@@ -46,6 +49,17 @@ def operator_error(
     if record is not None:
         what += f", on record {short_repr(record.value)}"
     return OperatorError(location, what, _traceback_text(error), line)
+
+
+def located(
+    location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
+) -> OperatorError | OperatorInterrupt:
+    """What an operator raises for `error`: `operator_error`, or a `KeyboardInterrupt` that holds it.
+
+    So Ctrl-C ends a program that runs operators in its main thread, as a test with the harness does.
+    """
+    failure = operator_error(location, doing, error, record)
+    return OperatorInterrupt(failure) if isinstance(error, KeyboardInterrupt) else failure
 
 
 def short_repr(value: Any) -> str:
@@ -59,10 +73,13 @@ def short_repr(value: Any) -> str:
     """
     try:
         text = _REPR.repr(value)
-    except Exception as error:
+    except BaseException as error:
         # Only the text for a message is missing; the failure itself is being reported.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
-    return text if len(text) <= RECORD_LIMIT else text[: RECORD_LIMIT - 3] + "..."
+    if len(text) > RECORD_LIMIT:
+        text = text[: RECORD_LIMIT - 3] + "..."
+    fit = fit_text(text, 4 * RECORD_LIMIT)
+    return fit if len(fit) <= RECORD_LIMIT else fit[: RECORD_LIMIT - 3] + "..."
 
 
 def failing_line(trace: TracebackType | None) -> UserLocation | None:
@@ -80,11 +97,10 @@ def failing_line(trace: TracebackType | None) -> UserLocation | None:
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"it called sys.exit({error.code!r}), which ends no job; raise an exception instead"
-    text = str(error)
-    if isinstance(error, PenstockError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return f"it called sys.exit({short_repr(error.code)}), which ends no job; raise an exception instead"
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        return f"{error_text(error)}, which ends no job; raise another exception instead"
+    return cause_text(error)
 
 
 def _is_library(filename: str) -> bool:
@@ -97,4 +113,4 @@ def _traceback_text(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("penstock."):
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+    return traceback_text(error, trace)

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.names import checked_name, normal_name
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ class OutputTag(Generic[T]):
         name: The attribute's name by default.
 
     Raises:
-        ConfigurationError: The name is empty, or no text.
+        ConfigurationError: It can't be a name.
 
     Example:
         >>> class Sort:
@@ -33,16 +34,18 @@ class OutputTag(Generic[T]):
     __slots__ = ("name",)
 
     def __init__(self, name: str | None = None) -> None:
-        if name is not None and (not isinstance(name, str) or not name):
-            msg = f"OutputTag needs a name, not {name!r:.80}"
-            raise ConfigurationError(msg)
-        self.name = name or ""
+        self.name = "" if name is None else checked_name("OutputTag", name)
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.name = self.name or attribute
 
     def __repr__(self) -> str:
         return f"OutputTag({self.name!r})"
+
+
+def tag_name(tag: OutputTag[Any] | str) -> str:
+    """The name of a tag, in its one spelling."""
+    return tag.name if isinstance(tag, OutputTag) else normal_name(str(tag))
 
 
 def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
@@ -83,7 +86,7 @@ def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], own
         ...
         penstock.runtime.errors.ConfigurationError: Sort declares no side output 'ood'; did you mean 'odd'?
     """
-    name = tag.name if isinstance(tag, OutputTag) else str(tag)
+    name = tag_name(tag)
     if name in declared:
         return name
     msg = f"{owner} declares no side output {name!r}{nearest_name(name, declared)}"

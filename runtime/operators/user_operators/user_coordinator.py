@@ -219,7 +219,7 @@ class UserCoordinator(OperatorCoordinator):
         try:
             given: Any = self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))  # type: ignore[func-returns-value]
             check_has_run("checkpoint", given)
-        except Exception as error:  # the user's coordinator
+        except BaseException as error:  # the user's coordinator
             failure = self._error("checkpoint", error)
             raise failure from error
 
@@ -306,7 +306,7 @@ class UserCoordinator(OperatorCoordinator):
     def _guarded(self, what: str, call: Callable[[], Any]) -> None:
         try:
             check_has_run(what, call())
-        except Exception as error:  # the user's coordinator: the job fails with it
+        except BaseException as error:  # the user's coordinator: the job fails with it
             self._context.fail_job(self._error(what, error))
 
     def _error(self, what: str, error: BaseException) -> OperatorError:

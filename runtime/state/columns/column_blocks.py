@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.arrow_streams import check_types, read_batch
 
@@ -90,7 +91,7 @@ def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
     try:
         return read_batch(data, any_type=any_type)
     except Exception as error:  # anything: the bytes decide what goes wrong
-        why = str(error) if isinstance(error, CodecError) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, CodecError) else error_text(error)
         msg = f"{len(data)} bytes of columns can't be decoded: {why}"
         raise CodecError(msg) from error
 

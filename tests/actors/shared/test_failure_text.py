@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from penstock.actors.shared.failure_text import bounded, failure_text, shortened
+from penstock.actors.shared.failure_text import bounded, failure_text
+from penstock.runtime.error_text import shortened
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, StorageError
 from penstock.runtime.execution.failure_causes import cause_of, describe_failure
 from penstock.runtime.job.failure import FailureCause, FailureRecord

@@ -242,9 +242,9 @@ def refuse(*args, **kwargs):
     raise StorageError("the disk is full")
 
 
-@pytest.mark.parametrize("identifier", ["", " ", None, 7])
+@pytest.mark.parametrize("identifier", ["", " ", "a\n", "x" * 201, None, 7])
 def test_a_hook_without_a_name_is_refused_and_the_source_is_named(identifier):
-    with pytest.raises(ConfigurationError, match=r"operator 'read': .*give it a name that is not blank"):
+    with pytest.raises(ConfigurationError, match=r"operator 'read': .*has the identifier .*: a name "):
         Run(Hooked(CollectionSource("abc"), Hook(identifier)))
 
 

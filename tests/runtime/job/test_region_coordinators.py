@@ -18,15 +18,19 @@ A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 CODEC = ValueCodec()
 
 
-def spoilt():
-    raise RuntimeError("the class has changed")
-
-
 class Spoilt:
-    """Can be saved and not be read again."""
+    """Can be saved, and not be read any more once the class has changed."""
+
+    has_changed = False
 
     def __reduce__(self):
         return spoilt, ()
+
+
+def spoilt():
+    if Spoilt.has_changed:
+        raise RuntimeError("the class has changed")
+    return Spoilt()
 
 
 class Answers(OperatorCoordinator):
@@ -124,9 +128,10 @@ def test_a_coordinator_is_told_of_a_subtask_that_failed_and_reaches_it_no_more()
     assert sent_events(run) == [], "nor does the next attempt get it"
 
 
-def test_a_coordinator_whose_state_can_not_be_read_fails_the_job_by_its_name():
+def test_a_coordinator_whose_state_can_not_be_read_fails_the_job_by_its_name(monkeypatch):
     run, _, _ = two_regions(Spoilt())
     run.checkpoint()
+    monkeypatch.setattr(Spoilt, "has_changed", True)
     run.cluster.take()
     run.fail(A)
     failure = run.scheduler.statistics().failures[-1].root
@@ -164,9 +169,10 @@ def test_a_coordinator_that_raises_when_it_goes_back_fails_the_attempt_by_its_na
     assert ("reset", 1) in a.take()
 
 
-def test_a_cancel_goes_before_a_coordinator_that_can_not_go_back():
+def test_a_cancel_goes_before_a_coordinator_that_can_not_go_back(monkeypatch):
     run, _, _ = two_regions(Spoilt())
     run.checkpoint()
+    monkeypatch.setattr(Spoilt, "has_changed", True)
     run.scheduler.on_subtask_failed(1, A, FailureCause("killed", A))
     run.scheduler.on_region_stopped(1)
     run.timers.advance(2)

@@ -447,10 +447,12 @@ def test_a_renamed_state_takes_over_what_has_the_old_name_once(kind: Any) -> Non
     assert (view["a"] if kind is MapState else view.value()) == 1
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", 3])
-def test_a_name_is_a_short_printable_text(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a name is a text of 1 to 200 printable characters"):
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\ud800", " a", 3])
+def test_what_can_not_be_a_name_is_refused_where_it_is_written(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"ValueState \(.*test_kinds_of_state.py:\d+.*\): a name "):
         ValueState(name=name)
+    with pytest.raises(ConfigurationError, match="a name "):
+        ValueState(name="now", renamed_from=name)
 
 
 def test_the_name_of_a_table_of_penstocks_own_is_refused_as_name_and_as_old_name() -> None:

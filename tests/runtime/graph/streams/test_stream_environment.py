@@ -185,8 +185,8 @@ HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda env: StreamEnvironment(""), "name of a job must be a string that is not empty"),
-        (lambda env: StreamEnvironment(cast(Any, 3)), "name of a job must be a string"),
+        (lambda env: StreamEnvironment(""), "the name of the job: a name must not be empty"),
+        (lambda env: StreamEnvironment(cast(Any, 3)), "the name of the job: a name must be a string"),
         (lambda env: StreamEnvironment(parallelism=0), "parallelism must be .* at least 1, not 0"),
         (lambda env: StreamEnvironment(parallelism=True), "parallelism must be .* not True"),
         (lambda env: StreamEnvironment(max_parallelism=0), "max_parallelism must be .* not 0"),
@@ -204,7 +204,7 @@ HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: 
         (lambda env: env.from_collection("in", [1], num_cpu=1), "did you mean 'num_cpus'"),
         (lambda env: env.from_collection("in", [1], num_cpus=-1), "num_cpus must be a number of at least 0"),
         (lambda env: env.from_collection("in", [1], start_new_chain=1), "must be True or False, not 1"),
-        (lambda env: env.submit(""), "name of a job"),
+        (lambda env: env.submit(""), "the name of the job"),
     ],
 )
 def test_a_wrong_call_is_refused_with_the_users_line(

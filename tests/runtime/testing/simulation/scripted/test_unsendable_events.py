@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from threading import Lock
@@ -35,13 +36,18 @@ LOCK = r"a value of type _thread.lock can't be pickled: .* Turn it into a datacl
 
 
 class Unreadable:
-    """It is pickled well, and can't be unpickled."""
+    """Its class is there where it is written, and gone where it is read."""
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return refuse, ()
+        return read_once, ()
 
 
-def refuse() -> None:
+_CLASS_IS_THERE = itertools.cycle((True, False))
+
+
+def read_once() -> Unreadable:
+    if next(_CLASS_IS_THERE):
+        return Unreadable()
     msg = "gone"
     raise LookupError(msg)
 

@@ -1,0 +1,132 @@
+"""Texts of errors that users' code has raised: always there, never endless, and fit for every place.
+
+An exception is a user's object. Its `__str__` may raise. Its message may have 50 MB, halves of surrogate
+pairs that no JSON holds, or sequences that a terminal obeys. Its chain of causes may be a circle. Whatever it
+is, the failure itself must be reported. So nothing here raises, and every text has a limit.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from types import TracebackType
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+
+#: Longest message of one error, in characters.
+LONGEST_MESSAGE: Final = 4_000
+#: Longest traceback, in characters.
+LONGEST_TRACEBACK: Final = 6_000
+#: Errors of a group that its text names.
+_OF_GROUP: Final = 3
+
+#: What a terminal obeys, no JSON holds, or changes the order of the text around it. Lines and tabs stay.
+_UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+
+def error_text(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
+    """An error in one paragraph: its class and its message; of a group, also its first errors.
+
+    Example:
+        >>> error_text(ValueError("no number")), error_text(KeyError())
+        ('ValueError: no number', 'KeyError')
+    """
+    text = message_of(error, most)
+    name = _class_name(error)
+    text = f"{name}: {text}" if text else name
+    if isinstance(error, BaseExceptionGroup):
+        text += f": {_errors_of(error, most)}"
+    return shortened(text, most)
+
+
+def cause_text(error: BaseException) -> str:
+    """As `error_text`; an error of Penstock gives only its message, which says all."""
+    return message_of(error) if isinstance(error, PenstockError) else error_text(error)
+
+
+def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
+    """The first errors of a group; a group in a group stands with its own message."""
+    try:
+        errors = tuple(group.exceptions)
+    except BaseException as other:
+        return f"(its errors are not available: reading them raised {_class_name(other)})"
+    texts = []
+    for error in errors[:_OF_GROUP]:
+        name, text = _class_name(error), message_of(error, most // (2 * _OF_GROUP))
+        texts.append(f"{name}: {text}" if text else name)
+    return "; ".join([*texts, "..."] if len(errors) > _OF_GROUP else texts)
+
+
+def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
+    """What `str(error)` gives, or why it gives nothing.
+
+    Example:
+        >>> class Broken(Exception):
+        ...     def __str__(self):
+        ...         raise TypeError
+        >>> message_of(Broken())
+        '(its text is not available: str() raised TypeError)'
+    """
+    try:
+        text = str(error)
+    except BaseException as other:
+        return f"(its text is not available: str() raised {_class_name(other)})"
+    return fit_text(text, most)
+
+
+def traceback_text(error: BaseException, trace: TracebackType | None = None) -> str:
+    """The traceback with all causes, as Python prints it.
+
+    Args:
+        trace: Where it begins; the error's own by default.
+    """
+    try:
+        lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    except BaseException as other:  # attributes of the user's exception may raise
+        frames = traceback.format_tb(trace or error.__traceback__)
+        why = f"(its causes are not available: reading them raised {_class_name(other)})"
+        lines = ["Traceback (most recent call last):\n", *frames, f"{error_text(error)}\n{why}\n"]
+    return fit_text("".join(lines), LONGEST_TRACEBACK)
+
+
+def fit_text(text: str, most: int) -> str:
+    r"""A text that every place can hold: of at most `most` characters, without characters that act.
+
+    Example:
+        >>> fit_text("\x1b[31mred\ud800", 100)
+        '\\x1b[31mred\\ud800'
+    """
+    text = shortened(text, most)
+    if text.isprintable():
+        return text
+    return shortened(_UNFIT.sub(_escaped, text), most)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most `most` characters, which are some dozens at least; leaves out its middle.
+
+    A traceback says at its beginning where it came from and at its end what happened.
+
+    Example:
+        >>> print(shortened("a" * 50 + "b" * 50, 60))
+        aaaaaa
+        ... (75 characters left out) ...
+        bbbbbbbbbbbbbbbbbbb
+    """
+    if len(text) <= most:
+        return text
+    note = f"\n... ({len(text):,} characters left out) ...\n"
+    kept = max(most - len(note), 0)
+    head = kept // 4 if kept > 8 else kept
+    tail = kept - head
+    note = f"\n... ({len(text) - kept:,} characters left out) ...\n"
+    return f"{text[:head]}{note}{text[len(text) - tail :]}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+def _class_name(error: BaseException) -> str:
+    return fit_text(type(error).__name__, 200)
