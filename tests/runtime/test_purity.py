@@ -17,8 +17,8 @@ ALLOWED = frozenset(
     """
     __future__ abc bisect collections collections.abc contextlib copy dataclasses datetime decimal
     difflib enum fractions functools graphlib heapq inspect itertools json math operator re reprlib string
-    struct types typing uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute pyarrow.types
-    xxhash
+    struct types typing unicodedata uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute
+    pyarrow.types xxhash
     """.split()  # noqa: SIM905
 )
 
@@ -33,8 +33,8 @@ ALSO_ALLOWED = {
     "runtime/graph/state_backend_check.py": {"importlib.metadata"},  # sees whether a package is installed
     "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
-    "runtime/operators/user_code/failure.py": {"traceback"},  # puts the user's traceback into the error
-    "runtime/execution/failure_causes.py": {"traceback"},  # an error becomes text, with its traceback
+    "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
+    "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
     "runtime/state/own_copy.py": {"array", "gc", "weakref"},  # knows their types, and what Python tracks
     "runtime/state/changes.py": {"gc"},  # collects young objects before they are many
