@@ -9,6 +9,7 @@ from .config.restart import FixedDelay as FixedDelay
 from .config.restart import NoRestart as NoRestart
 from .config.state_backends import HeapState as HeapState
 from .config.state_backends import RocksDB as RocksDB
+from .errors import BadInputError as BadInputError
 from .errors import CheckpointError as CheckpointError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import DeploymentError as DeploymentError

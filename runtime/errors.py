@@ -151,6 +151,14 @@ class SuppressRestartsError(PenstockError):
     """A failure that a restart would only repeat: the job fails at once. Connectors raise kinds of it."""
 
 
+class BadInputError(PenstockError):
+    """What a source reads can't be read; the message names the place, such as a file and an offset.
+
+    What is stored does not change. So the second failure with the same message ends the job, whatever the
+    restart strategy says. A source of your own may raise it, too.
+    """
+
+
 class LostInputError(SuppressRestartsError):
     """Input is gone that was read and that no checkpoint covers."""
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from penstock.runtime.error_text import cause_text, error_text, message_of, traceback_text
 from penstock.runtime.errors import (
+    BadInputError,
     CorruptSnapshotError,
     OperatorError,
     OperatorInterrupt,
@@ -48,7 +49,12 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
     if isinstance(error, OperatorError):
         recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
         return SubtaskFailed(
-            message_of(error), failure_details(error), error.location, recoverable, raised_at=error.raised_at
+            message_of(error),
+            failure_details(error),
+            error.location,
+            recoverable,
+            raised_at=error.raised_at,
+            is_bad_input=isinstance(error.__cause__, BadInputError),
         )
     is_damage = isinstance(error, CorruptSnapshotError)
     return SubtaskFailed(

@@ -132,6 +132,7 @@ class SubtaskFailed:
         location: The operator that failed; `None` when it was none.
         is_damage: Whether the state that it was to restore is damaged.
         raised_at: The user's line that raised, if it is known.
+        is_bad_input: Whether a source can't read what is stored; the same failure would come again.
     """
 
     error: str
@@ -140,6 +141,7 @@ class SubtaskFailed:
     recoverable: bool = True
     is_damage: bool = False
     raised_at: UserLocation | None = None
+    is_bad_input: bool = False
 
     def cause(self, subtask: SubtaskId) -> FailureCause:
         """The failure as the scheduler takes it."""
@@ -155,6 +157,7 @@ class SubtaskFailed:
             None if where is None else where.operator,
             None if where is None else where.defined_at,
             self.raised_at,
+            self.is_bad_input,
         )
 
 

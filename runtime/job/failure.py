@@ -46,6 +46,7 @@ class FailureCause:
         operator: The operator that failed; `None` when it was none, or is not known.
         defined_at: The user's line that put the operator into the graph.
         raised_at: The user's line that raised.
+        is_bad_input: A source can't read what is stored. `FailureHistory.known` says when that is final.
 
     Example:
         >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
@@ -61,6 +62,7 @@ class FailureCause:
     operator: str | None = None
     defined_at: UserLocation | None = None
     raised_at: UserLocation | None = None
+    is_bad_input: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", fit_text(self.message, LONGEST_MESSAGE))
@@ -97,6 +99,7 @@ class FailureCause:
             "operator": self.operator,
             "defined_at": None if self.defined_at is None else asdict(self.defined_at),
             "raised_at": None if self.raised_at is None else asdict(self.raised_at),
+            "is_bad_input": self.is_bad_input,
         }
 
     @classmethod
@@ -114,6 +117,7 @@ class FailureCause:
             data.get("operator"),
             None if defined_at is None else UserLocation(**defined_at),
             None if raised_at is None else UserLocation(**raised_at),
+            data.get("is_bad_input", False),
         )
 
 
@@ -168,6 +172,17 @@ class FailureHistory:
         last = self._records[-1]
         if len(last.secondary) < MAX_SECONDARY:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
+
+    def known(self, cause: FailureCause) -> FailureCause:
+        """The cause; not recoverable if an earlier attempt has failed on the same bad input.
+
+        A message about bad input names its place. What is stored there does not change, so the same message
+        would come after every restart. Failures of users' functions may heal and are never held to this.
+        """
+        same = (each for record in self._records for each in (record.root, *record.secondary))
+        if cause.is_bad_input and any(each.is_bad_input and each.message == cause.message for each in same):
+            return replace(cause, recoverable=False)
+        return cause
 
     def records(self) -> tuple[FailureRecord, ...]:
         """The remembered failures, oldest first."""

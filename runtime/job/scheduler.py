@@ -230,7 +230,8 @@ class JobScheduler:
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
         """A subtask has failed or its process is gone."""
         located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
-        self._deliver(attempt, lambda: self._job.state.failed(located), subtask)
+        known = self._job.failures.known(located)
+        self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
 
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs."""

@@ -30,6 +30,7 @@ HOMES: Final[dict[str, str]] = {
     "Alignment": "penstock.runtime.config.checkpointing.Alignment",
     "ApproxCountDistinct": "penstock.runtime.operators.aggregation.approx_count_distinct.ApproxCountDistinct",
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
+    "BadInputError": "penstock.runtime.errors.BadInputError",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
     "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
     "CheckpointResult": "penstock.runtime.graph.job_handle.CheckpointResult",

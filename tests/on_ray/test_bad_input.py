@@ -134,13 +134,15 @@ def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:
     return good, bad
 
 
-def test_a_record_that_does_not_parse_fails_the_job(tmp_path: Path) -> None:
+def test_a_record_that_does_not_parse_twice_fails_the_job(tmp_path: Path) -> None:
     _, bad = records_and_bad_ones(tmp_path)
     source = FileSource.json(str(tmp_path / "in.jsonl"))
-    env = environment(tmp_path, restart=NoRestart())
+    env = environment(tmp_path, restart=FixedDelay(attempts=9, delay=0.1))
     counted(env.from_source("records", source).map(bad_input.text_of), FileSink.json(tmp_path / "out"))
 
-    message = failure_of(submit(env))
+    job = submit(env)
+    message = failure_of(job)
+    assert len(job.report().failures) == 2
 
     assert "operator 'records' (subtask 1 of 1)" in message
     assert "test_bad_input.py" in message

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.errors import BadInputError, shown
+from penstock.runtime.io.connectors.errors import UnreadableInputError, shown
 from penstock.runtime.operators.protocols import DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch
 
@@ -48,14 +48,14 @@ class BadRecords:
         """Take one bad record.
 
         Raises:
-            BadInputError: With `on_error="fail"`.
+            UnreadableInputError: With `on_error="fail"`.
         """
         if self._on_error == "fail":
             msg = (
                 f"{origin}: {error}; the record is {shown(record)}. Repair the file, or read on past such "
                 'records with on_error="skip" or on_error="dead_letter"'
             )
-            raise BadInputError(msg)
+            raise UnreadableInputError(msg)
         if self._on_error == "skip":
             self._skipped += 1
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import BadInputError, PenstockError
 
 #: How much of a bad record a message shows, in characters.
 SHOWN_CHARACTERS: Final = 200
@@ -18,12 +18,8 @@ class BadRecordError(ConnectorError):
     """A record can't be read or written, and the connector was told to fail on that."""
 
 
-class BadInputError(BadRecordError):
-    """What a source reads can't be read; the message names the file and the place.
-
-    When a source fails so for the second time with the same message, restarts end: what it reads does not
-    change. A source of your own may raise it, with the position of the record in the message.
-    """
+class UnreadableInputError(BadRecordError, BadInputError):
+    """Content of a file can't be read; the message names the file and the place."""
 
 
 def shown(record: Any) -> str:

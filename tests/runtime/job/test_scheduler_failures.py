@@ -210,3 +210,39 @@ def test_a_job_whose_newest_checkpoint_only_a_damaged_record_knew_says_so():
     cause = lenient.cluster.take()[-1][2]
     assert "job/chk-1-1/metadata is part of a snapshot but is not there" in cause
     assert f"Records of the job's decision log were damaged before: memory:/{newest}" in cause
+
+
+def fail_on_bad_input(run, text="a.csv:17: 2 fields", **how):
+    run.fail(READ, text, is_bad_input=True, **how)
+    run.stopped()
+    run.timers.advance(1)
+    run.runner.run_all()
+    run.come_up() if run.state is JobState.DEPLOYING else None
+
+
+def test_the_same_bad_input_ends_the_job_at_its_second_failure():
+    run = Run(restart=FixedDelay(attempts=9, delay=1)).start()
+    fail_on_bad_input(run)
+    assert run.state is JobState.RUNNING
+    fail_on_bad_input(run, "b.csv:3: 2 fields")
+    run.fail(COUNT)
+    run.stopped()
+    run.timers.advance(1)
+    run.runner.run_all()
+    run.come_up()
+    assert run.state is JobState.RUNNING
+    fail_on_bad_input(run)
+    assert run.state is JobState.FAILED
+    assert run.cluster.take()[-1] == ("ended", JobState.FAILED, "read[0]: a.csv:17: 2 fields")
+    assert run.scheduler.statistics().transitions[-1].cause == "it would fail again"
+
+
+def test_a_function_that_fails_twice_in_the_same_way_may_heal():
+    run = Run(restart=FixedDelay(attempts=9, delay=1)).start()
+    for _ in range(3):
+        run.fail(COUNT, "division by zero")
+        run.stopped()
+        run.timers.advance(1)
+        run.runner.run_all()
+        run.come_up()
+    assert run.state is JobState.RUNNING

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
 from penstock.runtime.io.connectors.bad_records import BadRecords
-from penstock.runtime.io.connectors.errors import BadInputError, ConnectorError, shown
+from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError, shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
 from penstock.runtime.io.connectors.formats.csv_quoting import Quoting, quoting_of
@@ -224,7 +224,7 @@ class ColumnarCsvReader(CsvReader):
                 f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
                 "or read this file by a source of its own"
             )
-            raise BadInputError(msg)
+            raise UnreadableInputError(msg)
         return ArrowPlan(names, self._schema, self._inferred, self._format)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.runtime.io.connectors.errors import BadInputError, shown
+from penstock.runtime.io.connectors.errors import UnreadableInputError, shown
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
@@ -85,13 +85,13 @@ class ColumnPlan:
         """The plan of a file that names its columns itself.
 
         Raises:
-            BadInputError: A wanted or typed column is not in the header, or a wanted one is there twice.
+            UnreadableInputError: A wanted column is not in the header, or there twice.
         """
         places = {name: at for at, name in reversed(list(enumerate(header)))}
         missing = [name for name in (*(wanted or ()), *types) if name not in places]
         if missing:
             msg = f"{path}: the header has no column {missing}; it has {shown(list(header))}"
-            raise BadInputError(msg)
+            raise UnreadableInputError(msg)
         counts = Counter(header) if len(places) < len(header) else {}
         twice = sorted({name for name in (header if wanted is None else wanted) if counts.get(name, 1) > 1})
         if twice:
@@ -100,7 +100,7 @@ class ColumnPlan:
                 "columns=[...] without these, or name all of them yourself with skip_rows=1, header=False "
                 "and columns=[...]"
             )
-            raise BadInputError(msg)
+            raise UnreadableInputError(msg)
         if wanted is None:
             return ColumnPlan(len(header), tuple(header), None, *_converted(header, types, null_values))
         fields = tuple(places[name] for name in wanted)

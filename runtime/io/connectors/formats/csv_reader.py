@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
-from penstock.runtime.io.connectors.errors import BadInputError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan, RowPlan
 from penstock.runtime.io.connectors.formats.line_blocks import (
@@ -106,10 +106,10 @@ class CsvFormat:
         return CsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
 
 
-def unreadable_header(path: str, error: csv.Error) -> BadInputError:
+def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
     """The error of a file whose first row is no CSV."""
     what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
-    return BadInputError(f"{path}: the header can't be read: {what}")
+    return UnreadableInputError(f"{path}: the header can't be read: {what}")
 
 
 @dataclass(slots=True)
@@ -266,7 +266,7 @@ class CsvReader:
             return False
         if _is_undecodable(names):
             msg = f"{path}: the header is not text in {self._format.encoding}. Say encoding=..."
-            raise BadInputError(msg)
+            raise UnreadableInputError(msg)
         self._plan = self._plan_of_header(names)
         if self._split.position is not None:
             self._handle.seek(0)

@@ -13,7 +13,7 @@ import io
 import re
 from typing import Final
 
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
 from penstock.runtime.io.connectors.formats.compression import DAMAGED
 from penstock.runtime.io.connectors.formats.opening import changed
@@ -155,7 +155,7 @@ class LineBlocks:
                 f"{self._split.path} is damaged: it can't be decompressed behind byte {self._offset} of its "
                 f"content ({error}). Write the file again, or leave it out"
             )
-            raise ConnectorError(msg) from error
+            raise UnreadableInputError(msg) from error
         except OSError as error:
             msg = f"{self._split.path} can't be read behind byte {self._offset}: {error}"
             raise ConnectorError(msg) from error

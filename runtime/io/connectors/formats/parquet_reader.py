@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from penstock.runtime.io.connectors.arrow_rows import MOST_ARROW_ROWS, arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
@@ -143,7 +143,12 @@ class ParquetReader:
                 return Polled()
         if arrow:
             return Polled(ArrowBatch(taken))
-        return Polled(RowBatch(rows_of_arrow(taken)))
+        try:
+            return Polled(RowBatch(rows_of_arrow(taken)))
+        except BadRecordError as error:
+            before = self._position - taken.num_rows
+            msg = f"{self._split.path}, row group {self._split.row_group}, behind row {before}: {error}"
+            raise UnreadableInputError(msg) from error
 
     def position(self) -> RowGroupSplit:
         """The split with how far it was read."""
@@ -269,7 +274,7 @@ def _check_columns(file: pq.ParquetFile, path: str, columns: Sequence[str] | Non
         raise ConnectorError(msg)
 
 
-def _damaged(path: str, error: BaseException) -> ConnectorError:
-    return ConnectorError(
+def _damaged(path: str, error: BaseException) -> UnreadableInputError:
+    return UnreadableInputError(
         f"{path} can't be read as Parquet: {error}. Write the file again, or leave it out of the pattern"
     )
