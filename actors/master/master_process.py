@@ -32,6 +32,7 @@ from penstock.actors.master.job_life import JobLife
 from penstock.actors.shared import master_registry
 from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
 from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.output_capture import log_to_ray, session_folder
 from penstock.actors.shared.traces import Traces
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.role import Role
@@ -71,7 +72,8 @@ class MasterProcess:
         #: Tells this process from others of the same actor, which share its name and its calls.
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
-        self._traces = Traces()  # its thread is no trace of a job
+        log_to_ray()
+        self._traces = Traces(session_folder())  # its thread is no trace of a job
         self._jobs = 0
         self._life: JobLife | None = None
         self._patience: asyncio.TimerHandle | None = None

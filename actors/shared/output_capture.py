@@ -194,15 +194,10 @@ class OutputCapture:
         self._file = file
         self._tees = _Tee.of(sys.stdout, "out"), _Tee.of(sys.stderr, "err")
         root = logging.getLogger()
-        if not root.handlers:
-            to_ray = logging.StreamHandler(self._tees[1].stream)
-            to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
-            root.addHandler(to_ray)
+        log_to_ray()
         self._handler = _FileHandler(file)
         if not any(getattr(handler, "stream", None) in self._tees for handler in root.handlers):
             root.addHandler(self._handler)
-        if root.level in (logging.NOTSET, logging.WARNING):
-            root.setLevel(logging.INFO)
         for tee in self._tees:
             tee.file = file
         sys.stdout, sys.stderr = self._tees
@@ -220,6 +215,17 @@ class OutputCapture:
         self._file.close()
 
 
+def log_to_ray() -> None:
+    """Let the root logger pass INFO, and write to Ray's own file if it writes nowhere; once a process."""
+    root = logging.getLogger()
+    if not root.handlers:
+        to_ray = logging.StreamHandler(_Tee.of(sys.stderr, "err").stream)
+        to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
+        root.addHandler(to_ray)
+    if root.level in (logging.NOTSET, logging.WARNING):
+        root.setLevel(logging.INFO)
+
+
 def capture_job_master(job_id: str) -> OutputCapture | None:
     """Keep the output of this process as that of a JobMaster; `None` outside of a Ray actor."""
     if not _is_actor():
@@ -235,6 +241,15 @@ def capture_subtask(job_id: str, subtask: SubtaskId) -> OutputCapture | None:
         return None
     process = ray.get_runtime_context().get_actor_id() or ""
     return _capture(job_id, subtask.vertex, subtask.index, process[:12])
+
+
+def session_folder() -> str:
+    """The folder of Ray's session on this node.
+
+    Raises:
+        RuntimeError: This process is in no cluster.
+    """
+    return str(logs_folder().parent)
 
 
 def logs_folder() -> Path:

@@ -7,30 +7,40 @@ a role is given back:
 
 - a module of the user's whose file has changed since it was loaded: the next job wants the new one;
 - environment variables, the working directory or `sys.path`, if they differ from what the process began with;
-- threads that still run, uploads of state among them.
+- settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
+  handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
+- functions and classes of Python, numpy, Arrow or Penstock that were exchanged;
+- threads that still run, uploads of state among them;
+- child processes, open files, and ports that are listened on.
 
-With any of these the process ends. Files are looked at again before the next role is taken, because notebooks
-edit a module between two jobs. What can't be seen from here stays: settings of libraries, memory that a C
-library holds. `JobConfig(reuse_processes=False)` is for jobs that can't live with that.
+With any of these the process ends: nothing is set back, because something may hang on the new value. Only
+random numbers are seeded anew for each role. Files are looked at again before the next role is taken, because
+notebooks edit a module between two jobs. What can't be seen from here stays: settings of other libraries,
+memory that a C library holds, connections. `JobConfig(reuse_processes=False)` is for jobs that can't live
+with that.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
-#: Where modules live that users do not edit between two jobs.
-_INSTALLED: Final = tuple(
-    folder + os.sep
-    for name, path in sysconfig.get_paths().items()
-    if name in ("stdlib", "platstdlib", "purelib", "platlib")
-    for folder in (path, os.path.realpath(path))
+from penstock.actors.shared.process_state import (
+    INSTALLED,
+    Patches,
+    prepare_settings,
+    read_children,
+    read_loggers,
+    read_open_files,
+    read_settings,
+    read_threads,
 )
+
 #: Threads that outlive roles: those of event loops and of fsspec.
 _LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
 #: Seconds for a thread of the role that has just ended to end, too.
@@ -41,9 +51,14 @@ class Traces:
     """Compares a process with what it began with; see the module's text.
 
     To be made before the first role is taken.
+
+    Args:
+        own_files: A folder whose files count for nothing when they are open: that of Ray's session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_files: str | None = None) -> None:
+        prepare_settings()
+        self._own_files = own_files
         self._environment = dict(os.environ)
         self._folder = _working_folder()
         self._path = list(sys.path)
@@ -51,11 +66,21 @@ class Traces:
         self._files: dict[str, tuple[int, int] | None] = {}
         #: Modules that were loaded before any code of users ran.
         self._modules = set(sys.modules)
-        self._taken_at = time.time()
+        self._taken_at = _now()
+        self._finders = list(sys.meta_path)
+        self._settings = read_settings()
+        self._loggers = read_loggers()
+        self._patches = Patches()
+        self._priorities = read_threads()
+        self._children = read_children()
+        self._open_files = set(read_open_files().values())
 
     def role_taken(self) -> None:
-        """Modules that are loaded from now on belong to a new role."""
-        self._taken_at = time.time()
+        """Modules that are loaded from now on belong to a new role, which gets its own random numbers."""
+        self._taken_at = _now()
+        random.seed()
+        if (numpy := sys.modules.get("numpy.random")) is not None:
+            numpy.seed()
 
     def note_modules(self) -> None:
         """Modules were loaded before a role is taken: `changed_module` watches their files from now on.
@@ -75,7 +100,40 @@ class Traces:
             return "the working directory has changed"
         if sys.path != self._path:
             return "sys.path has changed"
-        return self.changed_module() or self._new_module_changed() or self._thread_left()
+        return (
+            self._patches.found()
+            or self._setting_changed()
+            or self.changed_module()
+            or self._new_module_changed()
+            or self._thread_left()
+            or self._left_open()
+        )
+
+    def _setting_changed(self) -> str | None:
+        now = read_settings()
+        for name, value in self._settings.items():
+            if value is not None and now[name] != value:
+                return f"{name} changed"
+        loggers = read_loggers()
+        for name, value in self._loggers.items():
+            if loggers.get(name) != value:
+                return f"the configuration of the logger {name!r} has changed"
+        for thread, value in read_threads().items():
+            if self._priorities.get(thread, value) != value:
+                return "the priority or the processors of a thread have changed"
+        added = (each for each in sys.meta_path if each not in self._finders)
+        if any(True for each in added if not _is_installed(type(each).__module__)):
+            return "sys.meta_path has changed"
+        return None
+
+    def _left_open(self) -> str | None:
+        if children := read_children() - self._children:
+            return f"its child process {min(children)} is still there"
+        own = self._own_files
+        for name in read_open_files().values():
+            if name not in self._open_files and (own is None or not name.startswith(own + os.sep)):
+                return f"{name} is still open"
+        return None
 
     def changed_module(self) -> str | None:
         """Which module of the user's has changed since it was loaded; `None` for none."""
@@ -110,10 +168,19 @@ def _users_files(modules: Collection[str]) -> Iterator[str]:
     """The files of those of the loaded modules that are installed nowhere and are not Penstock's."""
     for name in modules:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(_INSTALLED):
+        if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(INSTALLED):
             continue
-        if not os.path.realpath(file).startswith(_INSTALLED):
+        if not os.path.realpath(file).startswith(INSTALLED):
             yield file
+
+
+def _is_installed(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return isinstance(file, str) and os.path.realpath(file).startswith(INSTALLED)
+
+
+#: As it was when the process began: a job may exchange it.
+_now: Final = time.time
 
 
 def _working_folder() -> str | None:

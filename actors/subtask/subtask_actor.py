@@ -28,7 +28,7 @@ from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.node_processes import own_place
-from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
+from penstock.actors.shared.output_capture import OutputCapture, capture_subtask, log_to_ray, session_folder
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.actors.shared.traces import Traces
 from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
@@ -95,7 +95,8 @@ class SubtaskActor:
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
         self._output: OutputCapture | None = None
-        self._traces = Traces()
+        log_to_ray()
+        self._traces = Traces(session_folder())
         self._master = RayMaster(self._loop)
         self._guard: MasterGuard | None = None
 

@@ -75,7 +75,15 @@ def test_a_job_that_does_not_reuse_processes_neither_takes_nor_leaves_one() -> N
 
 
 @pytest.mark.parametrize(
-    "deed", [footprints.sets_a_variable, footprints.changes_the_folder, footprints.leaves_a_thread]
+    "deed",
+    [
+        footprints.sets_a_variable,
+        footprints.changes_the_folder,
+        footprints.leaves_a_thread,
+        footprints.sets_the_umask,
+        footprints.stops_the_clock,
+        footprints.leaves_a_child,
+    ],
 )
 def test_a_process_in_which_a_job_has_left_something_serves_no_other(deed: Callable[[int], int]) -> None:
     assert run(deed) > 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
+import time
 from typing import Any
 
 _calls = 0
+_children: list[subprocess.Popen[bytes]] = []
 
 
 def pid_of(_: int) -> int:
@@ -27,6 +30,21 @@ def sets_a_variable(_: int) -> int:
 
 def changes_the_folder(_: int) -> int:
     os.chdir("/")
+    return os.getpid()
+
+
+def sets_the_umask(_: int) -> int:
+    os.umask(0o077)
+    return os.getpid()
+
+
+def stops_the_clock(_: int) -> int:
+    time.time = float  # type: ignore[assignment]
+    return os.getpid()
+
+
+def leaves_a_child(_: int) -> int:
+    _children.append(subprocess.Popen(["sleep", "60"]))
     return os.getpid()
 
 
