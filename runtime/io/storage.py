@@ -38,8 +38,10 @@ _CHUNK: Final = 8 * 1024 * 1024
 Store: TypeAlias = SyncedFiles | ObjectStore
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
-#: What ends the path of a URL, and what parsers take out of it.
-_CUTS: Final = re.compile(r"[?#\x00-\x1f\x7f]")
+#: What ends the path of a URL.
+_CUTS: Final = re.compile("[?#]")
+#: What logs, JSON and terminals can't show.
+_UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
 
 #: Stays in the root of every storage: creating it a second time must be refused.
@@ -347,6 +349,12 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
 
 def _open(url: str, create: bool, made: list[Path]) -> Store:
     """Open a store; local folders that had to be made are added to `made`, outermost first."""
+    if unfit := _UNFIT.search(unquote(url) if "://" in url else url):
+        msg = (
+            f"{url!r} has the character U+{ord(unfit[0]):04X} in it, which logs, JSON and terminals can't "
+            "show; name a folder without control characters, in UTF-8"
+        )
+        raise StorageError(msg)
     scheme = urlsplit(url).scheme if "://" in url else ""
     if not scheme and url.startswith("/"):
         return _open_local(url, url, create, made)

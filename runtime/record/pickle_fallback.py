@@ -4,7 +4,7 @@ Reading a pickle can run any code, so a codec that was told not to allow pickle 
 
 A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it hands
 on. A checkpoint with it could never be read. So every pickle is read once when it is written, and a value
-that does not come back is refused there. That doubles the time of a pickle; decision 34 has figures.
+that does not come back is refused there. That doubles the time of writing one; decision 34 has figures.
 
 Classes that the directory knows by a name of their own have that name in pickles, too. For this a pickle is
 made a second time, by a slower pickler, if it may name a module of Penstock.
@@ -110,7 +110,7 @@ class PickleFallback:
             )
             raise CodecError(msg)
         try:
-            data = self._pickle(value)
+            data, is_plain = self._pickle(value)
         except BaseException as error:  # whatever the value's own methods raise
             msg = (
                 f"a value of type {name} can't be pickled: {message_of(error)}. "
@@ -118,7 +118,7 @@ class PickleFallback:
             )
             raise CodecError(msg) from error
         try:
-            back = self._read(data)
+            back = pickle.loads(data) if is_plain else self._read(data)
         except BaseException as error:  # whatever the class's own methods raise
             raise self._unreadable(cls, error_text(error)) from error
         self.pickled += count
@@ -136,14 +136,15 @@ class PickleFallback:
     def _read(self, data: bytes) -> Any:
         return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
 
-    def _pickle(self, value: Any) -> bytes:
+    def _pickle(self, value: Any) -> tuple[bytes, bool]:
+        """The pickle, and whether it is one that plain pickle reads, which is faster."""
         if not self._given:
             data = pickle.dumps(value, _PROTOCOL)
             if _OUR_MODULES not in data:
-                return data
+                return data, True
         target = io.BytesIO()
         _DirectoryPickler(target, self._classes).dump(value)
-        return target.getvalue()
+        return target.getvalue(), False
 
     def _unpickle(self, data: bytes) -> Any:
         if not self.allowed:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from penstock.runtime.config.state_backends import ON_HEAP, HeapState, StateBackend
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
+from penstock.runtime.names import normal_name
 from penstock.runtime.operators.chain.chain import OperatorChain, Work
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
@@ -265,11 +266,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
 
     def side_output(self, tag: str) -> list[Any]:
         """All rows of a side output so far."""
-        return list(self._side.get(tag, ()))
+        return list(self._side.get(normal_name(tag), ()))
 
     def state(self, name: str) -> dict[Any, Any]:
         """A copy of what a keyed state holds: by key a value, a list or a map; nothing that has expired."""
-        return {} if self._backend is None else self._backend.contents(name)
+        return {} if self._backend is None else self._backend.contents(normal_name(name))
 
     def owns(self, key: Any) -> bool:
         """Whether a job would send this key to this subtask; keys of other subtasks can't be snapshotted."""

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from obstore.store import MemoryStore
@@ -127,7 +128,10 @@ def test_paths_out_of_the_storage_are_refused(storage: ObjectStorage) -> None:
         ("", "relative path"),
         ("file:///saved?/x", "write a folder's name with %3F"),
         ("s3://bucket/saved#1", "%23 for #"),
-        ("s3://bucket/.\t./x", r"has '\\t' in it"),
+        ("s3://bucket/.\t./x", r"has the character U\+0009 in it"),
+        ("/saved/a\0b", r"has the character U\+0000 in it, .* without control characters"),
+        ("/saved/\udcff", r"has the character U\+DCFF in it, .* in UTF-8"),
+        ("file:///saved/a%0Ab", r"has the character U\+000A in it"),
         ("ftp://host/x", "unknown scheme 'ftp'"),
         ("http://host/x", "unknown scheme 'http'"),
         ("file://host/x", "names the host 'host'"),
@@ -137,6 +141,14 @@ def test_paths_out_of_the_storage_are_refused(storage: ObjectStorage) -> None:
 def test_a_url_that_is_no_storage_is_refused_with_the_reason(url: str, why: str) -> None:
     with pytest.raises(StorageError, match=why):
         open_storage(url)
+
+
+@pytest.mark.parametrize("name", ["注文", "U\N{COMBINING DIAERESIS}", " a b ", "%2F", "a#b?", "\N{CAT FACE}"])
+def test_a_folder_of_any_alphabet_is_a_storage(tmp_path: Path, name: str) -> None:
+    for url in (f"{tmp_path}/{name}", f"file://{quote(f'{tmp_path}/{name}-')}"):
+        open_storage(url).put("j/x", b"1")
+        assert open_location(url).get("j/x") == b"1"
+    assert sorted(found.name for found in tmp_path.iterdir()) == sorted([name, f"{name}-"])
 
 
 def test_a_file_is_no_storage(tmp_path: Path) -> None:

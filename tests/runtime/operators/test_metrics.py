@@ -261,3 +261,11 @@ def test_metrics_may_be_read_while_the_operator_makes_another_one() -> None:
     metrics.ask(Counter, "second")
     assert metrics.statistics() == {"first": 7, "second": 0}
     assert metrics.statistics() == {"first": 7, "second": 0, "more_0": 0}
+
+
+@pytest.mark.parametrize("name", ["sizes_bucket", "sizes_count", "sizes_sum"])
+def test_a_histogram_is_not_named_as_a_part_of_another_one(name: str) -> None:
+    metrics = Metrics()
+    with pytest.raises(ConfigurationError, match="a part of the histogram 'sizes'"):
+        metrics.ask(Histogram, name)
+    metrics.ask(Counter, name).increment()

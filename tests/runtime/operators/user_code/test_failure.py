@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import sys
 
 import pytest
 
-from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation
+from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.execution.failure_causes import as_failure, cause_of, describe_failure
 from penstock.runtime.operators.functions.filter import FilterOperator
 from penstock.runtime.operators.functions.flat_map import FlatMapOperator
 from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.functions.map import MapOperator
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.user_location import function_location
 
 
@@ -96,13 +100,63 @@ def test_sys_exit_in_a_function_is_an_error_and_not_the_end_of_the_thread(open_c
     assert "it called sys.exit(3), which ends no job" in error.what
 
 
-def test_a_keyboard_interrupt_is_let_through(open_chain):
+def test_a_keyboard_interrupt_ends_a_program_and_is_a_failure_of_its_operator_in_a_job(open_chain):
     def interrupted(_row):
         raise KeyboardInterrupt
 
     running = open_chain(MapOperator(interrupted))
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         list(running.chain.process(RowBatch([1])))
+
+    for failure in (describe_failure(raised.value).cause(SubtaskId("op0", 0)), cause_of(raised.value)):
+        assert failure.operator == "op0"
+        assert failure.raised_at.line == interrupted.__code__.co_firstlineno + 1
+        assert "KeyboardInterrupt, which ends no job" in failure.message
+        assert "on record 1" in failure.message
+        assert "in interrupted" in failure.traceback
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, ValueError])
+def test_no_error_ends_the_event_loop_that_it_is_handed_to(kind):
+    async def wait():
+        ended = asyncio.get_running_loop().create_future()
+        ended.set_exception(as_failure(kind("x")))
+        await ended
+
+    with pytest.raises((PenstockError, ValueError), match="x"):
+        asyncio.run(wait())
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
+def test_all_is_closed_whatever_one_of_them_raises(kind):
+    def fails():
+        raise kind
+
+    closed = []
+    error = close_after(None, fails)
+    assert isinstance(error, kind)
+    assert close_after(error, lambda: closed.append(1)) is error
+    assert close_after(error, fails) is error
+    assert error.__notes__ == [f"Also while closing: {kind.__name__}"]
+    assert closed == [1]
+
+
+def test_a_record_whose_repr_raises_anything_or_acts_is_shown_all_the_same():
+    class Rude:
+        def __init__(self, answer):
+            self.answer = answer
+
+        def __repr__(self):
+            if isinstance(self.answer, str):
+                return self.answer
+            raise self.answer
+
+    for raised in (KeyboardInterrupt(), SystemExit(), GeneratorExit()):
+        assert short_repr(Rude(raised)) == f"<Rude whose repr raised {type(raised).__name__}>"
+    for text in ("\x1b[31m\ud800" * 1_000, "x" * 50_000_000, "\ud800"):
+        shown = short_repr(Rude(text))
+        assert len(shown) <= 200
+        assert shown.isprintable()
 
 
 def test_records_are_shown_in_at_most_200_characters():
