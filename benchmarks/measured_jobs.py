@@ -93,17 +93,17 @@ def chain_of_rows(storage: Path, count: int | None = None) -> StreamEnvironment:
 
 
 class CountedSum(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """A keyed sum that emits flat dicts, and counts in an attribute: so each dict is looked at."""
+    """A keyed sum that emits flat dicts, and keeps a number in an attribute: so each dict is looked at."""
 
     total = ValueState(int, default=0)
 
     def open(self, ctx: RuntimeContext) -> None:
         """Nothing was seen yet."""
-        self.seen = 0
+        self.largest = 0
 
     def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterator[dict[str, Any]]:
         """The next sum."""
-        self.seen += 1
+        self.largest = max(self.largest, value["value"])
         now = self.total.value() + value["value"]
         self.total.update(now)
         yield {"sensor": ctx.current_key, "value": now, "unit": value["unit"]}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import sysconfig
 import weakref
 from array import array
 from collections import deque
@@ -26,7 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from enum import Enum
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from sys import getrefcount
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -41,6 +43,8 @@ from penstock.runtime.state.fixed_values import LEAVES
 _ATOMS: Final = LEAVES | {datetime, time, range, type(...), type(NotImplemented)}
 _are_atoms: Final = _ATOMS.issuperset
 _is_tracked: Final = gc.is_tracked
+#: Raises a `TypeError` for values that have no hash: it looks for each of them among nothing.
+_have_hashes: Final = frozenset[Any]().isdisjoint
 
 _Copier: TypeAlias = Callable[[Any], Any]
 
@@ -71,10 +75,10 @@ def own_copy(value: Any) -> Any:
         # and bytearrays can change, and have no hash.
         if not _is_tracked(value):
             try:
-                hash(tuple(value.values()))
+                _have_hashes(value.values())
             except TypeError:
                 return _copied(value)
-            return value.copy()
+            return {**value}
     elif kind is tuple:
         if len(value) == 2:
             first, second = value
@@ -97,10 +101,65 @@ def own_copies(values: Sequence[Any]) -> list[Any]:
         >>> own_copies([("a", 1), ("b", 2)])
         [('a', 1), ('b', 2)]
     """
-    kinds = set(map(type, values)) - _ATOMS
+    kinds = set(map(type, values))
+    if (
+        kinds == {dict}
+        and not any(map(_is_tracked, values))
+        and _are_atoms(map(type, chain.from_iterable(map(dict.values, values))))
+    ):
+        return list(map(dict.copy, values))
+    kinds -= _ATOMS
     if not kinds or (kinds == {tuple} and _are_atoms(map(type, chain.from_iterable(_tuples_of(values))))):
         return list(values)
     return list(map(own_copy, values))
+
+
+def own_draws(values: Iterator[Any], most: int) -> list[Any]:
+    """The next values of an iterator, at most so many, each copied before the next one is drawn.
+
+    Each record that a function emits one by one costs this. So the looks of `own_copy` stand here again. A
+    flat dict to which nobody else has a reference is not copied.
+
+    Example:
+        >>> def grown():
+        ...     row = {"n": 1}
+        ...     yield row
+        ...     row["n"] = 2
+        ...     yield row
+        >>> own_draws(grown(), 5)
+        [{'n': 1}, {'n': 2}]
+    """
+    drawn: list[Any] = []
+    append, alone, atoms = drawn.append, _ALONE, _ATOMS
+    is_tracked, have_hashes = _is_tracked, _have_hashes
+    for value in islice(values, most):
+        kind = type(value)
+        if kind is dict and not is_tracked(value):
+            try:
+                have_hashes(value.values())
+            except TypeError:
+                append(_copied(value))
+            else:
+                append(value if getrefcount(value) <= alone else {**value})
+        elif kind is tuple and len(value) == 2:
+            first, second = value
+            append(value if type(first) in atoms and type(second) in atoms else own_copy(value))
+        elif kind in atoms:
+            append(value)
+        else:
+            append(own_copy(value))
+    return drawn
+
+
+def _references_of_one() -> int:
+    """What `getrefcount` says in a loop like that of `own_draws` of a value that only the loop has."""
+    for value in islice((dict(n=1) for _ in range(1)), 1):  # noqa: C408
+        return getrefcount(value)
+    return 0
+
+
+#: Without a global lock counts of references say less, so then every dict is copied.
+_ALONE: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else _references_of_one()
 
 
 def can_change(values: Sequence[Any]) -> bool:

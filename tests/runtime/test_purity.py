@@ -36,7 +36,13 @@ ALSO_ALLOWED = {
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
-    "runtime/state/own_copy.py": {"array", "gc", "weakref"},  # knows their types, and what Python tracks
+    "runtime/state/own_copy.py": {
+        "array",
+        "gc",
+        "sys",
+        "sysconfig",
+        "weakref",
+    },  # counts references
     "runtime/state/changes.py": {"gc"},  # collects young objects before they are many
     "runtime/record/arrow_dicts.py": {"eval"},  # compiles the literal of a row, of names that are quoted
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value

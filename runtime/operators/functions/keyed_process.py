@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
+from types import GeneratorType
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.operators.functions.function_operator import functions_of, rows_of
@@ -15,7 +16,7 @@ from penstock.runtime.operators.operator import OperatorContext, Output, SavedLi
 from penstock.runtime.operators.state.state_sweep import StateSweep
 from penstock.runtime.operators.timers.function_timers import REACHED, FunctionTimers
 from penstock.runtime.operators.user_code.failure import short_repr
-from penstock.runtime.operators.user_code.result_collector import ResultCollector
+from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterable_of
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
@@ -92,7 +93,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         yield from self._before_batch()
         rows = rows_of(batch)
         self._records_in += len(rows)
-        yield from self._counted(self._collector.collect(self._results(rows), rows.timestamps))
+        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
+        yield from self._counted(collected)
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
@@ -153,7 +155,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             self._opened = False
             self._call_beside(self._user, "close")
 
-    def _results(self, batch: RowBatch) -> Iterator[Any]:
+    def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         """What the function returns for each record."""
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
@@ -167,7 +169,8 @@ class KeyedProcessOperator(KeyedFunctionOperator):
                     self._check_new(key)
                 backend.current_key = context.current_key = key
                 context.timestamp = stamp
-                yield process(row, context)
+                result = process(row, context)
+                yield result if type(result) is GeneratorType else iterable_of(result)
         except TypeError:
             self._after_type_error(key)
             raise

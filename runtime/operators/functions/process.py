@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
+from types import GeneratorType
 from typing import Any, ClassVar
 
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, functions_of, rows_of
@@ -11,7 +12,7 @@ from penstock.runtime.operators.functions.process_function import FunctionContex
 from penstock.runtime.operators.functions.side_outputs import SideOutputs
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
 from penstock.runtime.operators.timers.timer_service import FunctionTimerService
-from penstock.runtime.operators.user_code.result_collector import ResultCollector
+from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterable_of
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 
 
@@ -56,7 +57,8 @@ class ProcessOperator(FunctionOperator):
         assert self._collector is not None, "open() comes first"
         rows = rows_of(batch)
         self._records_in += len(rows)
-        for output in self._collector.collect(self._results(rows), rows.timestamps):
+        results = self._results(rows)
+        for output in self._collector.collect(results, rows.timestamps, are_iterable=True):
             self._records_out += len(output)
             yield output
             if self._side.is_full:
@@ -81,10 +83,11 @@ class ProcessOperator(FunctionOperator):
             self._opened = False
             self._call_beside(self._user, "close")
 
-    def _results(self, batch: RowBatch) -> Iterator[Any]:
+    def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
         context, process = self._context, self._function
         assert context is not None, "open() comes first"
         stamps = repeat(None, len(batch)) if batch.timestamps is None else batch.timestamps
         for stamp, row in zip(stamps, self._cursor.over(batch.rows), strict=True):
             context.timestamp = stamp
-            yield process(row, context)
+            result = process(row, context)
+            yield result if type(result) is GeneratorType else iterable_of(result)

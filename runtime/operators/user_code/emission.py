@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.state.fixed_values import LEAVES
-from penstock.runtime.state.own_copy import own_copies, own_copy
+from penstock.runtime.state.own_copy import own_copies, own_copy, own_draws
 
 
 def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -69,6 +70,6 @@ class Emission(Enum):
         """The records of a batch that is complete."""
         return own_copies(rows) if self is Emission.BY_BATCH else rows
 
-    def each(self, records: Iterable[Any]) -> Iterable[Any]:
-        """Records as a function emits them."""
-        return map(own_copy, records) if self is Emission.AT_ONCE else records
+    def drawn(self, records: Iterator[Any], most: int) -> list[Any]:
+        """The next records that a function emits, at most so many."""
+        return own_draws(records, most) if self is Emission.AT_ONCE else list(islice(records, most))

@@ -24,16 +24,18 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
-from datetime import datetime, time
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from functools import partial
 from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any, Final
+from uuid import UUID
 
 from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.state.fixed_values import LEAVES
-from penstock.runtime.state.keyed_states import KeyedState
+from penstock.runtime.state.keyed_states import KeyedState, MapState
 
 _INSTRUCTIONS_TEXT: Final = """
     BINARY_SLICE BINARY_SUBSCR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE
@@ -89,10 +91,13 @@ _CONTEXT_METHODS: Final = frozenset(
 
 _STATE_METHODS: Final = frozenset({"value", "update", "clear", "get", "add", "put", "extend"})
 
+#: Classes of values that can't change, which keep nothing.
+_VALUES: Final = frozenset({date, datetime, time, timedelta, timezone, Decimal, UUID})
+
 _FUNCTIONS: Final = frozenset({json.loads, json.dumps})
 
 #: Modules whose functions change nothing that they are given.
-_MODULES: Final = frozenset({"math", "pyarrow", "pyarrow.compute"})
+_MODULES: Final = frozenset({"math", "time", "pyarrow", "pyarrow.compute"})
 
 #: Names of arguments of the builtin functions above that are functions.
 _FUNCTION_ARGUMENTS: Final = frozenset(
@@ -205,7 +210,13 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
         name, value = step.opname, step.argval
         if name == "BINARY_OP":
             # The numbers behind are those of `a += b`, which changes a list in place.
-            if (step.arg or 0) > _LAST_BINARY:
+            if (step.arg or 0) > _LAST_BINARY and not _counts(steps, place, owner):
+                return False
+        elif name == "STORE_ATTR":
+            if not _counts(steps, place - 2, owner):
+                return False
+        elif name == "STORE_SUBSCR":
+            if owner is None or not _puts_into_map(steps[:place], names, owner):
                 return False
         elif name not in _INSTRUCTIONS:
             return False
@@ -221,13 +232,41 @@ def _code_reads(code: CodeType, names: _Names, seen: set[Any]) -> bool:
             if not _code_reads(value, names, seen):
                 return False
         elif owner is not None and name.startswith("LOAD_FAST") and _loads(step, owner):
-            if value != owner or not _reads_owner(steps[place + 1 : place + 3], names, seen):
+            counts = _counts(steps, place + 4, owner)
+            if value != owner or not (counts or _reads_owner(steps[place + 1 : place + 3], names, seen)):
                 return False
         elif _is_method(step) and value not in _METHODS:
             before = steps[max(0, place - 2) : place]
             if not _is_known_method(value, before, names, owner, context):
                 return False
     return True
+
+
+def _counts(steps: list[dis.Instruction], place: int, owner: str | None) -> bool:
+    """Whether the `+=` at a place is that of `self.count += 1`: a number, which is no part of a record."""
+    if owner is None or place < 4 or len(steps) < place + 3:
+        return False
+    loads, copies, attribute, constant, changes, swaps, stores = steps[place - 4 : place + 3]
+    return (
+        loads.opname.startswith("LOAD_FAST")
+        and loads.argval == owner
+        and [each.opname for each in (copies, attribute, changes)] == ["COPY", "LOAD_ATTR", "BINARY_OP"]
+        and constant.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+        and type(constant.argval) in (int, float)
+        and (swaps.opname, stores.opname) == ("SWAP", "STORE_ATTR")
+        and attribute.argval == stores.argval
+    )
+
+
+def _puts_into_map(before: list[dis.Instruction], names: _Names, owner: str) -> bool:
+    """Whether it is `self.state[key] = value`, with a name, a constant or `row["name"]` as the key."""
+    for key in (["LOAD_FAST"], ["LOAD_CONST"], ["LOAD_FAST", "LOAD_CONST", "BINARY_SUBSCR"]):
+        *_, first, second = [None, None, *before[: len(before) - len(key)]]
+        if first is None or second is None or [each.opname for each in before[-len(key) :]] != key:
+            continue
+        if first.argval == owner and isinstance(names.of_owner(str(second.argval)), MapState):
+            return second.opname == "LOAD_ATTR"
+    return False
 
 
 def _loads(step: dis.Instruction, name: str) -> bool:
@@ -239,6 +278,8 @@ def _reads_owner(behind: list[dis.Instruction], names: _Names, seen: set[Any]) -
     if not behind or behind[0].opname not in ("LOAD_ATTR", "LOAD_METHOD"):
         return False
     found = names.of_owner(behind[0].argval)
+    if isinstance(found, MapState):
+        return True  # whatever reads it gets copies
     if isinstance(found, KeyedState):
         return len(behind) > 1 and _is_method(behind[1])
     return isinstance(found, OutputTag) or (_is_method(behind[0]) and _reads(found, seen))
@@ -314,6 +355,8 @@ def _is_safe_callee(value: Any, seen: set[Any]) -> bool:
     if isinstance(value, type):
         if value.__module__ == "builtins":
             return value.__name__ in _BUILTINS
+        if value in _VALUES:
+            return True
         return _is_plain_record(value)
     if isinstance(value, BuiltinFunctionType):
         is_builtin = value.__module__ == "builtins" and value.__name__ in _BUILTINS

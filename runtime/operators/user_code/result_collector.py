@@ -10,7 +10,7 @@ slow and grow where they are fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from types import GeneratorType
 from typing import Any, Final
 
@@ -50,7 +50,9 @@ class ResultCollector:
         self._emission = emission
         self._chunk = _FIRST_CHUNK
 
-    def collect(self, results: Iterable[Any], timestamps: Iterable[int] | None) -> Iterator[RowBatch]:
+    def collect(
+        self, results: Iterable[Any], timestamps: Iterable[int] | None, *, are_iterable: bool = False
+    ) -> Iterator[RowBatch]:
         """Unroll results into batches, in order.
 
         Args:
@@ -58,21 +60,25 @@ class ResultCollector:
                 is drawn when the one before is used up.
             timestamps: Of the input records; every output record gets its input's. `None` for none. The next
                 one is drawn right after the result that it belongs to.
+            are_iterable: Whether `iterable_of` was called for each result, so that none has to be looked at.
 
         Raises:
             PenstockError: A result is no iterable, or one that was hardly meant as one, like a `str`.
         """
         stamps: list[int] = []
         if timestamps is None:
-            flat: Iterator[Any] = iter(self._emission.each(chain.from_iterable(_iterables(results))))
+            parts = results if are_iterable else _iterables(results)
+            flat: Iterator[Any] = chain.from_iterable(parts)
+            draw = self._emission.drawn
         else:
             flat = chain.from_iterable(self._lists(results, timestamps, stamps))
+            draw = Emission.NEVER.drawn  # the lists hold what was copied
         rows: list[Any] = []
         begun = last = self._monotonic()
         while True:
             wanted = min(self._chunk, OUTPUT_SLICE - len(rows))
             before = len(rows)
-            rows.extend(islice(flat, wanted))
+            rows += draw(flat, wanted)
             ended = len(rows) - before < wanted
             now = self._monotonic()
             self._adapt(now - last)
@@ -98,17 +104,17 @@ class ResultCollector:
         self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
     ) -> Iterator[list[Any]]:
         """The results as lists, whose lengths say how often each timestamp is needed."""
-        each = self._emission.each
+        draw = self._emission.drawn
         for result, stamp in zip(results, timestamps, strict=True):
             kind = type(result)
             if kind is list:
                 stamps += [stamp] * len(result)
-                yield list(each(result))
+                yield draw(iter(result), len(result))
             elif result is not None:
-                iterator = iter(each(result if kind is GeneratorType else iterator_of(result)))
+                iterator = result if kind is GeneratorType else iterator_of(result)
                 wanted = drawn = self._chunk
                 while drawn == wanted:
-                    some = list(islice(iterator, wanted))
+                    some = draw(iterator, wanted)
                     drawn = len(some)
                     stamps += [stamp] * drawn
                     yield some
@@ -122,6 +128,15 @@ def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
             yield result
         elif result is not None:
             yield iterator_of(result)
+
+
+def iterable_of(result: Any) -> Iterable[Any]:
+    """The records of a result that may be `None`.
+
+    Raises:
+        PenstockError: It has none, or was hardly meant to be taken apart.
+    """
+    return () if result is None else iterator_of(result)
 
 
 def iterator_of(result: Any) -> Iterator[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.runtime import KeyedProcessFunction, OutputTag, ValueState
+from penstock.runtime import KeyedProcessFunction, MapState, OutputTag, ValueState
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
 
@@ -67,6 +69,8 @@ READING: list[Callable[..., Any]] = [
     lambda batch: batch.set_column(0, "x", pc.multiply(batch["x"], 2)),
     lambda row: pa.array(row),
     json.loads,
+    lambda row: datetime.fromisoformat(row["at"]) + timedelta(seconds=row["n"]),
+    lambda row: time.time(),
     reads_a_global,
     calls_itself,
     yields,
@@ -198,6 +202,43 @@ class Good(KeyedProcessFunction[str, Any, Any]):
         return value["n"]
 
 
+class Counts(Good):
+    pages = MapState[str, int]()
+
+    def open(self, ctx: Any) -> None:
+        self.seen = 0
+
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.seen += 1
+        self.pages[value["page"]] = self.pages.get(value["page"], 0) + 1
+        yield {"page": value["page"], "all": dict(self.pages)}
+
+
+class AddsToAttribute(Good):
+    def of(self, value: Any) -> Any:
+        self.seen += value  # type: ignore[attr-defined]
+        return 1
+
+
+class AddsToLocal(Good):
+    def of(self, value: Any) -> Any:
+        array = value["array"]
+        array += 1
+        return array
+
+
+class PutsIntoRecord(Good):
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        value["n"] = 1
+        yield value
+
+
+class PutsIntoAttribute(Good):
+    def process(self, value: Any, ctx: Any) -> Iterator[Any]:
+        self.kept["n"] = value  # type: ignore[attr-defined]
+        yield value
+
+
 class KeepsInAttribute(Good):
     def of(self, value: Any) -> Any:
         self.last = value
@@ -226,5 +267,15 @@ class HandsItselfOn(Good):
 
 def test_methods_of_process_functions() -> None:
     assert only_reads(Good().process)
-    for function in (KeepsInAttribute(), AsksAnObject(), ChangesWhatItRead(), HandsItselfOn()):
+    assert only_reads(Counts().process)
+    for function in (
+        AddsToAttribute(),
+        AddsToLocal(),
+        PutsIntoRecord(),
+        PutsIntoAttribute(),
+        KeepsInAttribute(),
+        AsksAnObject(),
+        ChangesWhatItRead(),
+        HandsItselfOn(),
+    ):
         assert not only_reads(function.process), type(function).__name__
