@@ -98,6 +98,7 @@ HOMES: Final[dict[str, str]] = {
     "OperatorInfo": "penstock.runtime.graph.graph_info.OperatorInfo",
     "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
     "OperatorStatistics": "penstock.runtime.operators.protocols.OperatorStatistics",
+    "PartitionedSplit": "penstock.runtime.io.connectors.files.hive_partitions.PartitionedSplit",
     "PendingFile": "penstock.runtime.io.connectors.files.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
     "Polled": "penstock.runtime.operators.protocols.Polled",

@@ -52,7 +52,7 @@ class FileReader:
 
     Args:
         splits: Its share, fresh or restored.
-        form: The file format.
+        open_split: Opens a split where it was left.
         filesystem: Which file system serves a path.
     """
 
@@ -62,12 +62,12 @@ class FileReader:
         self,
         context: ConnectorContext,
         splits: Sequence[Any],
-        form: FileFormat,
+        open_split: Callable[[Any, FileSystem], SplitReader],
         filesystem: Callable[[str], FileSystem],
     ) -> None:
         self._clock = context.clock
         self._waiting = deque(splits)
-        self._format = form
+        self._open = open_split
         self._filesystem = filesystem
         self._current: SplitReader | None = None
         self._opened = 0
@@ -80,7 +80,7 @@ class FileReader:
                 if not self._waiting:
                     return Polled(finished=True)
                 split = self._waiting[0]
-                self._current = self._format.open(split, self._filesystem(split.path))
+                self._current = self._open(split, self._filesystem(split.path))
                 self._waiting.popleft()
                 self._opened += 1
                 self._progress = SplitProgress((self._opened,), bool(self._waiting))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -19,6 +20,13 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
 from penstock.runtime.io.connectors.declared_paths import check_declared
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader
+from penstock.runtime.io.connectors.files.hive_partitions import (
+    Partitioning,
+    Partitions,
+    checked_partitioning,
+    open_split,
+    with_path_columns,
+)
 from penstock.runtime.io.connectors.files.listing import list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
@@ -59,6 +67,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
         filesystem: A file system of the user's own, used instead of the one that a URL names.
         trust_paths: Whether a snapshot may name files that are not in `locations`, as after a move.
+        partitioning: Whether folders `name=value` are columns.
     """
 
     only_reads: ClassVar[bool] = True
@@ -70,6 +79,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     storage_options: Mapping[str, str] = field(default_factory=dict)
     filesystem: FileSystem | None = None
     trust_paths: bool = False
+    partitioning: Partitioning = "auto"
 
     @staticmethod
     @checked_keywords
@@ -79,6 +89,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         split_size: int = DEFAULT_SPLIT_SIZE,
         on_error: OnError = "fail",
+        partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
@@ -90,6 +101,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             encoding: One in which a newline is one byte.
             split_size: Largest part of a file that one subtask reads at a time, in bytes.
             on_error: What to do with a line that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
+            partitioning: `"hive"` makes dicts, with the line as `value` and the columns of its folders.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -104,7 +116,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         form = TextFormat(
             checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
         )
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -116,6 +128,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         on_error: OnError = "fail",
         format: RecordFormat = "rows",
         schema: pa.Schema | None = None,
+        partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
@@ -133,6 +146,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             format: `"rows"`, or `"arrow"` for Arrow batches of objects.
             schema: With `"arrow"` the fields that are wanted, and their types; other fields are left out. By
                 default all columns are inferred from a sample when the job starts from nothing.
+            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
+                below the locations are, and a warning of the job says so.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -145,7 +160,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             msg = 'schema= needs format="arrow": rows have what their lines have'
             raise ConfigurationError(msg)
         form = JsonFormat(*settings) if format == "rows" else ColumnarJsonFormat(*settings, schema)
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -164,6 +179,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         max_field_size: int = 1024 * 1024,
         on_error: OnError = "fail",
         format: RecordFormat = "rows",
+        partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
@@ -189,6 +205,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             format: `"rows"` or `"arrow"`.
+            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
+                below the locations are, and a warning of the job says so.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -216,7 +234,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         form: FileFormat = text
         if columnar:
             form = ColumnarCsvFormat(text, declared_types(declared), types == "infer", format)
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -225,6 +243,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         columns: Sequence[str] | None = None,
         format: RecordFormat = "rows",
         *,
+        partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
         trust_paths: bool = False,
@@ -235,6 +254,8 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             locations: What to read; each row group is read by one subtask.
             columns: The columns that are wanted, `None` for all.
             format: `"rows"` or `"arrow"`.
+            partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
+                below the locations are, and a warning of the job says so.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
             trust_paths: Read the files that a snapshot names also when they are not in `locations`.
@@ -243,7 +264,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             ConfigurationError: A setting has a value that is not allowed.
         """
         form = ParquetFormat(None if columns is None else tuple(columns), checked_format(format))
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
+        return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
         """The same Parquet source, which reads only these columns, in this order.
@@ -308,13 +329,18 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         serving = self._file_systems()
         by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
         warnings: list[str] = []
-        for info in list_files(self.locations, serving, warnings.append):
+        infos = list_files(self.locations, serving, warnings.append)
+        for info in infos:
             system = serving(info.path)
             by_system.setdefault(id(system), (system, []))[1].append(info)
+        partitions = self._partitions(infos, warnings)
         listed: list[Any] = []
         for system, files in by_system.values():
-            found = self.form.splits(files, system, parallelism)
-            listed.extend(found)
+            form = self.form
+            if partitions is not None:
+                form = with_path_columns(form, partitions.of(files[0].path))
+            found = form.splits(files, system, parallelism)
+            listed.extend(found if partitions is None else partitions.with_columns(found))
             warnings.extend(found.warnings if isinstance(found, SplitsWithWarnings) else ())
         return SplitsWithWarnings(listed, warnings)
 
@@ -326,7 +352,31 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         if not self.trust_paths:
             self._check(splits)
-        return FileReader(context, splits, self.form, self._file_systems())
+        return FileReader(context, splits, partial(open_split, self.form), self._file_systems())
+
+    def _partitions(self, files: Sequence[FileInfo], warnings: list[str]) -> Partitions | None:
+        """The columns of folders, if there are any and they are wanted."""
+        csv = self.form.text if isinstance(self.form, ColumnarCsvFormat) else self.form
+        types = self.form.types if isinstance(self.form, CsvFormat | ColumnarCsvFormat) else {}
+        if isinstance(csv, CsvFormat) and not csv.header and csv.columns:
+            types = {name: kind for name, kind in types.items() if name not in csv.columns}
+        partitions = Partitions(files, self.locations, self.partitioning, types)
+        if not partitions.names:
+            return None
+        if self.partitioning == "auto":
+            where = f"{', '.join(self.locations)}: folders such as {partitions.example!r}"
+            names = ", ".join(map(repr, partitions.names))
+            if isinstance(self.form, TextFormat):
+                warnings.append(
+                    f"{where} are left out, because a record is a line. partitioning='hive' gives dicts of "
+                    f"'value', the line, and {names}; partitioning=None leaves them out without this notice"
+                )
+                return None
+            warnings.append(
+                f"{where} are read as columns: {names}. partitioning='hive' does so without this notice, and "
+                "partitioning=None leaves them out"
+            )
+        return partitions
 
     def _check(self, splits: Sequence[Any]) -> None:
         if self.filesystem is not None:
@@ -349,6 +399,19 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             return opened[root]
 
         return serving
+
+
+def _file_source(
+    locations: Locations,
+    form: FileFormat,
+    partitioning: Partitioning,
+    storage_options: Mapping[str, str] | None,
+    filesystem: FileSystem | None,
+    trust_paths: bool,
+) -> FileSource[Any]:
+    checked = checked_partitioning(partitioning)
+    options = dict(storage_options or {})
+    return FileSource(_absolute(locations), form, options, filesystem, trust_paths, checked)
 
 
 def _absolute(locations: Locations) -> tuple[str, ...]:

@@ -51,7 +51,11 @@ def _is_visible(path: str, pattern: str) -> bool:
     parts = below.split("/")
     wants_hidden = pattern.rsplit("/", 1)[-1][:1] in ("_", ".")
     signs, seen = (".", parts[:-1]) if wants_hidden else ("_.", parts)
-    return not any(part[:1] in tuple(signs) and part not in written_out for part in seen)
+    # `_name=value/` is a column, as Spark writes it.
+    columns = [part for part in parts[:-1] if "=" in part and part[0] == "_"]
+    return not any(
+        part[:1] in tuple(signs) and part not in written_out and part not in columns for part in seen
+    )
 
 
 def _left_out(pattern: str, hidden: list[str]) -> str:

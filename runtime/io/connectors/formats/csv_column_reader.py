@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -381,7 +381,8 @@ def _columns_of(path: str, header: Sequence[str], form: CsvFormat, types: Mappin
     """Which columns of a file are wanted."""
     if not form.header:
         return ColumnPlan.without_header(form.columns or (), {})
-    return ColumnPlan.of_header(path, header, form.columns, dict.fromkeys(types, str))
+    form = replace(form, types=dict.fromkeys(types, str)).of_header(header)
+    return ColumnPlan.of_header(path, header, form.columns, form.types)
 
 
 def _sample(

@@ -27,6 +27,7 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
     offset_of_line,
 )
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.path_columns import PathColumns
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, whole_file
 from penstock.runtime.operators.protocols import Polled
 
@@ -60,6 +61,7 @@ class CsvFormat:
         escapechar: What takes the meaning of the character behind it, one character or `None`.
         null_values: Texts that are `None` in every column.
         skip_rows: Rows that are left out at the beginning of each file.
+        path_columns: Columns that stand in the path, which a file may lack.
         block_bytes: Bytes asked for by one read.
     """
 
@@ -74,6 +76,7 @@ class CsvFormat:
     escapechar: str | None = None
     null_values: tuple[str, ...] = ()
     skip_rows: int = 0
+    path_columns: PathColumns | None = None
     block_bytes: int = BLOCK_BYTES
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
@@ -90,6 +93,17 @@ class CsvFormat:
             escapechar=self.escapechar,
             quoting=quoting,
             strict=strict,
+        )
+
+    def of_header(self, header: Sequence[str]) -> CsvFormat:
+        """The format of one file, without the columns that stand in its path and not in its header."""
+        if self.path_columns is None:
+            return self
+        there, path = set(header), self.path_columns
+        return replace(
+            self,
+            columns=None if self.columns is None else path.in_file(self.columns, there),
+            types={name: self.types[name] for name in path.in_file(self.types, there)},
         )
 
     def line_end_of(self, handle: InputFile) -> bytes:
@@ -202,7 +216,7 @@ class CsvReader:
         return ColumnPlan.without_header(names, self._format.types, self._format.null_values)
 
     def _plan_of_header(self, names: Sequence[str]) -> RowPlan:
-        form = self._format
+        form = self._format.of_header(names)
         return ColumnPlan.of_header(self._split.path, names, form.columns, form.types, form.null_values)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:

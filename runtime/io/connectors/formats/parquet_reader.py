@@ -24,6 +24,7 @@ from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, File
 from penstock.runtime.io.connectors.formats.one_schema import check_one_schema
 from penstock.runtime.io.connectors.formats.opening import open_listed
 from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
+from penstock.runtime.io.connectors.formats.path_columns import PathColumns
 from penstock.runtime.io.connectors.formats.read_ahead import ReadAhead
 from penstock.runtime.io.connectors.formats.splitting import RowGroupSplit
 from penstock.runtime.operators.expressions.needed_columns import NeededColumns
@@ -56,12 +57,14 @@ class ParquetFormat:
         wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
             are left out. Row groups whose statistics exclude it are not read at all.
         needed: What the steps behind the source need; the rest may be left out.
+        path_columns: Columns that stand in the path, which a file may lack.
     """
 
     columns: tuple[str, ...] | None
     record_format: RecordFormat
     wanted: Any = field(default=None, compare=False)
     needed: NeededColumns = field(default_factory=NeededColumns)
+    path_columns: PathColumns | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[RowGroupSplit]:
         """One split for each row group that holds rows; reads the footers of all files."""
@@ -75,15 +78,40 @@ class ParquetFormat:
         handle = open_listed(filesystem, split.path, split.size)
         try:
             file = _parquet_file(handle, split.path)
-            _check_columns(file, split.path, self.columns)
-            return ParquetReader(handle, file, split, self._pruned(file), self._has_rows(handle, file, split))
+            form = self.of_file(file)
+            _check_columns(file, split.path, form.columns)
+            has_rows = self._has_rows(handle, file, split)
+            return ParquetReader(handle, file, split, form.pruned(file), has_rows, self._outer(file))
         except BaseException:
             handle.close()
             raise
 
-    def _pruned(self, file: pq.ParquetFile) -> ParquetFormat:
+    def _outer(self, file: pq.ParquetFile) -> list[str] | None:
+        """The wanted columns; members of structs give the whole struct's name."""
+        if self.columns is None or self.path_columns is None:
+            return None
+        there = {*file.schema_arrow.names, *self.path_columns.names}
+        return list(dict.fromkeys(name if name in there else name.split(".", 1)[0] for name in self.columns))
+
+    def of_file(self, file: pq.ParquetFile) -> ParquetFormat:
+        """The format of one file, without the columns that stand in its path only."""
+        if self.path_columns is None or self.columns is None:
+            return self
+        return replace(self, columns=self.path_columns.in_file(self.columns, file.schema_arrow.names))
+
+    def pruned(self, file: pq.ParquetFile) -> ParquetFormat:
         """The same with only those columns that are needed."""
-        return replace(self, columns=columns_to_read(file.schema_arrow, self.columns, self.needed))
+        if self.path_columns is None:
+            return replace(self, columns=columns_to_read(file.schema_arrow, self.columns, self.needed))
+        there = file.schema_arrow
+        only = [field for field in self.path_columns.row.schema if field.name not in there.names]
+        columns = None if self.columns is None else (*self.columns, *(field.name for field in only))
+        found = columns_to_read(pa.schema([*there, *only]), columns, self.needed)
+        if found is None:
+            return self
+        in_file = self.path_columns.in_file(found, there.names)
+        # Without any column of the file nobody would know how many rows there are.
+        return replace(self, columns=in_file or self.columns or (there.names[0],))
 
     def _has_rows(self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit) -> bool:
         """Whether a row group may have rows that are wanted."""
@@ -100,6 +128,7 @@ class ParquetReader:
         split: The row group and the position in it.
         form: How the file is read.
         has_rows: Whether any row of it may be wanted.
+        columns: Names that the user wants, those of the path among them; `None` for all.
     """
 
     def __init__(
@@ -109,12 +138,14 @@ class ParquetReader:
         split: RowGroupSplit,
         form: ParquetFormat,
         has_rows: bool = True,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self._handle = handle
         self._split = split
         self._format = form
         self._wanted = form.wanted
         self._schema = _schema_of(file, split.path, form)
+        self._columns = columns
         columns = None if form.columns is None else list(form.columns)
         rows = _decoded_rows(file, split.row_group, form)
         groups = [split.row_group] if has_rows else []
@@ -176,10 +207,11 @@ class ParquetReader:
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the schema that all batches of the source have."""
-        if self._schema is None:
-            return batch
-        columns = [batch.column(name) for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if self._schema is not None:
+            columns = [batch.column(name) for name in self._schema.names]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        path = self._format.path_columns
+        return batch if path is None else path.added_to(batch, self._columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +232,14 @@ def _footer(info: FileInfo, filesystem: FileSystem, form: ParquetFormat) -> _Foo
     handle = open_listed(filesystem, info.path, info.size)
     try:
         file = _parquet_file(handle, info.path)
+        wanted_columns, form = form.columns, form.of_file(file)
         _check_columns(file, info.path, form.columns)
         if form.wanted is not None:
-            _filtered(
-                file.read_row_groups([], columns=form.columns and list(form.columns)), form.wanted, info.path
-            )
+            empty = file.read_row_groups([], columns=form.columns and list(form.columns))
+            if form.path_columns is not None:
+                rows = pa.RecordBatch.from_pylist([], empty.schema)
+                empty = form.path_columns.added_to(rows, wanted_columns)
+            _filtered(empty, form.wanted, info.path)
         splits = [
             RowGroupSplit(info.path, info.size, group)
             for group in range(file.metadata.num_row_groups)

@@ -1,0 +1,239 @@
+"""Columns that stand in folders: `year=2020/country=DE/part-0.csv`, as Hive, Spark and Arrow write them.
+
+A folder `name=value` is a column of all files below it. Name and value are URL-encoded, and
+`__HIVE_DEFAULT_PARTITION__` is null. Types are decided once, when the job starts from nothing. The rule is
+that of inferred CSV columns: a type is taken only where it keeps every letter. So `month=02` is text, and
+`year=2020` is a number. Each split carries its values, so a restored job has the same ones.
+
+A column that a file has itself keeps the values of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.io.connectors.files.file_reader import FileFormat, SplitReader
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystems.glob_pattern import is_glob, literal_folder
+from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
+from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
+from penstock.runtime.io.connectors.formats.path_columns import PathColumns
+from penstock.runtime.io.connectors.formats.text_reader import TextFormat
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+#: `"auto"` reads folders below the locations and says so in a warning of the job.
+Partitioning: TypeAlias = Literal["auto", "hive"] | None
+
+#: Name of a line of text beside the columns of its folders; Spark's.
+TEXT_COLUMN: Final = "value"
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+def checked_partitioning(partitioning: Any) -> Partitioning:
+    """Return `partitioning` when it is one of the settings.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if partitioning is None or partitioning == "auto" or partitioning == "hive":
+        return partitioning  # type: ignore[no-any-return]
+    msg = f"partitioning={partitioning!r} is not a setting: use 'auto', 'hive' or None"
+    raise ConfigurationError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedSplit:
+    """A split of a file whose folders are columns.
+
+    Attributes:
+        split: The split of the file.
+        columns: The columns of its path, as Arrow writes a batch of one row.
+    """
+
+    split: Any
+    columns: bytes
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return str(self.split.path)
+
+
+class Partitions:
+    """What the folders of a source's files say.
+
+    Args:
+        files: All files of the source.
+        locations: Where they were looked for.
+        partitioning: Which folders count.
+        types: Types of columns that the user has declared.
+
+    Raises:
+        ConnectorError: A path names a column twice, or a value does not fit its declared type.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[FileInfo],
+        locations: Sequence[str],
+        partitioning: Partitioning,
+        types: Mapping[str, Any],
+    ) -> None:
+        bases = [""] if partitioning == "hive" else [_base(location) for location in locations]
+        found = {} if partitioning is None else {info.path: _columns_of(info.path, bases) for info in files}
+        self.names = tuple(dict.fromkeys(name for columns in found.values() for name in columns))
+        values = [
+            _typed(name, [columns.get(name) for columns in found.values()], types.get(name))
+            for name in self.names
+        ]
+        table = pa.RecordBatch.from_arrays(values, names=list(self.names))
+        self._rows = {path: table.slice(at, 1) for at, path in enumerate(found)} if self.names else {}
+        self._found = found
+
+    @property
+    def example(self) -> str:
+        """A folder that is a column, for a message."""
+        pairs = ((name, text) for columns in self._found.values() for name, text in columns.items())
+        name, text = next(pairs)
+        return f"{name}={_NULL if text is None else text}"
+
+    def of(self, path: str) -> PathColumns:
+        """The columns of one file."""
+        return PathColumns(self._rows[path])
+
+    def with_columns(self, splits: Sequence[Any]) -> list[PartitionedSplit]:
+        """The splits, each with the columns of its path."""
+        written: dict[str, bytes] = {}
+        for split in splits:
+            if split.path not in written:
+                written[split.path] = _written(self._rows[split.path])
+        return [PartitionedSplit(split, written[split.path]) for split in splits]
+
+
+def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitReader:
+    """Open a split, with the columns of its folders if it has any."""
+    if not isinstance(split, PartitionedSplit):
+        return form.open(split, filesystem)
+    columns = PathColumns(pa.ipc.open_stream(split.columns).read_next_batch())
+    adapted = with_path_columns(form, columns)
+    return PartitionedReader(adapted.open(split.split, filesystem), split, columns, form)
+
+
+def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
+    """The format of files that may lack these columns."""
+    match form:
+        case ParquetFormat() | CsvFormat():
+            return replace(form, path_columns=columns)
+        case ColumnarCsvFormat():
+            return replace(form, text=replace(form.text, path_columns=columns))
+    return form
+
+
+class PartitionedReader:
+    """Adds the columns of folders to what a reader reads; that of Parquet files adds them itself.
+
+    Args:
+        reader: Reads the split of the file; closed by `close`.
+        split: The split, with the columns.
+        columns: These columns.
+        form: How the file is read.
+    """
+
+    def __init__(
+        self, reader: SplitReader, split: PartitionedSplit, columns: PathColumns, form: FileFormat
+    ) -> None:
+        self._reader = reader
+        self._split = split
+        self._columns = columns
+        self._form = form
+        text = form.text if isinstance(form, ColumnarCsvFormat) else form
+        self._wanted = text.columns if isinstance(text, CsvFormat) and text.header else None
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        """The next records; `finished` at the end of the split."""
+        polled = self._reader.read(max_rows)
+        match polled.batch:
+            case ArrowBatch(batch) if not isinstance(self._form, ParquetFormat):
+                if isinstance(self._form, ColumnarJsonFormat) and self._form.schema is not None:
+                    batch = self._columns.filled_into(batch)
+                return replace(polled, batch=ArrowBatch(self._columns.added_to(batch, self._wanted)))
+            case RowBatch(rows) if not isinstance(self._form, ParquetFormat):
+                return replace(polled, batch=RowBatch(self._with_columns(rows)))
+        return polled
+
+    def position(self) -> PartitionedSplit:
+        """The split with how far it was read."""
+        return replace(self._split, split=self._reader.position())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def _with_columns(self, rows: Sequence[Any]) -> list[Any]:
+        if isinstance(self._form, TextFormat):
+            rows = [{TEXT_COLUMN: line} for line in rows]
+        other = next((row for row in rows if type(row) is not dict), None)
+        if other is not None:
+            msg = (
+                f"{self._split.path}: a record is {shown(other)}, which can't hold the columns "
+                f"{self._columns.names} of its folders. Say partitioning=None"
+            )
+            raise ConnectorError(msg)
+        return self._columns.added_to_rows(rows, self._wanted)
+
+
+def _base(location: str) -> str:
+    return literal_folder(location) if is_glob(location) else f"{location.rstrip('/')}/"
+
+
+def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
+    """Name and text of each column in the folders of a path, below the first base that holds it."""
+    base = min((base for base in bases if path.startswith(base)), key=len, default=path)
+    found: dict[str, str | None] = {}
+    for folder in path[len(base) :].split("/")[:-1]:
+        name, sign, text = folder.partition("=")
+        if not (sign and name):
+            continue
+        name = unquote(name)
+        if name in found:
+            msg = (
+                f"{path}: two folders name the column {name!r}. Rename one of them, or say partitioning=None"
+            )
+            raise ConnectorError(msg)
+        found[name] = None if text == _NULL else unquote(text)
+    return found
+
+
+def _typed(name: str, texts: Sequence[str | None], kind: Any) -> pa.Array:
+    present = [text for text in texts if text is not None]
+    values = pa.array(texts, pa.string())
+    try:
+        if kind is None:
+            kind = inferred_type(present)
+            return values if kind == pa.string() else checked_column(values.fill_null(""), kind)
+        if isinstance(kind, pa.DataType):
+            return values.cast(kind)
+        return pa.array([None if text is None else kind(text) for text in texts])
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        msg = f"folders of column {name!r} can't be read as {kind}: {error}. The first is {name}={present[0]}"
+        raise ConnectorError(msg) from error
+
+
+def _written(row: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
