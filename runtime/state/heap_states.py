@@ -34,7 +34,7 @@ from penstock.runtime.state.keyed_states import (
     ValueState,
 )
 from penstock.runtime.state.own_copy import can_change, own_copies, own_copy
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_table import HasCurrentKey, NoCurrentKeyError, StateTable, without_key
 from penstock.runtime.state.state_types import type_name
 
@@ -228,7 +228,17 @@ class HeapListState(ListState[Any]):
 class HeapMapState(MapState[Any, Any]):
     """A `MapState` on the heap; see `HeapValueState` for the arguments."""
 
-    __slots__ = ("_changed", "_entries", "_isolates", "_key_type", "_kinds", "_owner", "_type", "_written")
+    __slots__ = (
+        "_changed",
+        "_entries",
+        "_isolates",
+        "_key_kinds",
+        "_key_type",
+        "_kinds",
+        "_owner",
+        "_type",
+        "_written",
+    )
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
@@ -236,6 +246,7 @@ class HeapMapState(MapState[Any, Any]):
         self._entries, self._changed, self._owner = table.entries, table.changed, owner
         self._isolates = owner.isolates
         self._key_type: type = declaration.key_type or object
+        self._key_kinds: set[type] = set()
         self._type: type = declaration.value_type or object
         self._kinds: set[type] = set()
         self._written: dict[Any, Any]
@@ -264,6 +275,8 @@ class HeapMapState(MapState[Any, Any]):
             check_map_key(self.name, self._key_type, key)
             if not held:
                 held = self._entries.setdefault(current, {})
+        elif type(key) not in self._key_kinds:
+            meet_map_key(self, key)
         held[key] = self._written[current, key] = value
 
     def __delitem__(self, key: Any) -> None:
@@ -350,6 +363,14 @@ class _ChecksTypes(Protocol):
     _changed: Changes
 
 
+class _ChecksMapKeys(Protocol):
+    """A map that takes keys of one type."""
+
+    name: str
+    _key_type: type
+    _key_kinds: set[type]
+
+
 def meet(view: _ChecksTypes, value: Any) -> None:
     """A view is given a value of a type that it does not know yet.
 
@@ -397,6 +418,19 @@ def check_map_key(name: str, of_type: type, key: Any) -> None:
     except KeyTypeError as error:
         msg = f"state {name!r} can't have this map key: {error}"
         raise KeyTypeError(msg) from None
+
+
+def meet_map_key(view: _ChecksMapKeys, key: Any) -> None:
+    """A map has an equal key, and this one may be of another type: 0.5 is there, and this is np.float32(0.5).
+
+    Raises:
+        TypeError: It is not of the declared type.
+        KeyTypeError: It has no stable hash.
+    """
+    kinds = types_of_keys((key,)) - {tuple}  # the parts of each tuple are looked at
+    if not kinds <= view._key_kinds:
+        check_map_key(view.name, view._key_type, key)
+        view._key_kinds |= kinds
 
 
 def refuse_value(name: str, of_type: type, value: Any) -> NoReturn:

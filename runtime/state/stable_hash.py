@@ -29,11 +29,12 @@ import dataclasses
 import functools
 import reprlib
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
 from fractions import Fraction
+from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias
 from uuid import UUID
 
@@ -83,6 +84,24 @@ def stable_hash(key: Any) -> int:
     kind: type = type(key)
     hasher = _BY_TYPE.get(kind)
     return _hasher_of(kind)(key) if hasher is None else hasher(key)
+
+
+def types_of_keys(keys: Sequence[Any]) -> set[type]:
+    """The types of keys, and of the parts of tuples among them.
+
+    A dictionary finds `np.float32(0.5)` where it has 0.5, so a key of a known value may be of a type that is
+    refused. A look at the types costs less than a hash.
+
+    Example:
+        >>> types_of_keys([("a", 1), ("b", 2)]) == {tuple, str, int}
+        True
+    """
+    kinds = set(map(type, keys))
+    if tuple in kinds:
+        tuples = keys if len(kinds) == 1 else [key for key in keys if type(key) is tuple]
+        parts = set(map(type, chain.from_iterable(tuples)))
+        kinds |= types_of_keys(list(chain.from_iterable(tuples))) if tuple in parts else parts
+    return kinds
 
 
 def _refuse(key: Any, why: str) -> NoReturn:

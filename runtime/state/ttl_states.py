@@ -11,7 +11,7 @@ from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, Final
 
 from penstock.runtime.state.fixed_values import DELETED, LEAVES
-from penstock.runtime.state.heap_states import check_map_key, refuse_value, take_over
+from penstock.runtime.state.heap_states import check_map_key, meet_map_key, refuse_value, take_over
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     KeyedState,
@@ -292,13 +292,14 @@ class TtlListState(ListState[Any]):
 class TtlMapState(MapState[Any, Any]):
     """A `MapState` with a TTL; its entries expire one by one."""
 
-    __slots__ = ("_cells", "_key_type", "_value_type")
+    __slots__ = ("_cells", "_key_kinds", "_key_type", "_value_type")
 
     def __init__(self, declaration: MapState[Any, Any], table: StateTable, owner: HasCurrentKey) -> None:
         take_over(self, declaration)
         self.key_type, self.value_type = declaration.key_type, declaration.value_type
         self._cells = Cells(table, owner)
         self._key_type: type = declaration.key_type or object
+        self._key_kinds: set[type] = set()
         self._value_type: type = declaration.value_type or object
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -333,6 +334,8 @@ class TtlMapState(MapState[Any, Any]):
             refuse_value(self.name, self._value_type, value)
         if key not in self._cells.held():
             check_map_key(self.name, self._key_type, key)
+        elif type(key) not in self._key_kinds:
+            meet_map_key(self, key)
         self._cells.write_part(key, value)
 
     def __delitem__(self, key: Any) -> None:

@@ -13,7 +13,7 @@ from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend, KeyedTable
 from penstock.runtime.user_location import function_location
 
@@ -22,7 +22,8 @@ class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first, and says whose fault it is when the key selector fails.
 
     A sender that has a single receiver does not look at all keys. So a subclass checks each key that is new
-    to it with `_check_key`; one that it knows has been checked.
+    to it with `_check_key`; one that it knows has been checked. Types that are new are checked here: a known
+    key may come again as another type.
 
     Args:
         key_selector: From a record to its key.
@@ -35,6 +36,7 @@ class KeyedFunctionOperator(FunctionOperator):
         super().__init__(function)
         self._select = key_selector
         self._selecting = False
+        self._checked_types: set[type] = set()
         self._look = key_selector
 
     def open(self, context: OperatorContext) -> None:
@@ -61,6 +63,11 @@ class KeyedFunctionOperator(FunctionOperator):
         select = self._look
         self._selecting = True
         keys = [select(row) for row in self._cursor.over(batch.rows)]
+        kinds = types_of_keys(keys)
+        if not kinds <= self._checked_types:
+            for key, _ in zip(keys, self._cursor.over(batch.rows), strict=True):
+                stable_hash(key)
+            self._checked_types |= kinds
         self._selecting = False
         return keys
 

@@ -37,6 +37,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Waterm
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.key_groups import key_group_array, key_group_of
 from penstock.runtime.state.own_copy import own_batch, own_copies
+from penstock.runtime.state.stable_hash import types_of_keys
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
@@ -73,6 +74,7 @@ class UserOperator(Operator):
         self._context: OperatorContext | None = None
         self._given: Batch | None = None
         self._checked: set[Any] = set()
+        self._checked_types: set[type] = set()
         self._records_in = self._records_out = 0
         self._at = "process"
         self._sweep: StateSweep | None = None
@@ -301,9 +303,11 @@ class UserOperator(Operator):
         backend, checked = self._keyed_state, self._checked
         own = backend.key_groups
         try:
-            if checked.issuperset(keys):
+            kinds = types_of_keys(keys)
+            is_known = kinds <= self._checked_types
+            if is_known and checked.issuperset(keys):
                 return
-            new = [key for key in keys if key not in checked]
+            new = [key for key in keys if key not in checked] if is_known else keys
             groups = key_group_array(new, backend.max_parallelism)
             all_right = bool(((groups >= own.first) & (groups <= own.last)).all())
         except TypeError:  # one of them can't be a key
@@ -312,6 +316,7 @@ class UserOperator(Operator):
             if len(checked) + len(new) > _MOST_CHECKED:
                 checked.clear()
             checked.update(new)
+            self._checked_types |= kinds
             return
         for key, _ in zip(keys, self._cursor.over(rows), strict=True):
             if key_group_of(key, backend.max_parallelism) not in own:
