@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.redaction import redacted
 
 #: Longest message of one error, in characters.
 LONGEST_MESSAGE: Final = 4_000
@@ -23,6 +24,12 @@ _OF_GROUP: Final = 3
 
 #: What a terminal obeys, no JSON holds, or changes the order of the text around it. Lines and tabs stay.
 _UNFIT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+#: What a terminal obeys or can't encode: control characters but tab and line feed, directions of writing,
+#: halves of characters.
+_OBEYED: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def error_text(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
@@ -91,16 +98,26 @@ def traceback_text(error: BaseException, trace: TracebackType | None = None) -> 
 
 
 def fit_text(text: str, most: int) -> str:
-    r"""A text that every place can hold: of at most `most` characters, without characters that act.
+    r"""A text of at most `most` characters for every place, without secrets and characters that act.
 
     Example:
         >>> fit_text("\x1b[31mred\ud800", 100)
         '\\x1b[31mred\\ud800'
     """
-    text = shortened(text, most)
+    text = shortened(redacted(shortened(text, most)), most)
     if text.isprintable():
         return text
     return shortened(_UNFIT.sub(_escaped, text), most)
+
+
+def escaped(text: str) -> str:
+    r"""A text with everything written out that a terminal would obey and not show.
+
+    Example:
+        >>> escaped("count\x1b[2J"), escaped("Zähler")
+        ('count\\x1b[2J', 'Zähler')
+    """
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shortened(text: str, most: int) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.runtime.redaction import redacted
+
 
 @dataclass(frozen=True, slots=True)
 class UserLocation:
@@ -58,7 +60,13 @@ class OperatorLocation:
 
 
 class PenstockError(Exception):
-    """Base of every error that Penstock raises on purpose."""
+    """Base of every error that Penstock raises on purpose; its text has no secrets (`redacted`)."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
+
+    def __repr__(self) -> str:
+        return redacted(super().__repr__())
 
 
 class GraphError(PenstockError):

@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.actors.shared.log_names import log_file_pattern
 from penstock.actors.shared.output_capture import logs_folder
+from penstock.runtime.error_text import escaped
 
 #: Most bytes that are read of one file at a time: its end, when it is longer.
 _MOST: Final = 4 * 1024 * 1024
@@ -27,6 +28,8 @@ _NODE_TIMEOUT: Final = 30.0
 @dataclass(frozen=True, slots=True)
 class LogLine:
     """One line that an actor of a job printed or logged.
+
+    As text, what a terminal would obey is written out.
 
     Attributes:
         at: When, as ISO 8601 in UTC.
@@ -48,7 +51,7 @@ class LogLine:
 
     def __str__(self) -> str:
         who = self.vertex if self.subtask is None else f"{self.vertex}[{self.subtask}]"
-        return f"{self.at[11:23]} {who} | {self.text}"
+        return escaped(f"{self.at[11:23]} {who} | {self.text}")
 
 
 @dataclass(frozen=True, slots=True)

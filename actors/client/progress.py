@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.error_text import escaped
 from penstock.runtime.graph.job_handle import JobStatus
 
 #: Seconds between two plain lines.
@@ -69,7 +70,7 @@ class ProgressText:
             _duration(report.duration),
             _cause(report),
         ]
-        return " | ".join(part for part in parts if part)
+        return escaped(" | ".join(part for part in parts if part)).replace("\n", "\\n")
 
     def _rate(self, column: int) -> str:
         first, last = self._seen[0], self._seen[-1]

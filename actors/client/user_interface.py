@@ -30,7 +30,7 @@ class UserInterface:
     """
 
     address: str
-    login: str
+    login: str = field(repr=False)
     process: subprocess.Popen[str] = field(repr=False)
 
     def close(self) -> None:

@@ -34,8 +34,9 @@ from penstock.actors.command_line.common import (
 )
 from penstock.actors.command_line.monitoring import metrics
 from penstock.actors.command_line.snapshots import register
-from penstock.actors.command_line.views import escaped, jobs_table, status_view
+from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.command_line.web import ui
+from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError, PenstockError
 
 #: Group of the entry points of further commands; each names a function without arguments.

@@ -23,6 +23,7 @@ from penstock.actors.command_line.common import (
 )
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.error_text import escaped
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.record.value_codec import ValueCodec
@@ -62,7 +63,7 @@ def checkpoint(
         print_json(taken.to_dict())
         return
     sizes = f"{taken.size:,} B, {taken.written_bytes:,} B of it new"
-    print(f"checkpoint {taken.checkpoint_id} took {taken.duration:.2f} s: {sizes}, in {taken.path}")
+    print(escaped(f"checkpoint {taken.checkpoint_id} took {taken.duration:.2f} s: {sizes}, in {taken.path}"))
 
 
 def savepoint(
@@ -72,7 +73,7 @@ def savepoint(
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint; the job goes on. Prints its URL."""
-    print(named_job(job, address).savepoint(target, timeout=timeout))
+    print(escaped(named_job(job, address).savepoint(target, timeout=timeout)))
 
 
 def stop(
@@ -88,7 +89,7 @@ def stop(
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint and end the job. Everything that it covers is committed. Prints its URL."""
-    print(named_job(job, address).stop(target, drain=drain, timeout=timeout))
+    print(escaped(named_job(job, address).stop(target, drain=drain, timeout=timeout)))
 
 
 def checkpoints(

@@ -6,7 +6,6 @@ they move its cursor, change its title, or reverse what is read. So `escaped` wr
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -22,6 +21,7 @@ from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
 from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_and_rare
+from penstock.runtime.error_text import escaped
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
@@ -47,21 +47,6 @@ _HISTORY_SHOWN: Final = 100
 _RARE_SHOWN: Final = 20
 #: Most subtasks whose watermarks are shown one by one.
 _WATERMARKS_SHOWN: Final = 32
-#: What a terminal obeys or can't encode: control characters but tab and line feed, directions of writing,
-#: halves of characters.
-_OBEYED: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def escaped(text: str) -> str:
-    r"""A text with everything written out that a terminal would obey and not show.
-
-    Example:
-        >>> escaped("count\x1b[2J"), escaped("Zähler")
-        ('count\\x1b[2J', 'Zähler')
-    """
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:

@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import sys
+import tempfile
 import webbrowser
+from html import escape
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -79,9 +81,25 @@ def ui(
         else:
             print(f"Penstock is at {login}\nThe address works once. Ctrl-C ends it; jobs go on.", flush=True)
         if open_browser:
-            webbrowser.open(login)
+            webbrowser.open(page_that_leads_to(login, folder).as_uri())
 
-    serve(options, show)
+    with tempfile.TemporaryDirectory(prefix="penstock-ui-") as name:
+        folder = Path(name)
+        serve(options, show)
+
+
+def page_that_leads_to(login: str, folder: Path) -> Path:
+    """Write a page for a browser to open: every user of the machine can read a browser's command line."""
+    page = folder / "penstock.html"
+    page.touch(0o600, exist_ok=False)
+    at = escape(login)
+    page.write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        f'<meta http-equiv="refresh" content="0; url={at}"><title>Penstock</title>'
+        f'<a href="{at}">Penstock</a>\n',
+        encoding="utf-8",
+    )
+    return page
 
 
 def _token(file: Path | None) -> str | None:

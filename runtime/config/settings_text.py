@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.redaction import redacted
 
 
 def settings_as_text(config: JobConfig) -> dict[str, str]:
@@ -27,4 +28,4 @@ def _flat(settings: Any, prefix: str) -> Iterator[tuple[str, str]]:
             yield f"{prefix}{each.name}", type(value).__name__
             yield from _flat(value, f"{prefix}{each.name}.")
         else:
-            yield f"{prefix}{each.name}", value if isinstance(value, str) else str(value)
+            yield f"{prefix}{each.name}", redacted(str(value))

@@ -25,6 +25,7 @@ from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, Stor
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT, BoundedCalls
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.redaction import has_password
 from penstock.runtime.snapshot.paths import check_folder, check_path
 from penstock.runtime.snapshot.storage_statistics import StorageCounters, StorageStatistics
 from penstock.runtime.snapshot.synced_files import STAGED, SyncedFiles
@@ -43,6 +44,8 @@ _CUTS: Final = re.compile("[?#]")
 #: What logs, JSON and terminals can't show.
 _UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
+
+_KEYS: Final = "give keys by the environment, as the cloud's own tools take them"
 
 #: Stays in the root of every storage: creating it a second time must be refused.
 PROBE: Final = ".penstock"
@@ -370,6 +373,9 @@ def _open(url: str, create: bool, made: list[Path]) -> Store:
             msg = f"{url} names the host {parts.netloc!r}; write a local folder as file:///path"
             raise StorageError(msg)
         return _open_local(url, unquote(parts.path), create, made)
+    if has_password(url):
+        msg = f"{url} has a password in it, which snapshots and pages would show; {_KEYS}"
+        raise StorageError(msg)
     if scheme in _REMOTE_SCHEMES:
         try:
             return from_url(url)

@@ -230,6 +230,8 @@ def test_a_report_that_cannot_be_read_is_listed_with_its_reason_and_hides_no_oth
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a folder that another user can't read")
 def test_a_folder_of_another_user_hides_no_job(storage: Path) -> None:
+    for ours in storage.rglob("*"):
+        ours.chmod(0o755 if ours.is_dir() else 0o644)
     (storage / "theirs-1").mkdir()
     (storage / "theirs-1" / "status.json").write_text("{}")
     (storage / "theirs-1").chmod(0o700)

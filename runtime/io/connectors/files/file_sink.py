@@ -63,7 +63,7 @@ class FileSink(metaclass=NearestNames):
     form: SinkFormat
     max_file_size: int = DEFAULT_MAX_FILE_SIZE
     allow_missing: bool = False
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     filesystem: FileSystem | None = None
     trust_paths: bool = False
 

@@ -76,7 +76,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
     locations: tuple[str, ...]
     form: FileFormat
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     filesystem: FileSystem | None = None
     trust_paths: bool = False
     partitioning: Partitioning = "auto"

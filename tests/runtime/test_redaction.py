@@ -1,0 +1,98 @@
+"""Secrets are in no text that Penstock makes: errors, settings, `repr`."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime import Checkpointing, FileSink, FileSource, JobConfig, StorageError
+from penstock.runtime.config.settings_text import settings_as_text
+from penstock.runtime.error_text import error_text, fit_text
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.redaction import redacted
+
+SECRET = "wJalrXUtnFEMI"
+TEXTS = [
+    "s3://me:{}@bucket/path",
+    "redis://:{}@host:6379/0 does not answer",
+    "https://host/file?X-Amz-Credential=me&X-Amz-Signature={}",
+    "az://account/c?sv=2020&sig={}&se=1 is gone",
+    "aws_secret_access_key={}",
+    "AWS_SECRET_ACCESS_KEY={} and more",
+    "{{'region': 'eu', 'secret_access_key': '{}'}}",
+    "{{'account_key': '{}'}}",
+    '{{"password": "{}"}}',
+    "connect(password='{}', user='me')",
+    "RAY_AUTH_TOKEN={}",
+    "AccountName=me;AccountKey={};EndpointSuffix=core",
+    "Authorization: Bearer {}",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_secret_is_taken_out_and_the_rest_stays(text: str) -> None:
+    shown = redacted(text.format(SECRET))
+    assert SECRET not in shown
+    assert "***" in shown
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "operator 'count' (subtask 1 of 2), defined at job.py:12 in main: KeyError: 'token'",
+        "abfss://container@account.dfs.core.windows.net/path",
+        "s3://bucket/part-?.csv and file:///data/a@b",
+        "the token is unknown: give another one",
+        "it has 12 keys; partition=3, key=5",
+        "http://127.0.0.1:8275/ and user@host",
+    ],
+)
+def test_other_texts_stay_as_they_are(text: str) -> None:
+    assert redacted(text) == text
+
+
+@given(st.text(), st.text())
+def test_any_text_may_stand_around_a_secret(before: str, behind: str) -> None:
+    assert SECRET not in redacted(f"{before} s3://me:{SECRET}@bucket {behind}")
+    redacted(before + behind)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_errors_reports_and_settings_show_no_secret(text: str) -> None:
+    secret = text.format(SECRET)
+    error = StorageError(f"{secret}: no answer")
+    storage = settings_as_text(JobConfig(checkpointing=Checkpointing(every=1, storage=secret)))
+    shown = (
+        str(error),
+        repr(error),
+        str(pickle.loads(pickle.dumps(error))),
+        error_text(ValueError(secret)),
+        fit_text(secret, 1_000),
+        str(FailureCause(secret, traceback=secret)),
+        FailureCause("", traceback=secret).traceback,
+        str(storage),
+    )
+    assert SECRET not in str(shown)
+
+
+def test_options_of_stores_are_not_shown() -> None:
+    options = {"secret_access_key": SECRET, "customer_key": SECRET}
+    source = FileSource.text("s3://bucket/in", storage_options=options)
+    sink = FileSink.json("s3://bucket/out", storage_options=options)
+    assert SECRET not in f"{source} {sink} {source!r} {sink!r}"
+
+
+def test_a_url_with_a_password_is_refused_where_it_is_opened() -> None:
+    url = f"s3://me:{SECRET}@bucket/path"
+    with pytest.raises(StorageError, match=r"has a password in it.*environment") as refused:
+        open_storage(url)
+    with pytest.raises(ConfigurationError, match=r"has a password in it.*storage_options") as refused_too:
+        filesystem_for(url, {})
+    assert SECRET not in f"{refused.value} {refused_too.value}"
