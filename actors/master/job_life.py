@@ -253,7 +253,7 @@ class JobLife:
     async def _begin(self, chunks: tuple[bytes, ...]) -> None:
         try:
             await self._prepare_patiently(chunks)
-        except Exception as error:  # whatever it is, the job ends and reports it
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # users' modules are imported here
             logger.exception("job %s can't be started", self._job_id)
             if self._came_back and self._to_be_cancelled.is_set():
                 self._reporter.cancelled_before_it_began(error)

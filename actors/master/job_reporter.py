@@ -167,12 +167,12 @@ class JobReporter:
         self._scheduler = scheduler
         self._fleet = fleet
 
-    def failed_to_begin(self, error: Exception) -> None:
+    def failed_to_begin(self, error: BaseException) -> None:
         """The job could not be started."""
         cause = FailureCause(error_text(error), recoverable=False)
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
-    def cancelled_before_it_began(self, error: Exception) -> None:
+    def cancelled_before_it_began(self, error: BaseException) -> None:
         """The job was cancelled, and could not be started; so its log has no record of its end."""
         self._was_cancelled_before = True
         self.warn(f"its end could not be recorded: {error_text(error)}")

@@ -35,6 +35,7 @@ from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
 from penstock.actors.subtask.guarded_master import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.runtime.error_text import error_text
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.lease import Lease
@@ -118,8 +119,8 @@ class SubtaskActor:
         self._traces.role_taken()
         try:
             await self._loop.run_in_executor(self._pool, unpack_job, code)
-        except Exception as error:
-            logger.info("the code of the job can't be loaded yet: %s", error)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            logger.info("the code of the job can't be loaded yet: %s", error_text(error))
         self._traces.note_modules()
         self._is_prepared = True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, get_args, overload
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -243,7 +244,7 @@ def _migrated(declaration: OperatorListState[Any], value: Any) -> Any:
     try:
         new = migrate(value)
     except Exception as error:
-        msg = f"{where} failed on {value!r:.100}: {error}"
+        msg = f"{where} failed on {value!r:.100}: {error_text(error)}"
         raise StateMismatchError(msg) from error
     if not isinstance(new, kind):
         msg = f"{where} made {new!r:.100} of {value!r:.100}, which is no {type_name(kind)}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
 from penstock.runtime.record.stable_names import OURS, name_in_data, without_former_module
 from penstock.runtime.snapshot.handles import KeyedStateHandle
@@ -187,7 +188,8 @@ def _migrated(name: str, key: Any, value: Any, of_type: type, migrate: Callable[
         new = migrate(value)
     except Exception as error:
         msg = (
-            f"state {name!r}: migrate function {where} failed on {value!r:.100} of key {key!r:.100}: {error}"
+            f"state {name!r}: migrate function {where} failed on {value!r:.100} of key {key!r:.100}: "
+            f"{error_text(error)}"
         )
         raise StateMismatchError(msg) from error
     if not isinstance(new, of_type):

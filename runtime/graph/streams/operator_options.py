@@ -67,6 +67,8 @@ def _check_resources(call: str, resources: object) -> None:
         refuse(f'{call}: resources must be amounts by name, such as {{"host1": 1}}, not {resources!r:.80}')
     for name, amount in resources.items():
         problem = problem_with_name(name)
+        if problem is None and not str(name).isascii():
+            problem = "Ray takes ASCII characters alone for them: give the nodes another name"
         if problem is not None:
             refuse(f"{call}: resources have names of Ray's: {problem} ({name!r:.80})")
         if name in _OWN_OPTIONS:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.index_range import IndexRange, index_splits
@@ -139,7 +140,7 @@ class GeneratorReader(Generic[T]):
                 record = self._function(index)
                 rows.append(own_copy(record) if self.makes_new_records else record)
         except Exception as error:  # the user's function
-            msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
+            msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error_text(error)}"
             raise ConnectorError(msg) from error
         lane.take(indices)
         return rows

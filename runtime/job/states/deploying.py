@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.runtime.config.restart import GiveUp
-from penstock.runtime.error_text import error_text
+from penstock.runtime.error_text import cause_text, error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
@@ -100,7 +100,8 @@ class Deploying(State):
         try:
             job.restore_operators(start.restore, lambda cause: self._restored(start, cause))
         except BaseException as error:  # a coordinator may raise anything
-            self._restored(start, FailureCause(str(error), recoverable=not isinstance(error, PenstockError)))
+            may_heal = not isinstance(error, PenstockError)
+            self._restored(start, FailureCause(cause_text(error), recoverable=may_heal))
 
     def _restored(self, start: AttemptStart, cause: FailureCause | None) -> None:
         job = self.job
