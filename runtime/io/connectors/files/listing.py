@@ -34,6 +34,12 @@ def list_files(
         except OSError as error:
             msg = f"{pattern}: can't be listed: {error}. Check that every node may read it"
             raise ConnectorError(msg) from error
+        unreadable = [info for info in found if info.unreadable]
+        if unreadable:
+            found = [info for info in found if not info.unreadable]
+            count = "1 file is" if len(unreadable) == 1 else f"{len(unreadable)} files are"
+            first = unreadable[0]
+            warn(f"{pattern}: {count} left out; the first is {first.path!r}: {first.unreadable}")
         visible = [info for info in found if _is_visible(info.path, pattern)]
         if not visible:
             raise ConnectorError(_nothing_found(pattern, hidden=len(found)))

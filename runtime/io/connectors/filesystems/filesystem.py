@@ -23,10 +23,12 @@ class FileInfo:
     Attributes:
         path: Absolute path or full URL.
         size: Bytes.
+        unreadable: Why the file is left out when a folder or a pattern has found it; empty for others.
     """
 
     path: str
     size: int
+    unreadable: str = ""
 
 
 class Publication(Enum):

@@ -8,17 +8,23 @@ because a name belongs to one subtask of one attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, NotSupportedError
 from obstore.store import ObjectStore, from_url
 
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
 from penstock.runtime.io.connectors.filesystems.glob_pattern import compile_glob, is_glob, literal_folder
+from penstock.runtime.io.connectors.filesystems.odd_keys import (
+    WHY_ODD,
+    is_odd,
+    list_with_odd_keys,
+    without_odd_parts,
+)
 
 T = TypeVar("T")
 
@@ -153,18 +159,44 @@ class ObjectFileSystem:
     def find(self, pattern: str) -> Sequence[FileInfo]:
         """All objects that match, also hidden ones; folders are listed whole."""
         key = self._key(pattern)
-        size = self.size(pattern) if key else None  # a key may hold the letters of a glob
+        folder = literal_folder(key).rstrip("/") if is_glob(key) else key
+        if is_odd(folder):
+            raise _odd(pattern)
+        # A key may hold the letters of a glob.
+        size = self.size(pattern) if key and not is_odd(key) else None
         if size is not None:
             return [FileInfo(pattern, size)]
         if not is_glob(key):
             key = f"{key.rstrip('/')}/**/*".lstrip("/")
         matches = compile_glob(key).fullmatch
-        found = (each for each in self._list(literal_folder(key)) if matches(each["path"]))
-        infos = (FileInfo(f"{self._root}/{each['path']}", each["size"]) for each in found)
-        return sorted(infos, key=lambda info: info.path)
+        found: list[FileInfo] = []
+        empty: list[FileInfo] = []
+        folders: set[str] = set()
+        for each in self._list(literal_folder(key)):
+            path, size = f"{self._root}/{each['path']}", int(each["size"])
+            folders.add(path.rpartition("/")[0])
+            if each.get("is_odd"):
+                if matches(without_odd_parts(each["path"])):
+                    found.append(FileInfo(path, size, WHY_ODD))
+            elif matches(each["path"]):
+                (found if size else empty).append(FileInfo(path, size))
+        found.extend(info for info in empty if not self._is_folder(info.path, folders))
+        return sorted(found, key=lambda info: info.path)
+
+    def _is_folder(self, path: str, folders: Set[str]) -> bool:
+        """Whether an empty object is the marker of a folder: obstore leaves out the slash behind its name."""
+        if path in folders:
+            return True
+        return "." not in path.rpartition("/")[2] and self.size(path) is None
 
     def size(self, path: str) -> int | None:
-        """Bytes of an object, `None` when it is not there."""
+        """Bytes of an object, `None` when it is not there.
+
+        Raises:
+            ConnectorError: The store can't be reached, or no object can have this key.
+        """
+        if is_odd(self._key(path)):
+            raise _odd(path)
         try:
             return int(obstore.head(self._store, self._key(path))["size"])
         except FileNotFoundError:
@@ -234,8 +266,17 @@ class ObjectFileSystem:
         try:
             for chunk in obstore.list(self._store, prefix=folder.rstrip("/") or None, chunk_size=1000):
                 yield from chunk
+        except InvalidPathError:
+            yield from self._list_with_odd_keys(folder)
         except BaseError as error:
             place = f"{self._root}/{folder}"
+            raise _unreachable(place, error) from error
+
+    def _list_with_odd_keys(self, folder: str) -> Iterator[Any]:
+        place = f"{self._root}/{folder}"
+        try:
+            yield from list_with_odd_keys(self._store, self._root, folder)
+        except OSError as error:
             raise _unreachable(place, error) from error
 
     def _guarded(self, path: str, work: Callable[[], T]) -> T:
@@ -258,6 +299,10 @@ def _as_os_error(work: Callable[[], T]) -> T:
         return work()
     except (BaseError, FileNotFoundError) as error:
         raise OSError(_first_line(error)) from error
+
+
+def _odd(path: str) -> ConnectorError:
+    return ConnectorError(f"{path!r}: {WHY_ODD}")
 
 
 def _unreachable(path: str, error: BaseException) -> ConnectorError:

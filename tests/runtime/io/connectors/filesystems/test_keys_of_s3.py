@@ -1,0 +1,85 @@
+"""Keys of S3, from moto's server: those that look like patterns, and those that obstore can't hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.runtime import ConnectorError, FileSource
+
+KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
+ODD = ["x//y.txt", "./z.txt", "up/../w.txt", "tab\x01.txt"]
+OPTIONS = {"region": "us-east-1", "access_key_id": "x", "secret_access_key": "y", "allow_http": "true"}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = pytest.importorskip("moto.server", reason="moto's server is in the extra `dev`")
+    running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def put(endpoint: str) -> Callable[..., str]:
+    import boto3
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="x",
+        aws_secret_access_key="y",
+    )
+
+    def store(bucket: str, *keys: str) -> str:
+        client.create_bucket(Bucket=bucket)
+        for key in keys:
+            client.put_object(Bucket=bucket, Key=key, Body=b"" if key.endswith("/") else key.encode())
+        return f"s3://{bucket}"
+
+    return store
+
+
+@pytest.fixture
+def text(endpoint: str) -> Callable[[str], FileSource[str]]:
+    options = {**OPTIONS, "endpoint": endpoint}
+    return lambda location: FileSource.text(location, partitioning=None, storage_options=options)
+
+
+def test_a_key_that_looks_like_a_pattern_is_the_key(put, text, read_all):
+    bucket = put("patterns", *(f"in/{key}" for key in KEYS))
+    assert sorted(read_all(text(f"{bucket}/in")).rows) == sorted(f"in/{key}" for key in KEYS)
+    for key in KEYS:
+        assert read_all(text(f"{bucket}/in/{key}")).rows == [f"in/{key}"]
+    assert read_all(text(f"{bucket}/in/*.txt")).rows == sorted(f"in/{key}" for key in KEYS if "/" not in key)
+
+
+@pytest.mark.parametrize("folder", ["in", ""])
+def test_odd_keys_are_left_out_by_name_and_the_others_read(put, text, read_all, folder):
+    bucket = put(f"odd-{folder or 'top'}", *(f"in/{key}" for key in [*KEYS, *ODD]))
+    source = text(f"{bucket}/{folder}")
+    assert sorted(read_all(source).rows) == sorted(f"in/{key}" for key in KEYS)
+    (notice,) = source.splits(1).warnings
+    assert f"{len(ODD)} files are left out" in notice
+    assert "copy the object to another key" in notice
+    source = text(f"{bucket}/in/year=*/*.txt")
+    assert read_all(source).rows == ["in/year=2020/h.txt"]
+    assert list(source.splits(1).warnings) == []
+
+
+@pytest.mark.parametrize("key", ODD)
+def test_an_odd_key_that_the_program_names_is_refused(put, text, read_all, key):
+    bucket = put("named", f"in/{key}", "in/a.txt")
+    with pytest.raises(ConnectorError, match="copy the object to another key"):
+        read_all(text(f"{bucket}/in/{key}"))
+
+
+def test_markers_of_folders_are_no_files(put, endpoint):
+    bucket = put("markers", "in/", "in/full/", "in/full/a.txt", "in/empty/")
+    source = FileSource.parquet(f"{bucket}/in/full", storage_options={**OPTIONS, "endpoint": endpoint})
+    system = source._file_systems()(bucket)
+    assert [info.path for info in system.find(f"{bucket}/in")] == [f"{bucket}/in/full/a.txt"]
