@@ -335,20 +335,37 @@ class ArrowPlan:
         schema = self._schema if alone is None else pa.schema([field for _, field in alone])
         if not data.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], schema)
+        columns = self._columns if alone is None else alone
+        options = self._options if alone is None else self._convert_options(alone)
         width = len(self._header) if alone is None else 1
-        table = self._csv.read_csv(
-            pa.BufferReader(data),
-            # One block, so that no row is cut and the batch is whole.
-            self._csv.ReadOptions(
-                column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1
-            ),
-            parse_options,
-            self._options if alone is None else self._convert_options(alone),
-        ).combine_chunks()
-        batches = table.to_batches()
+        if b"0x" in data or b"0X" in data:
+            self._refuse_hexadecimal(data, width, parse_options, columns)
+        batches = self._table(data, width, parse_options, options).to_batches()
         if not batches:
             return pa.RecordBatch.from_pylist([], schema)
         return pa.RecordBatch.from_arrays(self._converted(batches[0].columns, schema), schema=schema)
+
+    def _table(self, data: bytes, width: int, parse_options: Any, options: Any) -> pa.Table:
+        # One block, so that no row is cut and the batch is whole.
+        read = self._csv.ReadOptions(
+            column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1
+        )
+        return self._csv.read_csv(pa.BufferReader(data), read, parse_options, options).combine_chunks()
+
+    def _refuse_hexadecimal(self, data: bytes, width: int, parse_options: Any, columns: _Columns) -> None:
+        """Arrow reads `0x10` as 16; other readers, and rows of Python's `int`, refuse it."""
+        import pyarrow.compute as pc  # not for sources of other formats
+
+        places = [str(place) for place, field in columns if pa.types.is_integer(field.type)]
+        if not places:
+            return
+        options = self._csv.ConvertOptions(
+            include_columns=places, column_types=dict.fromkeys(places, pa.string())
+        )
+        for column in self._table(data, width, parse_options, options).columns:
+            if pc.any(pc.match_substring(column, "0x", ignore_case=True)).as_py():
+                msg = "a text is no integer"
+                raise pa.ArrowInvalid(msg)
 
     def _converted(self, columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
         """Columns as Arrow has read them, with their nulls and their types."""

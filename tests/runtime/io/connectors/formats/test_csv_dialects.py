@@ -167,3 +167,32 @@ def test_the_first_line_end_outside_of_quotes_counts(head, end):
 def test_settings_that_can_not_be_meant_are_refused(setting, message):
     with pytest.raises(ConfigurationError, match=message):
         FileSource.csv("/data", **setting)
+
+
+NUMBERS = [
+    "0x10",
+    "0X1F",
+    "+5",
+    " 7 ",
+    "007",
+    "1_000",
+    "1e5",
+    "٣",
+    "9223372036854775807",
+    "9223372036854775808",
+]
+
+
+@pytest.mark.parametrize(
+    "text", [*NUMBERS, "-9223372036854775808", "-0", "nan", "", " ", "5.", ".5", "1,5", "true"]
+)
+@pytest.mark.parametrize("kind", [int, float])
+def test_rows_and_batches_take_the_same_texts_for_numbers(write, read_all, text, kind):
+    path = write(f'a,b\n"{text}",0x10\n1,0x\n')
+    read = [
+        read_all(FileSource.csv(path, types={"a": kind}, format=format, on_error="skip"))
+        for format in ("rows", "arrow")
+    ]
+    assert str(read[0].rows) == str(read[1].rows)
+    assert read[0].skipped == read[1].skipped
+    assert read[0].rows[-1]["a"] == 1
