@@ -80,6 +80,9 @@ class Unpickled(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code}: {text}")
 
+    def __deepcopy__(self, memo: object) -> Unpickled:
+        return self
+
 
 class Unspeakable(Exception):
     """An exception without a text."""

@@ -396,7 +396,7 @@ def raises(value: Any) -> int:
 @pytest.mark.parametrize(
     ("migrate", "what"),
     [
-        (raises, r"migrate function raises \(.*py:\d+\) failed on 'x' of key 'ann': no idea"),
+        (raises, r"migrate function raises \(.*py:\d+\) failed on 'x' of key 'ann': ValueError: no idea"),
         (str.upper, r"is declared as int, and migrate function str.upper made 'X' of 'x' of key 'ann'"),
     ],
 )

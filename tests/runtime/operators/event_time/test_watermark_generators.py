@@ -224,7 +224,7 @@ def test_what_is_no_generator_is_refused_when_the_subtask_opens() -> None:
         (lambda: WatermarkStrategy.for_generator(Newest, 0), "the interval must be between"),
         (lambda: WatermarkStrategy.for_punctuated(5), "for_punctuated needs a function, not 5"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_monotonous_timestamps().with_idleness(0), "the idleness must be betw"),
-        (lambda: MONOTONOUS.with_alignment("", 5), "with_alignment needs the name of a group, not ''"),
+        (lambda: MONOTONOUS.with_alignment("", 5), "with_alignment: a name must not be empty"),
         (lambda: MONOTONOUS.with_alignment("all", 0), "the drift must be between"),
         (lambda: MONOTONOUS.with_alignment("all", 5, interval=0), "the interval must be between"),
         (
