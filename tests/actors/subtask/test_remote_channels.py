@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from unsteady import DEAD, Unsteady
 
+from penstock.actors.subtask import remote_channels
 from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.runtime.execution.deliveries import DeliveryAnswer
@@ -36,16 +39,32 @@ class Receiver:
 class Sender:
     """A task thread that does at once what is posted."""
 
-    def __init__(self, receiver: Unsteady) -> None:
+    def __init__(self, receiver: Unsteady, on_news: Callable[[], None] = lambda: None) -> None:
         self.receiver = receiver
         self.heard: list[object] = []
+        self.is_held = False
+        self.held: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._on_news = on_news
         peer = RemotePeer(cast("Any", receiver), Role("job", RECEIVER, 1, "token"))
         self.channels = RemoteChannels(
-            {RECEIVER: peer}, self._post, lambda channel, first: self.heard.append(first), self.heard.append
+            {RECEIVER: peer}, self._post, lambda channel, first: self._hear(first), self._hear
         )
 
+    def raised(self, act: Callable[[], None]) -> None:
+        """Do something, and then what it has posted."""
+        self.is_held = True
+        act()
+        self.held.get(timeout=15)()
+
+    def _hear(self, news: object) -> None:
+        self.heard.append(news)
+        self._on_news()
+
     def _post(self, mail: Callable[[], None]) -> None:
-        mail()
+        if self.is_held:
+            self.held.put(mail)
+        else:
+            mail()
 
 
 def test_a_receiver_that_died_is_gone_also_when_it_had_consumed_the_frame() -> None:
@@ -60,6 +79,42 @@ def test_a_receiver_that_is_gone_is_sent_nothing_more_and_told_of_once() -> None
         sender.channels.send(CHANNEL, first, [b"row"])
     assert sender.heard == [CHANNEL]
     assert len(sender.receiver.calls) == 1
+
+
+@pytest.mark.parametrize("arrives", [False, True], ids=["lost", "only its answer is lost"])
+def test_a_frame_is_sent_again_with_its_number_when_the_connection_breaks(
+    monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """A broken connection says nothing of the receiver: the channel goes on."""
+    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 0.001)
+    told, receiver = threading.Event(), Receiver()
+    sender = Sender(Unsteady(receiver, {"deliver": 2}, arrives=arrives), told.set)
+    sender.channels.send(CHANNEL, 5, [b"row"])
+    assert told.wait(15), "neither consumed nor gone"
+    assert sender.heard == [5]
+    assert [call[4] for call in sender.receiver.calls] == [5, 5, 5]
+    assert set(receiver.elements) == {b"row"}
+
+
+def test_a_frame_that_waits_to_be_sent_again_is_dropped_with_the_channels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 0.001)
+    sender = Sender(Unsteady(Receiver(), {"deliver": 1}))
+    sender.is_held = True
+    sender.channels.send(CHANNEL, 0, [b"row"])
+    mail = sender.held.get(timeout=15)
+    sender.channels.close()
+    mail()
+    assert (sender.heard, len(sender.receiver.calls)) == ([], 1)
+
+
+def test_an_error_of_the_receiver_is_an_error_of_the_sender() -> None:
+    """It is no news of a receiver that is gone: the attempt fails with it."""
+    sender = Sender(Unsteady(Receiver(), {"deliver": 1}, error=ValueError("a bug of the receiver")))
+    with pytest.raises(ValueError, match="a bug of the receiver"):
+        sender.raised(lambda: sender.channels.send(CHANNEL, 0, [b"row"]))
+    assert sender.heard == []
 
 
 @pytest.mark.parametrize("first", [0, 7])

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
+import ray
 
 from penstock.actors.shared.cycle_collector import collect_what_has_ended
 from penstock.actors.subtask.subtask_actor import SubtaskActor
-from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
+from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
@@ -17,7 +23,9 @@ from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.discard_sink import DiscardWriter
+from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
@@ -35,6 +43,12 @@ def descriptor(attempt: int, function: Any = abs, sink: Any = None) -> TaskDescr
     source = subtask.vertex.operators[0].source
     assert source is not None
     return TaskDescriptor("job", "job", attempt, subtask, JobConfig(), splits=tuple(source.splits(1)))
+
+
+def on_storage(folder: Path) -> TaskDescriptor:
+    """The same of a job with checkpoints in this folder, which is a folder of this node."""
+    checkpointing = Checkpointing(every=10, storage=str(folder))
+    return replace(descriptor(1), config=JobConfig(checkpointing=checkpointing))
 
 
 async def an_actor() -> SubtaskActor:
@@ -83,6 +97,29 @@ def test_a_stop_of_an_older_attempt_leaves_the_newer_one_alone() -> None:
         assert not running.done()
         await actor.stop(ROLE.at(2))
         assert await running == SubtaskStopped()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seen", ["the same", "of another job", "nothing"])
+def test_a_subtask_whose_node_sees_another_storage_than_the_job_master_is_not_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    node = SimpleNamespace(get_node_id=lambda: "b1f3")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
+    storage, proof = open_storage(str(tmp_path)), SnapshotPaths("job").same_storage
+    if seen != "nothing":
+        write_proof(storage, proof, "job" if seen == "the same" else "other-job")
+
+    async def scenario() -> None:
+        actor = await an_actor()
+        failed = await actor.deploy(ROLE.at(1), on_storage(tmp_path), NO_MASTER)
+        if seen == "the same":
+            assert failed is None
+            await actor.stop(ROLE.at(1))
+        else:
+            assert isinstance(failed, SubtaskFailed)
+            assert f"node b1f3 does not see the same {tmp_path}" in failed.error
 
     run(scenario)
 

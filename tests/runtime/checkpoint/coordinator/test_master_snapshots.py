@@ -48,6 +48,21 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
         World().restore(stored)
 
 
+@pytest.mark.parametrize("state", [0, "", {}, False, b""], ids=repr)
+def test_a_falsy_state_of_a_hook_is_in_the_metadata_and_comes_back(state):
+    world = World(hooks={"outside": {"state": state}})
+    world.ask()
+    world.acknowledge(1)
+    stored = read_metadata(world.storage, world.store.latest.metadata)
+    again = World(hooks={"outside": {}})
+    again.restore(stored)
+    again.runner.run_all()
+    [(_, restored)] = again.hooks._hooks["outside"]._hook.restored
+    assert (restored, type(restored)) == (state, type(state))
+    with pytest.raises(UnmatchedMasterStateError):
+        World().restore(stored)
+
+
 def test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_sources():
     forward = JobEdge("a", "a", None, "b", 0, Partitioner(Partitioning.FORWARD))
     world = World(hooks={"outside": {}}, edges=(forward,))
