@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayError
@@ -21,6 +22,9 @@ from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
+from penstock.runtime.execution.messages import ReachedEndOfData
+from penstock.runtime.execution.role import Role
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds for anything that a test waits for.
 PATIENCE = 30.0
@@ -60,8 +64,10 @@ def unreachable(tmp_path: Path) -> str:
     return str(tmp_path / "file" / "checkpoints")
 
 
-def life_of_job(storage: str, came_back: bool) -> JobLife:
-    env = StreamEnvironment(checkpointing=Checkpointing(every=1.0, storage=storage))
+def life_of_job(storage: str | None, came_back: bool) -> JobLife:
+    """A job with checkpoints in this storage, or without any."""
+    checkpointing = None if storage is None else Checkpointing(every=1.0, storage=storage)
+    env = StreamEnvironment(checkpointing=checkpointing)
     env.from_source("numbers", GeneratorSource(str)).sink("out", DiscardSink())
     job = SubmittedJob("words-1", "words", time.time(), tuple(pack_job(env.build(), env.config)))
 
@@ -120,6 +126,47 @@ def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_o
     async def scenario() -> None:
         report = await ended(life_of_job(unreachable, came_back=True))
         assert report.status is JobStatus.CANCELLED
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("store", "long_pauses")
+def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str) -> None:
+    """Processes go from job to job, and so do their late messages."""
+
+    async def scenario() -> None:
+        life, ends = life_of_job(unreachable, came_back=True), list[tuple[int, SubtaskId]]()
+        scheduler = SimpleNamespace(on_end_of_data=lambda *end: ends.append(end))
+        life._scheduler = cast("Any", scheduler)
+        subtask = SubtaskId("numbers", 0)
+        for job_id in ("another-1", "words-1"):
+            life.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
+        assert ends == [(2, subtask)]
+        life._scheduler = None
+        await life.cancel()
+        await ended(life)
+
+    run(scenario)
+
+
+def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
+    store: KeyValues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what it has done: it would write over its own output."""
+
+    async def scenario() -> None:
+        life = life_of_job(None, came_back=True)
+        taken_over = asyncio.Event()
+
+        async def take_over(*_: object) -> None:
+            taken_over.set()
+
+        monkeypatch.setattr(life, "_take_over", take_over)
+        report = await ended(life)
+        assert taken_over.is_set(), "its processes are looked for, to be ended"
+        assert report.status is JobStatus.FAILED
+        assert report.failure is not None
+        assert "what it has done is not known" in report.failure.root.message
 
     run(scenario)
 

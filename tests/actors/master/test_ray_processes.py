@@ -6,6 +6,7 @@ A cluster that does not answer holds up only those who need it.
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -13,9 +14,11 @@ from typing import Any, cast
 import pytest
 import ray
 
+from penstock.actors.master import ray_processes
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.master.ray_processes import RayProcesses, settled
+from penstock.actors.shared import process_registry
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Needs, Raised, Room
@@ -92,6 +95,44 @@ def stop(handle: Handle | None) -> list[object]:
 
 def test_a_call_is_answered_when_its_process_answers() -> None:
     assert stop(Handle(lambda role: ending_with(None))) == [None]
+
+
+def test_an_open_call_of_a_process_that_was_killed_says_why() -> None:
+    async def scenario() -> None:
+        killed = ray.exceptions.RayActorError(error_msg="it has exited")
+        processes = processes_in(ClusterCalls())
+        processes._handles["a"] = cast("Any", Handle(lambda role: ending_with(killed)))
+        processes._killed["a"] = "it was killed, because it hung"
+        heard: asyncio.Queue[object] = asyncio.Queue()
+        processes.stop("a", ROLE, heard.put_nowait)
+        assert await asyncio.wait_for(heard.get(), 10) == Died("it was killed, because it hung")
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_is_claimed_too_late_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster's store answers when the JobMaster has gone on without: nobody else could claim it."""
+    offered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    answers, asked = threading.Event(), threading.Event()
+
+    def claim(job_id: str, calls: int) -> str:
+        asked.set()
+        assert answers.wait(10)
+        return "a"
+
+    monkeypatch.setattr(process_registry, "claim", claim)
+    monkeypatch.setattr(process_registry, "offer", lambda *what: offered.put(what))
+    monkeypatch.setattr(ray_processes, "_find", lambda process: Handle(lambda role: ending_with(None)))
+
+    async def scenario() -> None:
+        processes = processes_in(ClusterCalls(at_once=0.05))
+        assert processes.claim(Needs(0.0, 0.0, 1)) is None
+        assert asked.wait(10)
+        answers.set()
+        assert offered.get(timeout=10) == ("job", "a")
+        assert processes.left_behind() == []
+
+    asyncio.run(scenario())
 
 
 def test_a_call_of_a_process_that_was_ended_is_answered_as_one_of_a_dead_process() -> None:

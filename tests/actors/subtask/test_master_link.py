@@ -19,9 +19,7 @@ ROLE = Role("job", SubtaskId("count", 0), 2, "token")
 
 
 def report(checkpoint_id: int) -> SubtaskReport:
-    return Declined(
-        ROLE.subtask, checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED, "why not"
-    )
+    return Declined(ROLE.subtask, checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED, "why not")
 
 
 class Master:
@@ -37,7 +35,9 @@ class Master:
         self.told.append((role, report))
 
 
-def sent(master: Unsteady, reports: list[SubtaskReport], act: Callable[[MasterLink], None] | None = None) -> None:
+def sent(
+    master: Unsteady, reports: list[SubtaskReport], act: Callable[[MasterLink], None] | None = None
+) -> None:
     """Send reports, and wait until none of them is on its way."""
 
     async def scenario() -> None:

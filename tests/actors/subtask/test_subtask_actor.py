@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 import weakref
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -306,6 +309,60 @@ def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
         await actor.stop(ROLE.at(1))
         assert await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER) is None
         assert attempt() is None
+
+    run(scenario)
+
+
+def test_the_reports_of_an_attempt_that_was_stopped_are_not_repeated() -> None:
+    """Another attempt has begun, or will: the JobMaster ignores what this one says."""
+
+    async def scenario() -> None:
+        def fail(value: int) -> int:
+            raise ValueError("a bug of the user")
+
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1, fail), NO_MASTER)
+        attempt = actor._attempt
+        assert attempt is not None
+        assert isinstance(await actor.run(ROLE.at(1), {}), SubtaskFailed)
+        assert attempt._link._closed
+
+    run(scenario)
+
+
+class Left(BaseException):
+    """The process has ended, with a code."""
+
+
+def leaves(monkeypatch: pytest.MonkeyPatch, actor: SubtaskActor, lease: float) -> Awaitable[None]:
+    """The watch over a lease of these seconds; it raises `Left` in place of ending the process."""
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    actor._watchdog.cancel()
+    actor._lease.change(lease, time.monotonic())
+    return actor._watch_lease()
+
+
+def test_a_process_whose_job_master_is_silent_for_a_whole_lease_leaves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        with pytest.raises(Left, match="1"):
+            await leaves(monkeypatch, actor, 0.05)
+        assert "heard from no JobMaster" in caplog.text
+
+    run(scenario)
+
+
+def test_a_process_that_was_given_no_role_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        with pytest.raises(Left, match="0"):
+            await leaves(monkeypatch, actor, 0.05)
 
     run(scenario)
 

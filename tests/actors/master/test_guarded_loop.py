@@ -1,0 +1,56 @@
+"""An error in the scheduler ends the process of its JobMaster; one in anything else is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from penstock.actors.master.guarded_loop import GuardedLoop, happened
+
+
+def fail() -> None:
+    raise ValueError("a bug of the scheduler")
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    return codes
+
+
+@pytest.mark.parametrize("is_retired", [False, True], ids=["it runs", "it has ended"])
+def test_a_failure_of_the_scheduler_ends_the_process_until_its_job_has_ended(
+    exits: list[int], is_retired: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        guarded = GuardedLoop(asyncio.get_running_loop(), "words-1")
+        if is_retired:
+            guarded.retire()
+        guarded.post(fail)
+        guarded.post(lambda: None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert exits == ([] if is_retired else [1])
+    assert "a bug of the scheduler" in caplog.text
+
+
+def test_a_failure_of_anything_else_is_told_and_ends_nothing(
+    exits: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async def part() -> None:
+            fail()
+
+        guarded = GuardedLoop(asyncio.get_running_loop(), "words-1")
+        guarded.spawn(part())
+        await asyncio.sleep(0)
+        await happened(lambda done: asyncio.get_running_loop().call_soon(done))
+
+    asyncio.run(scenario())
+    assert exits == []
+    assert "a part of the JobMaster of words-1 failed" in caplog.text

@@ -1,0 +1,66 @@
+"""What a subtask tells its JobMaster becomes a report, and what it sends goes to its channels."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from penstock.actors.subtask.task_gateway import ActorGateway
+from penstock.runtime.execution.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+COUNT = SubtaskId("count", 1)
+CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)
+
+
+class Said(list[Any]):
+    """Keeps what it is told."""
+
+    def report(self, report: Any) -> None:
+        self.append(report)
+
+    def send(self, *frame: Any) -> None:
+        self.append(frame)
+
+
+def test_each_message_is_one_report_of_this_subtask() -> None:
+    reports, consumed = Said(), Said()
+    gateway = ActorGateway(COUNT, lambda *at: consumed.append(at), cast("Any", reports))
+    snapshot, metrics = SubtaskSnapshot({}), CheckpointMetrics(sync_duration=0.5)
+    gateway.acknowledge(3, snapshot, metrics)
+    gateway.decline(4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes")
+    gateway.operator_event("limited", {"n": 1})
+    gateway.end_of_data()
+    gateway.consumed(2, 17)
+    assert reports == [
+        Acknowledged(COUNT, 3, snapshot, metrics),
+        Declined(COUNT, 4, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, "it closes"),
+        EventForCoordinator(COUNT, "limited", {"n": 1}),
+        ReachedEndOfData(COUNT),
+    ]
+    assert consumed == [(2, 17)]
+
+
+def test_frames_go_to_the_channels_of_the_attempt_when_it_has_begun() -> None:
+    gateway = ActorGateway(COUNT, lambda *at: None, cast("Any", Said()))
+    with pytest.raises(RuntimeError, match=r"count\[1\] sent a frame before its attempt was started"):
+        gateway.send(CHANNEL, 0, [b"row"])
+    gateway.channels = cast("Any", channels := Said())
+    gateway.send(CHANNEL, 5, [b"row"])
+    assert channels == [(CHANNEL, 5, [b"row"])]
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_told"),
+    [(Reason.CHECKPOINT_DECLINED, True), (Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER, False)],
+)
+def test_the_log_of_a_subtask_tells_of_checkpoints_that_fail_by_its_own_doing(
+    reason: Reason, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ActorGateway(COUNT, lambda *at: None, cast("Any", Said())).decline(9, reason, "no disk")
+    assert ("gives checkpoint 9 up: no disk" in caplog.text) is is_told
