@@ -79,7 +79,9 @@ class BatchColumns:
                 yield self._found(places, batch_of)
         except NoColumnTypeError as error:
             # Those in front of it come first, so that the error is that of the first bad record.
-            yield from self.of(RowBatch(batch.rows[: error.place])) if error.place else ()
+            if error.place:
+                for part in self.of(RowBatch(batch.rows[: error.place])):
+                    yield part if part.rows is not None else part._replace(rows=np.arange(error.place))
             row = batch.rows[error.place]
             msg = (
                 f"aggregate can't take the record {short_repr(row)}: {error}; put a map before key_by that "
