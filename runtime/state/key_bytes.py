@@ -324,4 +324,4 @@ def _writer_of(kind: type) -> _Writer:
 
 
 def _compares_as(kind: type, base: type) -> bool:
-    return kind.__eq__ is base.__eq__
+    return kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__

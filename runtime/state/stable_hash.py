@@ -14,7 +14,7 @@ Otherwise the state of one key would be split over two. So
 * times are counted in microseconds, aware ones after taking their offset away. An hour that
   clocks show twice, or skip, is refused unless it is given in UTC. Python calls two different times of one
   zone equal there;
-* a subclass counts as its base when it compares as its base, and is refused when it compares by itself.
+* a subclass counts as its base when it compares and hashes as its base, and is refused otherwise.
 
 What has no such form is refused with `KeyTypeError`: lists, dicts and sets (mutable), NaN (not equal to
 itself), and everything unknown. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although their
@@ -271,7 +271,7 @@ def _hasher_of(kind: type) -> _Hasher:
     if dataclasses.is_dataclass(kind):
         why_not = _why_dataclass_is_no_key(kind)
         return _hash_dataclass if why_not is None else lambda key: _refuse(key, why_not)
-    if issubclass(kind, Enum) and _compares_as(kind, object):
+    if issubclass(kind, Enum) and kind.__eq__ is object.__eq__ and kind.__hash__ is Enum.__hash__:
         return _hash_enum
     why = next((why for base, why in _WHY_NOT if issubclass(kind, base)), None)
     why = why or "it has no form that is the same in every process; use a string, a number or a tuple of them"
@@ -279,7 +279,7 @@ def _hasher_of(kind: type) -> _Hasher:
 
 
 def _compares_as(kind: type, base: type) -> bool:
-    return kind.__eq__ is base.__eq__
+    return kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__
 
 
 def _why_dataclass_is_no_key(kind: type) -> str | None:

@@ -92,6 +92,11 @@ class CaseBlind(str):
         return hash(self.lower())
 
 
+class HashedByItself(str):
+    def __hash__(self) -> int:
+        return 7
+
+
 #: These numbers are in the checkpoints of running jobs.
 PINNED: list[tuple[Any, int]] = [
     (0, 0xE220A8397B1DCDAF),
@@ -216,6 +221,7 @@ def test_keys_of_different_kinds_do_not_collide() -> None:
         (ById(1), "tuple of them"),
         (Peculiar(1), "tuple of them"),
         (CaseBlind("a"), "no form"),
+        (HashedByItself("a"), "no form"),
         (object(), "no form"),
         (range(3), "no form"),
         ((1, [2]), "use a tuple"),
