@@ -10,6 +10,7 @@ of all files are compared when the job starts, before anything is read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -277,10 +278,6 @@ def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schem
         found: pa.Schema = file.read_row_groups([], columns=columns).schema
         outer = [name if name in there.names else name.split(".", 1)[0] for name in columns]
         there = pa.schema([found.field(name) for name in dict.fromkeys(outer)])
-    twice = sorted({name for name in there.names if there.names.count(name) > 1})
-    if twice:
-        msg = f"{path}: the file has several columns called {twice}: give each its own name, or read rows"
-        raise ConnectorError(msg)
     return pa.schema([pa.field(field.name, field.type) for field in there])
 
 
@@ -306,6 +303,14 @@ def _check_columns(file: pq.ParquetFile, path: str, columns: Sequence[str] | Non
     missing = [name for name in columns or () if not {name, name.split(".", 1)[0]} & set(there)]
     if missing:
         msg = f"{path}: there is no column {missing}; the file has {there}"
+        raise ConnectorError(msg)
+    counts = Counter(there)
+    twice = sorted({name for name in (there if columns is None else columns) if counts[name] > 1})
+    if twice:
+        msg = (
+            f"{path}: the file has several columns called {twice}. Give each its own name, or name those "
+            "that you want with columns=[...] without these"
+        )
         raise ConnectorError(msg)
 
 

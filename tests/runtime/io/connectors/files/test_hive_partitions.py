@@ -103,6 +103,7 @@ def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all,
     assert [list(row.items()) for row in read_all(chosen).rows] == [
         [("year", row["year"]), ("n", row["n"])] for row in EXPECTED
     ]
+    assert [row["year"] for row in read_all(source.with_projection(["year"])).rows] == [2020, 2021, None]
     assert read_all(source.with_projection(["n"])).rows == [{"n": n} for n in (1, 2, 3)]
     assert [row["n"] for row in read_all(source.with_filter(pc.field("year") > 2020)).rows] == [2]
     assert [row["n"] for row in read_all(source.with_filter(pc.field("n") > 2)).rows] == [3]

@@ -185,10 +185,13 @@ def test_a_filter_that_does_not_fit_is_named(file):
         FileSource.csv(file).with_filter(pc.field("i") > 3)
 
 
-def test_two_columns_of_one_name_are_refused_for_arrow_batches(tmp_path):
-    pq.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
-    with pytest.raises(ConnectorError, match=r"a\.parquet: the file has several columns called \['a'\]"):
-        FileSource.parquet(tmp_path, format="arrow").splits(1)
+@pytest.mark.parametrize("format", ["rows", "arrow"])
+def test_two_columns_of_one_name_are_refused_where_they_are_wanted(tmp_path, read_all, format):
+    pq.write_table(pa.table([[1], [2], [3]], names=["a", "a", "b"]), tmp_path / "a.parquet")
+    for columns in (None, ["b", "a"]):
+        with pytest.raises(ConnectorError, match=r"a\.parquet: the file has several columns called \['a'\]"):
+            FileSource.parquet(tmp_path, columns, format).splits(1)
+    assert read_all(FileSource.parquet(tmp_path, ["b"], format)).rows == [{"b": 3}]
 
 
 def test_arrow_batches_stay_arrow(file, context):
