@@ -36,15 +36,17 @@ class CollectorActor:
     """Keeps transactions by key, in the order of their first arrival."""
 
     def __init__(self) -> None:
-        self._by_key: dict[CollectKey, bytes] = {}
+        #: By run of a sink; all jobs of a collector without runs have one, `""`.
+        self._by_run: dict[str, dict[CollectKey, bytes]] = {}
 
-    def add(self, key: CollectKey, rows: bytes) -> None:
+    def add(self, key: CollectKey, rows: bytes, run: str = "") -> None:
         """Keep the pickled rows of one transaction; a key that came before is ignored."""
-        self._by_key.setdefault(key, rows)
+        self._by_run.setdefault(run, {}).setdefault(key, rows)
 
-    def rows(self, start: int) -> list[bytes]:
-        """The transactions from the `start`-th on."""
-        return list(self._by_key.values())[start:]
+    def rows(self, start: int, run: str = "") -> list[bytes]:
+        """The transactions of a run from the `start`-th on; those of other runs are dropped."""
+        self._by_run = {run: self._by_run.get(run, {})}
+        return list(self._by_run[run].values())[start:]
 
 
 class RayCollector:
@@ -58,6 +60,7 @@ class RayCollector:
         connect()
         self._name = _PREFIX + secrets.token_hex(8)
         self._transactions: list[list[Any]] = []
+        self._run = ""
         actor: Any = ray.remote(CollectorActor)
         self._actor: ActorHandle[Any] | None = actor.options(
             name=self._name, namespace=NAMESPACE, num_cpus=0
@@ -69,11 +72,15 @@ class RayCollector:
         Raises:
             PenstockError: The program that collects has ended, or has closed the collector.
         """
+        self.add_of_run("", key, rows)
+
+    def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
+        """As `add`, for one run of a sink."""
         data: bytes = cloudpickle.dumps(list(rows))  # type: ignore[no-untyped-call]
         try:
             if self._actor is None:
                 self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
-            ray.get(self._actor.add.remote(key, data), timeout=_TIMEOUT)
+            ray.get(self._actor.add.remote(key, data, run), timeout=_TIMEOUT)
         except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise self._gone() from error
 
@@ -83,10 +90,18 @@ class RayCollector:
         Raises:
             PenstockError: The collector is closed.
         """
+        return self.rows_of_run("")
+
+    def rows_of_run(self, run: str) -> list[Any]:
+        """As `rows`, of one run of a sink; those of other runs are dropped."""
+        if run != self._run:
+            self._transactions, self._run = [], run
         if self._actor is None:
             raise self._gone()
         try:
-            new: list[bytes] = ray.get(self._actor.rows.remote(len(self._transactions)), timeout=_TIMEOUT)
+            new: list[bytes] = ray.get(
+                self._actor.rows.remote(len(self._transactions), run), timeout=_TIMEOUT
+            )
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise self._gone() from error
         self._transactions += map(cloudpickle.loads, new)
@@ -111,7 +126,7 @@ class RayCollector:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_name": self._name, "_actor": None, "_transactions": []}
+        return {"_name": self._name, "_actor": None, "_transactions": [], "_run": ""}
 
     def _gone(self) -> PenstockError:
         return PenstockError(

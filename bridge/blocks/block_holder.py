@@ -53,7 +53,7 @@ class BlockHolder:
     """Holds blocks by transaction."""
 
     def __init__(self) -> None:
-        #: The rows' schema, where given, by job and sink.
+        #: The rows' schema, where known, by job and sink; those that began last are last.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, dict[int, Block]] = {}
         self._committed: set[TransactionKey] = set()
@@ -109,11 +109,18 @@ class BlockHolder:
         return len(old)
 
     def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
-        """Committed blocks by number, in the order of commits; optionally those of one sink of one job."""
+        """Committed blocks of one job by number, in the order of commits; optionally those of one sink.
+
+        Args:
+            job_id: The job; `None` takes the one whose subtasks began last.
+            operator: Its sink; `None` takes all.
+        """
+        if job_id is None:
+            job_id = next(reversed(self._sinks), ("", ""))[0]
         return {
             number: block
             for number, (key, block) in self._blocks.items()
-            if job_id is None or key[:2] == (job_id, operator)
+            if key[0] == job_id and operator in (None, key[1])
         }
 
     def release(self, job_id: str, operator: str) -> bool:

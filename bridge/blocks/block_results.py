@@ -40,10 +40,12 @@ class BlockResults(metaclass=NearestNames):
 
     def __init__(self, schema: pa.Schema | None = None) -> None:
         self._schema = None if schema is None else readable_schema(schema)
+        #: Schemas of the streams that this is the sink of, as far as they are known without a row.
+        self._known: list[pa.Schema | None] = []
         connect()
         self._name = secrets.token_hex(8)
         self._holder: Any = open_holder(self._name)
-        #: The job and the sink whose rows these are; `None` means all that use this object.
+        #: The job and the sink whose rows these are; `None` means the newest job that uses this object.
         self._sink: tuple[str, str] | None = None
 
     @classmethod
@@ -51,6 +53,7 @@ class BlockResults(metaclass=NearestNames):
         """The rows that one sink of one job has left with the holder of this name."""
         results = cls.__new__(cls)
         results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        results._known = []
         results._name, results._sink = name, (job_id, sink)
         results._holder = find_holder(name)
         return results
@@ -61,10 +64,19 @@ class BlockResults(metaclass=NearestNames):
         Raises:
             LostOutputError: The program that holds the blocks has ended, or has released them.
         """
-        return BlockWriter(self._found(), self._schema, context)
+        return BlockWriter(self._found(), self._schema, context, self.schema)
+
+    def take_schema(self, arrow_schema: pa.Schema | None) -> None:
+        """Take the schema of a stream that this is a sink of; it names the columns if there are no rows.
+
+        The rows that come decide about their columns themselves.
+        """
+        self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
     def blocks(self) -> dict[int, Block]:
-        """The committed blocks, by the numbers under which their holder has them.
+        """The committed blocks of the newest job, by the numbers under which their holder has them.
+
+        A sink that several jobs use, one after the other, gives the rows of the last one.
 
         Raises:
             PenstockError: They have been released.
@@ -77,8 +89,11 @@ class BlockResults(metaclass=NearestNames):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The rows' Arrow schema as it was given."""
-        return self._schema
+        """The rows' Arrow schema as it was given, else that of the streams if it is known and the same."""
+        if self._schema is not None or not self._known:
+            return self._schema
+        first, *others = self._known
+        return first if all(other == first for other in others) else None
 
     def stay(self) -> None:
         """Keep the blocks until they are released; neither a job nor a DataFrame keeps this object alive."""
@@ -114,7 +129,13 @@ class BlockResults(metaclass=NearestNames):
 
     def __getstate__(self) -> dict[str, Any]:
         self.stay()  # for the job that is being submitted
-        return {"_name": self._name, "_schema": self._schema, "_sink": self._sink, "_holder": None}
+        return {
+            "_name": self._name,
+            "_schema": self._schema,
+            "_known": self._known,
+            "_sink": self._sink,
+            "_holder": None,
+        }
 
     def _found(self) -> Any:
         if self._holder is not None:

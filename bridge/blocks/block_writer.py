@@ -31,12 +31,19 @@ class BlockWriter:
     Args:
         holder: The actor that holds the blocks.
         schema: The rows' Arrow schema; without it the first rows decide.
+        known: Their schema if there are no rows.
 
     Raises:
         LostOutputError: The holder has ended.
     """
 
-    def __init__(self, holder: Any, schema: pa.Schema | None, context: ConnectorContext) -> None:
+    def __init__(
+        self,
+        holder: Any,
+        schema: pa.Schema | None,
+        context: ConnectorContext,
+        known: pa.Schema | None = None,
+    ) -> None:
         self._holder = holder
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._batches = ReadableBatches(schema)
@@ -44,8 +51,9 @@ class BlockWriter:
         #: Blocks on their way to the holder.
         self._calls: deque[RepeatedCall[None]] = deque()
         self._number = self._staged = 0
-        given = None if schema is None else schema.serialize().to_pybytes()
-        self._ask(holder.serve, context.job_id, context.operator_id, given)
+        named = schema if known is None else known
+        serialised = None if named is None else named.serialize().to_pybytes()
+        self._ask(holder.serve, context.job_id, context.operator_id, serialised)
 
     def write(self, batch: Batch) -> None:
         """Add rows to the open block."""

@@ -70,8 +70,9 @@ def from_spark(
         msg = "from_spark: this DataFrame is a stream; use from_structured_streaming"
         raise GraphError(msg)
     connect()
-    transfer = TransferService(df.sparkSession, arrow_schema_of(df), lambda buffers: _serve(df, buffers))
-    source = SparkSource(transfer.id, format, window, max_disk_bytes=max_disk_bytes)
+    schema = arrow_schema_of(df)
+    transfer = TransferService(df.sparkSession, schema, lambda buffers: _serve(df, buffers))
+    source = SparkSource(transfer.id, format, window, max_disk_bytes=max_disk_bytes, arrow_schema=schema)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream

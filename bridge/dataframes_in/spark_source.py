@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
+
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.buffer_reader import BufferReader, BufferSplit
 from penstock.bridge.receive_buffer.actor import receive_buffer_actor
@@ -36,6 +38,7 @@ class SparkSource:
         window: Bytes that may wait for each reader before Spark has to wait.
         staged: Rows come in micro-batches of a streaming query.
         max_disk_bytes: Bytes that each receive buffer may hold in files.
+        arrow_schema: Arrow schema of the DataFrame; `None` when it is not known.
     """
 
     only_reads: ClassVar[bool] = True
@@ -45,6 +48,7 @@ class SparkSource:
     window: int = DEFAULT_WINDOW
     staged: bool = False
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
+    arrow_schema: pa.Schema | None = None
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:
         """One receive buffer for each reader."""

@@ -32,12 +32,14 @@ class SparkResults(BlockResults):
     """
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
-        """The rows that are committed by now, one partition per block; none passes through this program.
+        """The rows of the newest job that are committed by now, one partition per block.
+
+        None passes through this program. Rows of earlier jobs with this sink are left out.
 
         Raises:
             PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
                 been released.
         """
-        frame: Any = dataframe_of_blocks(spark, self.blocks(), self._schema, self._name)
+        frame: Any = dataframe_of_blocks(spark, self.blocks(), self.schema, self._name)
         self.stay()
         return frame  # type: ignore[no-any-return]

@@ -6,9 +6,9 @@ so the order of the nodes is a topological order (Flink: `StreamGraph`). Chainin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol, runtime_checkable
 
 from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import GraphError, UserLocation
@@ -34,6 +34,10 @@ class Upstream:
     node: int
     tag: str | None = None
     partitioner: Partitioner | None = None
+
+
+#: Operators whose outputs hold records of their inputs as they are.
+_KEEP_RECORDS: Final = frozenset({"filter", "timestamps", "split"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,26 @@ class StreamNode:
     in_columns: bool = False
 
 
+@runtime_checkable
+class KnowsSchema(Protocol):
+    """A source whose rows have columns that are known before it reads.
+
+    Attributes:
+        arrow_schema: Their Arrow schema; `None` if it is not known after all.
+    """
+
+    arrow_schema: Any
+
+
+@runtime_checkable
+class TakesSchema(Protocol):
+    """A sink that needs the columns of its rows even if there are none."""
+
+    def take_schema(self, arrow_schema: Any) -> None:
+        """Take the Arrow schema of the rows as far as it is known before the job runs, else `None`."""
+        ...
+
+
 class StreamGraph:
     """Collects nodes and refuses ids that can't be told apart."""
 
@@ -128,6 +152,19 @@ class StreamGraph:
         """Take out the nodes that were added last, so that this many are left."""
         del self._nodes[count:]
         self._by_id = {node.id: node for node in self._nodes if node.id is not None}
+
+    def schema_of(self, inputs: Iterable[Upstream]) -> Any:
+        """The Arrow schema of these records; `None` if functions may have changed it, or sources lack it."""
+        found = [self._schema_of(upstream) for upstream in inputs]
+        return found[0] if found and all(each == found[0] for each in found) else None
+
+    def _schema_of(self, upstream: Upstream) -> Any:
+        node = self._nodes[upstream.node]
+        if node.kind in _KEEP_RECORDS:
+            return self.schema_of(node.inputs)
+        if upstream.tag is None and isinstance(node.source, KnowsSchema):
+            return node.source.arrow_schema
+        return None
 
     def operator_ids(self) -> list[str]:
         """The id of each node, the user's or a made one."""

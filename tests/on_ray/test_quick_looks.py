@@ -93,3 +93,18 @@ def test_a_collecting_sink_needs_no_collector() -> None:
     env.from_collection("in", range(10)).sink("results", results)
     env.run(progress=False, timeout=PATIENCE)
     assert sorted(results.rows()) == list(range(10))
+
+
+def test_a_collecting_sink_has_the_rows_of_the_newest_run_alone() -> None:
+    """As in a notebook whose cell is run again, also for a sink of two streams, and a run without rows."""
+    results, seen = CollectSink(), []
+    for rows in (range(10), range(3), range(0), range(4)):
+        env = StreamEnvironment("again", parallelism=2)
+        env.from_collection("in", rows).sink("out", results)
+        env.from_collection("more", rows).sink("twice", results)
+        for _ in range(2):
+            env.run(progress=False, timeout=PATIENCE)
+            seen.append(sorted(results.rows()))
+    assert seen == [
+        sorted([*rows, *rows]) for rows in (range(10), range(3), range(0), range(4)) for _ in "12"
+    ]

@@ -87,3 +87,31 @@ def test_released_results_are_named_as_such(spark: SparkSession) -> None:
 def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSession) -> None:
     with bridge.SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
         results.to_dataframe(spark)
+
+
+@pytest.mark.parametrize("format", ["arrow", "rows"])
+def test_a_result_without_rows_has_the_columns_that_it_came_with(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    columns = "id bigint, word string, at timestamp, price decimal(9,2), parts array<int>"
+    empty = spark.createDataFrame([(1, "a", None, None, None)], columns)
+    env = environment(tmp_path)
+    rows = bridge.from_spark(env, empty, format=format)
+    kept = rows.filter(lambda row: row["id"] > 1).union(rows.filter(lambda row: row["id"] > 2))
+    df = bridge.to_spark(kept, spark, timeout=PATIENCE)
+    assert (df.dtypes, df.count()) == (empty.dtypes, 0)
+    df.unpersist()
+    changed = rows.map(doubled).filter(lambda row: row["id"] > 1)
+    with pytest.raises(PenstockError, match="give SparkResults a schema="):
+        bridge.to_spark(changed, spark, timeout=PATIENCE)
+
+
+def test_results_are_those_of_the_newest_run(spark: SparkSession, tmp_path: Path) -> None:
+    with bridge.SparkResults() as results:
+        env = environment(tmp_path)
+        env.from_collection("in", [{"id": 1}, {"id": 2}]).sink("out", results)
+        counts = []
+        for _ in range(2):
+            env.run(progress=False, timeout=PATIENCE)
+            counts.append(results.to_dataframe(spark).count())
+    assert counts == [2, 2]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
-from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.stream_graph import TakesSchema, Upstream
 from penstock.runtime.graph.streams.checked_call import (
     WrongStreamError,
     checked_call,
@@ -567,6 +567,8 @@ class DataStream(Generic[T_co]):
             refuse(f"sink: {sink!r:.80} has no method `writer(context)`, so it is no Sink")
         what, factory = type(sink).__name__, partial(SinkOperator, sink)
         self._builder.add("sink", what, factory, self._inputs, id, options, stateful=True, is_sink=True)
+        if isinstance(sink, TakesSchema):
+            sink.take_schema(self._builder.graph.schema_of(self._inputs))
 
     @_plain
     def take(self, limit: int = 20, *, timeout: Duration | None = None) -> list[T_co]:

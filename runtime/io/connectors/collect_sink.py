@@ -6,6 +6,9 @@ again under the same key. The collector keeps one entry per key, which makes tha
 A `CollectSink()` without a collector has one of its own, a `ProgramCollector`. It is pickled when a job is
 sent to other processes. Only then it needs a collector that can be reached from there, and asks the installed
 executor for one. What is pickled is the collector of the executor, so subtasks never meet this one.
+
+Each pickling begins a *run*: a job that is submitted. `rows()` gives those of the last run, so a cell of a
+notebook that is run again shows no rows of the time before.
 """
 
 from __future__ import annotations
@@ -44,10 +47,23 @@ class ReadableCollector(Collector, Protocol):
 
 
 @runtime_checkable
+class RunCollector(ReadableCollector, Protocol):
+    """A collector that tells the runs of a sink from each other."""
+
+    def add_of_run(self, run: str, key: CollectKey, rows: Sequence[Any]) -> None:
+        """As `add`, for one run of a sink."""
+        ...
+
+    def rows_of_run(self, run: str) -> list[Any]:
+        """As `rows`, of one run; those of earlier ones may be dropped."""
+        ...
+
+
+@runtime_checkable
 class MakesCollectors(Protocol):
     """An executor whose jobs can bring committed rows back to the program."""
 
-    def collector(self) -> ReadableCollector:
+    def collector(self) -> RunCollector:
         """A new collector that the processes of its jobs reach."""
         ...
 
@@ -102,15 +118,22 @@ class ProgramCollector:
 
     def __init__(self) -> None:
         self._here = InMemoryCollector()
-        self._reached: ReadableCollector | None = None
+        self._job_here: str | None = None
+        self._reached: RunCollector | None = None
+        self._runs = 0
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction; a key that came before is ignored."""
+        """Take the rows of one transaction of a job in this process; a key that came before is ignored.
+
+        The first rows of another job take the place of those that are here.
+        """
+        if key[0] != self._job_here:
+            self._here, self._job_here = InMemoryCollector(), key[0]
         self._here.add(key, rows)
 
     def rows(self) -> list[Any]:
-        """All rows: first those of jobs in this process, then those of other processes."""
-        return self._here.rows() + ([] if self._reached is None else self._reached.rows())
+        """The rows of the newest run."""
+        return self._here.rows() if self._reached is None else self._reached.rows_of_run(str(self._runs))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._reached is None:
@@ -122,11 +145,20 @@ class ProgramCollector:
                 )
                 raise ConfigurationError(msg)
             self._reached = executor.collector()
-        return _itself, (self._reached,)
+        self._runs += 1
+        return CollectorOfRun, (self._reached, str(self._runs))
 
 
-def _itself(collector: ReadableCollector) -> ReadableCollector:
-    return collector
+@dataclass(frozen=True, slots=True)
+class CollectorOfRun:
+    """Takes the rows of one run of a sink, in its subtasks."""
+
+    collector: RunCollector
+    run: str
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; a key that came before is ignored."""
+        self.collector.add_of_run(self.run, key, rows)
 
 
 @dataclass(frozen=True)
@@ -139,14 +171,16 @@ class CollectSink(metaclass=NearestNames):
 
     Example:
         >>> results = CollectSink()
-        >>> results.rows()  # of all jobs with this sink, as their checkpoints complete
+        >>> results.rows()  # of the newest job with this sink, as its checkpoints complete
         []
     """
 
     target: Collector = field(default_factory=ProgramCollector)
 
     def rows(self) -> list[Any]:
-        """All rows committed so far, by transaction, in the order of their commits.
+        """The rows that the newest job with this sink has committed so far, in the order of their commits.
+
+        Rows of earlier jobs are dropped. A collector of your own keeps what it wants to.
 
         Raises:
             ConfigurationError: Its collector gives no rows back.

@@ -84,6 +84,15 @@ def test_a_sink_without_a_collector_keeps_rows_of_jobs_in_this_process(context, 
     assert CollectSink().rows() == [], "each sink has a collector of its own"
 
 
+def test_the_rows_of_another_job_take_the_place_of_those_before(context, permit):
+    results = CollectSink()
+    for job in ("first", "second"):
+        writer = results.writer(replace(context(), job_id=job))
+        writer.write(RowBatch([job]))
+        writer.commit(writer.prepare_commit(), permit)
+    assert results.rows() == ["second"]
+
+
 class WriteOnly:
     def add(self, key, rows):
         pass
