@@ -462,6 +462,23 @@ def miss_files_that_a_listing_does_not_show(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_can_be_read", lambda storage, path: False)
 
 
+def _end_without(patch: pytest.MonkeyPatch, **forgotten: object) -> None:
+    end = DecisionLog.end
+
+    def forget(self: DecisionLog, *given: Any, **answers: Any) -> Any:
+        return end(self, *given, **{**answers, **forgotten})
+
+    patch.setattr(DecisionLog, "end", forget)
+
+
+def end_without_the_savepoint_of_a_stop(patch: pytest.MonkeyPatch) -> None:
+    _end_without(patch, savepoint=None)
+
+
+def end_without_the_failure(patch: pytest.MonkeyPatch) -> None:
+    _end_without(patch, failure=None)
+
+
 #: All of them, by the part of the system that is wrong.
 PLANTED: Final[tuple[Plant, ...]] = (
     count_a_barrier_twice,
@@ -507,4 +524,6 @@ PLANTED: Final[tuple[Plant, ...]] = (
     take_no_older_checkpoint,
     believe_state_without_its_checksum,
     miss_files_that_a_listing_does_not_show,
+    end_without_the_savepoint_of_a_stop,
+    end_without_the_failure,
 )
