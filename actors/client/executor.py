@@ -23,6 +23,7 @@ from penstock.actors.client.ray_notices import NOTICES, take_notices_of_processe
 from penstock.actors.client.script_modules import ship_script_modules
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
+from penstock.actors.shared.log_keys import log_key
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
@@ -102,7 +103,7 @@ class RayExecutor:
             )
 
         job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
-        NOTICES.follow(job_id)
+        NOTICES.follow(job_id, log_key(job_id))
         return RayJobHandle(job_id, job.name, graph=job)
 
 

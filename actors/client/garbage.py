@@ -54,7 +54,7 @@ _NODE_TIMEOUT: Final = 30.0
 #: Nodes that did not answer, by the beginning of their ids.
 _Silent: TypeAlias = tuple[str, ...]
 #: Kinds of records that are about one job; the rest of the key begins with its id.
-_OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of"})
+_OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "log-key"})
 
 
 @dataclass(frozen=True, slots=True)

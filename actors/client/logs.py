@@ -3,26 +3,37 @@
 Every node of the cluster has files with the output of the actors that ran on it (`output_capture`). A small
 task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
 dead actors and of ended jobs, for as long as their node and Ray's session live.
+
+Anybody may have put a file there, or something that is no file. Only plain files are opened. A line is shown
+if the key of the job confirms it (`log_keys`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Collection, Iterator
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
+from hmac import compare_digest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.actors.shared.log_names import log_file_pattern
+from penstock.actors.shared.log_keys import known_log_key, sign
+from penstock.actors.shared.log_names import log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import logs_folder
 from penstock.runtime.error_text import escaped
 
 #: Most bytes that are read of one file at a time: its end, when it is longer.
 _MOST: Final = 4 * 1024 * 1024
 _NODE_TIMEOUT: Final = 30.0
+#: Most bytes of a file's first line.
+_LONGEST_HEADER: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,9 @@ class LogReader:
 
     Attributes:
         silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
+        foreign_lines: Lines in files of the job's that no process of the job has written.
         nodes: Tells which nodes to ask.
+        key: Gives the key of the job's lines; `None` while no process of the job has begun.
     """
 
     def __init__(
@@ -90,10 +103,17 @@ class LogReader:
         self._subtask = subtask
         self._read_to: dict[str, int] = {}
         self.silent_nodes: tuple[str, ...] = ()
+        self.foreign_lines = 0
         self.nodes = alive_nodes
+        self.key: Callable[[], bytes | None] = partial(known_log_key, job_id)
+        self._key: bytes | None = None
+        self._job_id = job_id
 
     def read(self) -> list[LogLine]:
         """The lines since the last call, in the order of their times; blocks while nodes are asked."""
+        self._key = self.key() if self._key is None else self._key
+        if self._key is None:
+            return []
         lines: list[LogLine] = []
         seen: set[str] = set()
         for part in list(self._new_parts()):
@@ -101,14 +121,39 @@ class LogReader:
                 continue  # several nodes on one machine share their files
             seen.add(part.name)
             self._read_to[part.name] = part.end
-            if self._is_wanted(part.header):
-                lines.extend(_parse(part))
+            owner = self._owner(part)
+            if owner is None:
+                self.foreign_lines += part.data.count(b"\n")
+            elif self._is_wanted(*owner):
+                lines.extend(self._parse(part, *owner))
         return sorted(lines, key=lambda line: line.at)
 
-    def _is_wanted(self, header: dict[str, Any]) -> bool:
-        if self._vertices is not None and header["vertex"] not in self._vertices:
+    def _owner(self, part: FilePart) -> tuple[str, int | None] | None:
+        """The vertex and the index that a file is of; `None` if its first line does not fit its name."""
+        header = part.header
+        vertex, index, incarnation = header.get("vertex"), header.get("index"), header.get("incarnation")
+        if not isinstance(vertex, str) or not isinstance(incarnation, str):
+            return None
+        if not (index is None or type(index) is int):
+            return None
+        name = log_file_name(self._job_id, vertex, index, incarnation)
+        return (vertex, index) if part.name.removesuffix(".1") == name else None
+
+    def _is_wanted(self, vertex: str, index: int | None) -> bool:
+        if self._vertices is not None and vertex not in self._vertices:
             return False
-        return self._subtask is None or header["index"] == self._subtask
+        return self._subtask is None or index == self._subtask
+
+    def _parse(self, part: FilePart, vertex: str, index: int | None) -> Iterator[LogLine]:
+        key, file = self._key or b"", part.name.removesuffix(".1")
+        for line in part.data.split(b"\n")[:-1]:
+            at, _, rest = line.partition(b" ")
+            stream, _, rest = rest.partition(b" ")
+            signature, _, text = rest.partition(b" ")
+            if not compare_digest(signature, sign(key, file, at, stream, text)):
+                self.foreign_lines += 1
+                continue
+            yield LogLine(at.decode(), vertex, index, stream.decode(), text.decode("utf-8", "replace"))
 
     def _new_parts(self) -> Iterator[FilePart]:
         here = ray.get_runtime_context().get_node_id()
@@ -157,26 +202,37 @@ def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:
-    with path.open("rb") as file:
-        first = file.readline()
-        try:
-            header = dict(json.loads(first))
-        except ValueError:
-            return None  # its actor has not written the whole first line yet
-        size = file.seek(0, 2)
-        begin = len(first) if start > size else max(start, len(first))
-        file.seek(max(begin, size - _MOST))
-        if size - _MOST > begin:
-            file.readline()
-        begin = file.tell()
-        data = file.read()
+    """The part of a file behind `start`; `None` for what is no plain file, or can't be read."""
+    try:
+        with open(path, "rb", opener=_open_plain) as file:
+            return _part_of(file, path.name, start)
+    except OSError:
+        return None  # it is not the job's, or its older one has just been replaced
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a plain file; a pipe is never waited for, and a link is not followed."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no plain file", path)
+    return fd
+
+
+def _part_of(file: BinaryIO, name: str, start: int) -> FilePart | None:
+    first = file.readline(_LONGEST_HEADER)
+    try:
+        header = json.loads(first)
+    except (ValueError, RecursionError):
+        return None  # its actor has not written the whole first line yet
+    if not isinstance(header, dict):
+        return None
+    size = file.seek(0, 2)
+    begin = len(first) if start > size else max(start, len(first))
+    file.seek(max(begin, size - _MOST))
+    if size - _MOST > begin:
+        file.readline()
+    begin = file.tell()
+    data = file.read()
     data = data[: data.rfind(b"\n") + 1]
-    return FilePart(path.name, header, data, begin + len(data))
-
-
-def _parse(part: FilePart) -> Iterator[LogLine]:
-    vertex, index = part.header["vertex"], part.header["index"]
-    for line in part.data.decode("utf-8", "replace").split("\n")[:-1]:
-        at, _, rest = line.partition(" ")
-        stream, _, text = rest.partition(" ")
-        yield LogLine(at, vertex, index, stream, text)
+    return FilePart(name, header, data, begin + len(data))

@@ -61,11 +61,17 @@ class NoticeFiles:
         self._folder = folder
         self._lock = threading.Lock()
         self._jobs: dict[str, LogFile | None] = {}
+        self._keys: dict[str, bytes] = {}
 
-    def follow(self, job_id: str) -> None:
-        """Write notices for a job from now on; its file begins with the first one."""
+    def follow(self, job_id: str, key: bytes = b"") -> None:
+        """Write notices for a job from now on; its file begins with the first one.
+
+        Args:
+            key: The key of the job's lines.
+        """
         with self._lock:
             self._jobs[job_id] = None
+            self._keys[job_id] = key
             if len(self._jobs) > _MOST_JOBS:
                 self._close(next(iter(self._jobs)))
 
@@ -89,11 +95,12 @@ class NoticeFiles:
 
     def _close(self, job_id: str) -> None:
         file = self._jobs.pop(job_id)
+        self._keys.pop(job_id, None)
         if file is not None:
             file.close()
 
     def _open(self, job_id: str) -> LogFile:
-        node = ray.get_runtime_context().get_node_id()
+        node, key = ray.get_runtime_context().get_node_id(), self._keys.get(job_id, b"")
         incarnation = f"{node[:8]}-{os.getpid()}"
         header = {
             "job_id": job_id,
@@ -103,7 +110,7 @@ class NoticeFiles:
             "node_id": node,
             "pid": os.getpid(),
         }
-        return LogFile(self._folder() / log_file_name(job_id, RAY, None, incarnation), header)
+        return LogFile(self._folder() / log_file_name(job_id, RAY, None, incarnation), header, key=key)
 
 
 #: The files of this process.

@@ -236,6 +236,10 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
     for line in lines:
         print(line)
     sys.stdout.flush()
+    if reader.foreign_lines:
+        left_out = f"{reader.foreign_lines} line(s) that no process of the job wrote are left out"
+        print(f"penstock: {left_out}", file=sys.stderr)
+        reader.foreign_lines = 0
     if reader.silent_nodes:
         nodes = ", ".join(reader.silent_nodes)
         print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)

@@ -30,6 +30,8 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
+#: What Python raises for a time before the year 1 or after 9999.
+_NO_DATE: Final = (OverflowError, ValueError, OSError)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COLOURS: Final = {
     "running": "green",
@@ -138,7 +140,10 @@ def _rescale_line(rescale: RescaleRecord) -> str:
 
 
 def _time_of_day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+    except _NO_DATE:
+        return f"{seconds:,.3f} s"
 
 
 def operators_table(report: JobReport) -> Table:
@@ -237,7 +242,7 @@ def _event_time(micros: float) -> str:
         return "end of time"
     try:
         return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except OverflowError:  # before the year 1 or after 9999
+    except _NO_DATE:
         return f"{micros:,} microseconds"
 
 
@@ -431,7 +436,10 @@ def _indented(part: RenderableType) -> Padding:
 
 
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except _NO_DATE:
+        return f"{seconds:,.0f} s"
 
 
 def _duration(seconds: float) -> str:

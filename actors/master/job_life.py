@@ -103,6 +103,7 @@ class JobLife:
     Args:
         job: With its chunks.
         came_back: Whether Ray has restarted the process that ran it.
+        log_key: The key of the job's lines; without it what this process prints is kept nowhere.
         cluster: Makes the calls of the cluster's key-value store.
         on_over: Called when the job has ended and its report is kept. Told whether the process may run
             another job as far as this one knows. It must not wait for ever.
@@ -114,6 +115,7 @@ class JobLife:
         job: SubmittedJob,
         came_back: bool,
         cluster: ClusterCalls,
+        log_key: bytes | None = None,
         *,
         on_over: Callable[[JobLife, bool], Awaitable[None]],
         on_fenced: Callable[[str], None],
@@ -137,7 +139,7 @@ class JobLife:
         process = JobMasterProcess(place.pid, place.node_id, place.started)
         self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
         self._job_id = job_id
-        self._output = capture_job_master(job_id)
+        self._output = capture_job_master(job_id, log_key)
         self._processes: RayFleet | None = None
         self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None

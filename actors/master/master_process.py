@@ -31,6 +31,7 @@ from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutErr
 from penstock.actors.master.job_life import JobLife
 from penstock.actors.shared import master_registry
 from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
+from penstock.actors.shared.log_keys import log_key
 from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.output_capture import log_to_ray, session_folder
 from penstock.actors.shared.traces import Traces
@@ -82,7 +83,7 @@ class MasterProcess:
         if not self._came_back:
             # Who submits it is told of an error here.
             master_registry.set_master(first.job_id, process)
-            self._begin(first)
+            self._begin(first, log_key(first.job_id))
             return
         try:
             job = master_registry.kept_job(process, first)
@@ -90,7 +91,7 @@ class MasterProcess:
                 self._leave_soon()
             else:
                 master_registry.set_master(job.job_id, process)
-                self._begin(job)
+                self._begin(job, log_key(job.job_id))
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this JobMaster can't find its job; Ray restarts it")
             os._exit(1)
@@ -119,16 +120,16 @@ class MasterProcess:
         self._came_back = False
         accept = partial(_accept, self._process, job)
         try:
-            is_accepted = await self._cluster.begin(f"accept job {job.job_id}", accept).answered(_LAST_NOTES)
-            if is_accepted:
-                self._begin(job)
+            key = await self._cluster.begin(f"accept job {job.job_id}", accept).answered(_LAST_NOTES)
+            if key is not None:
+                self._begin(job, key)
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this process can't begin job %s; Ray restarts it", job.job_id)
             os._exit(1)
-        if not is_accepted:
+        if key is None:
             logger.info("job %s was taken back: this process leaves", job.job_id)
             self._leave_soon()
-        return is_accepted
+        return key is not None
 
     def report(self, role: Role, report: SubtaskReport) -> None:
         """Hand a subtask's message to the scheduler of its job, which ignores those of old attempts."""
@@ -143,12 +144,12 @@ class MasterProcess:
 
     # -- from job to job ------------------------------------------------------------------------------------
 
-    def _begin(self, job: SubmittedJob) -> None:
+    def _begin(self, job: SubmittedJob, key: bytes) -> None:
         """Begin a job of which this process is noted as the JobMaster."""
         self._jobs += 1
         self._traces.role_taken()
         self._life = JobLife(
-            job, self._came_back, self._cluster, on_over=self._job_over, on_fenced=self._fenced
+            job, self._came_back, self._cluster, key, on_over=self._job_over, on_fenced=self._fenced
         )
 
     def _fenced(self, job_id: str) -> None:
@@ -275,14 +276,18 @@ class MasterProcess:
             os._exit(1)
 
 
-def _accept(process: str, job: SubmittedJob) -> bool:
-    """Note that a process has the job that it was given; `False` if that was taken back. Blocks."""
+def _accept(process: str, job: SubmittedJob) -> bytes | None:
+    """Note that a process has the job that it was given. Blocks.
+
+    Returns:
+        The key of the job's lines; `None` if the job was taken back.
+    """
     master_registry.keep_job(process, job)
     if not master_registry.accept_job(job.job_id):
         master_registry.keep_job(process, None)
-        return False
+        return None
     master_registry.set_master(job.job_id, process)
-    return True
+    return log_key(job.job_id)
 
 
 def _forget_job(process: str, job_id: str) -> None:

@@ -6,8 +6,9 @@ start. So an actor writes its own file into Ray's log folder on its node. Each c
 once, with its time, so the file has everything that was printed before a SIGKILL. It stays when the actor is
 gone. Everything still goes to Ray's own file as well. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. At `MAX_BYTES` it becomes the only older file and a
-new one begins, so a job that prints without end does not fill the disk.
+A file begins with a line of JSON that names its actor. Each line is signed with the job's key (`log_keys`).
+At `MAX_BYTES` it becomes the only older file and a new one begins, so a job that prints without end does not
+fill the disk.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any, Final, TextIO
 import ray
 from ray.util.annotations import RayDeprecationWarning
 
+from penstock.actors.shared.log_keys import sign
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
@@ -46,10 +48,14 @@ class LogFile:
         path: Where it is.
         header: Whose output it is, as plain values for JSON.
         max_bytes: When to begin a new file.
+        key: The key that the job's lines are signed with.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, path: Path, header: Mapping[str, Any], max_bytes: int = MAX_BYTES, key: bytes = b""
+    ) -> None:
         self._path = path
+        self._key = key
         self._header = (json.dumps(dict(header)) + "\n").encode()
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
@@ -90,8 +96,12 @@ class LogFile:
         self._file.close()
 
     def _write(self, mark: str, lines: list[str]) -> None:
-        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        data = "".join(f"{at} {mark} {line.rstrip(chr(13))}\n" for line in lines).encode("utf-8", "replace")
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+        stream, name, key = mark.encode(), self._path.name, self._key
+        texts = (line.rstrip("\r").encode("utf-8", "replace") for line in lines)
+        data = b"".join(
+            b"%b %b %b %b\n" % (at, stream, sign(key, name, at, stream, text), text) for text in texts
+        )
         if self._size + len(data) > self._max_bytes and self._size > len(self._header):
             self._file.close()
             self._path.replace(self._path.with_name(self._path.name + ".1"))
@@ -226,21 +236,21 @@ def log_to_ray() -> None:
         root.setLevel(logging.INFO)
 
 
-def capture_job_master(job_id: str) -> OutputCapture | None:
-    """Keep the output of this process as that of a JobMaster; `None` outside of a Ray actor."""
+def capture_job_master(job_id: str, key: bytes | None) -> OutputCapture | None:
+    """Keep the output of this process as a JobMaster's; `None` outside of a Ray actor, or without a key."""
     if not _is_actor():
         return None
     node = ray.get_runtime_context().get_node_id()
     incarnation = f"{node[:8]}-{os.getpid()}"
-    return _capture(job_id, JOB_MASTER, None, incarnation)
+    return _capture(job_id, JOB_MASTER, None, incarnation, key)
 
 
-def capture_subtask(job_id: str, subtask: SubtaskId) -> OutputCapture | None:
-    """Keep the output of this process as that of a subtask; `None` outside of a Ray actor."""
+def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> OutputCapture | None:
+    """Keep the output of this process as a subtask's; `None` outside of a Ray actor, or without a key."""
     if not _is_actor():
         return None
     process = ray.get_runtime_context().get_actor_id() or ""
-    return _capture(job_id, subtask.vertex, subtask.index, process[:12])
+    return _capture(job_id, subtask.vertex, subtask.index, process[:12], key)
 
 
 def session_folder() -> str:
@@ -269,7 +279,11 @@ def _is_actor() -> bool:
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
-def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputCapture | None:
+def _capture(
+    job_id: str, vertex: str, index: int | None, incarnation: str, key: bytes | None
+) -> OutputCapture | None:
+    if key is None:
+        return None
     header = {
         "job_id": job_id,
         "vertex": vertex,
@@ -279,7 +293,7 @@ def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> O
         "pid": os.getpid(),
     }
     try:
-        file = LogFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
+        file = LogFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header, key=key)
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
         return None

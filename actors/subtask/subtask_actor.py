@@ -26,6 +26,7 @@ from ray.actor import ActorHandle
 from penstock.actors.shared import process_registry
 from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
 from penstock.actors.shared.graph_shipping import unpack_job
+from penstock.actors.shared.log_keys import log_key
 from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask, log_to_ray, session_folder
@@ -57,6 +58,8 @@ _STALE, _NOT_YET = DeliveryAnswer.STALE.value, DeliveryAnswer.NOT_YET.value
 
 #: Seconds that a process without a role waits for one.
 _WARM: Final = 60.0
+#: Seconds to wait for the key of a job's lines; its role is not held up for longer.
+_KEY_TIMEOUT: Final = 5.0
 #: Seconds after which a process looks at its lease again.
 _LONGEST_SLEEP: Final = _WARM / 4
 #: Seconds after which a process that has given its role back collects garbage; its answer has left then.
@@ -131,6 +134,7 @@ class SubtaskActor:
             lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
             heartbeat_timeout: Seconds after which a JobMaster that stands still is killed by its guards.
         """
+        key = await _log_key(role.job_id) if self._holder.role is None else None
         is_free = self._holder.role is None
         if is_free and (changed := self._traces.changed_module()):
             logger.info("this process takes no other role: %s", changed)
@@ -140,7 +144,7 @@ class SubtaskActor:
         self._lease.change(lease_timeout, time.monotonic())
         if is_free:
             self._guard = self._new_guard(HeartbeatLimits.of(heartbeat_timeout, lease_timeout * OVERDUE))
-            self._output = capture_subtask(role.job_id, role.subtask)
+            self._output = capture_subtask(role.job_id, role.subtask, key)
             if not self._is_prepared:
                 self._traces.role_taken()
             self._is_prepared = False
@@ -337,6 +341,16 @@ class SubtaskActor:
             logger.error("%s heard from no JobMaster for %.0f s: leaving", self._holder.role, silent)
             # The task thread may be stuck in users' code, so the process is ended, not asked.
             os._exit(1)
+
+
+async def _log_key(job_id: str) -> bytes | None:
+    """The key of the job's lines; `None` when Ray's key-value store does not give it soon."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(log_key, job_id), _KEY_TIMEOUT)
+    except Exception as error:  # a timeout, or what Ray raises when its store can't be reached
+        why = f"{type(error).__name__}: {error}"
+        logger.warning("`penstock logs` gets nothing of this process: %s", why)
+        return None
 
 
 def _upload_threads() -> ThreadPoolExecutor:

@@ -28,6 +28,8 @@ from jobs.talking import talking_job
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
+from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
+from penstock.actors.shared.output_capture import logs_folder
 from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -138,6 +140,30 @@ def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(ended:
     assert {f"largest {n}" for n in range(2_993, 3_000)} <= texts(lines, "largest")
     times = [line[:12] for line in lines]
     assert times == sorted(times)
+
+
+def test_lines_that_no_process_of_the_job_wrote_are_left_out(ended: RayJobHandle) -> None:
+    """A file of a stranger's, lines behind the job's own, and a pipe that nobody writes to."""
+    folder, forged = logs_folder(), "2026-01-01T00:00:00.000000Z log 0011223344556677 ERROR forged\n"
+    own = next(folder.glob(log_file_pattern(ended.job_id)))
+    header = own.read_bytes().split(b"\n", 1)[0]
+    strange = folder / log_file_name(ended.job_id, JOB_MASTER, None, "stranger")
+    strange.write_bytes(header.replace(json.loads(header)["incarnation"].encode(), b"stranger") + b"\n")
+    pipe = folder / log_file_name(ended.job_id, "numbers", 0, "pipe")
+    os.mkfifo(pipe)
+    before = own.read_bytes()
+    try:
+        for path in (own, strange):
+            with path.open("a") as file:
+                file.write(forged)
+        done = run_here("logs", ended.job_id)
+    finally:
+        own.write_bytes(before)
+        strange.unlink()
+        pipe.unlink()
+    assert "forged" not in done.stdout
+    assert "printed 0" in done.stdout
+    assert "2 line(s) that no process of the job wrote are left out" in done.stderr
 
 
 def test_lines_are_chosen_by_operator_subtask_and_number(ended: RayJobHandle) -> None:

@@ -235,6 +235,10 @@ def test_a_folder_of_another_user_hides_no_job(storage: Path) -> None:
     (storage / "theirs-1").mkdir()
     (storage / "theirs-1" / "status.json").write_text("{}")
     (storage / "theirs-1").chmod(0o700)
+    for path in storage.glob("*-[0-9]/**/*"):
+        if not path.is_relative_to(storage / "theirs-1"):
+            path.parent.chmod(0o755)
+            path.chmod(0o644)
     for above in (storage, *storage.parents):
         if above.is_relative_to(tempfile.gettempdir()) and above != Path(tempfile.gettempdir()):
             above.chmod(above.stat().st_mode | 0o055)

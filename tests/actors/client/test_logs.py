@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
+import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,8 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
+from penstock.actors.shared.log_keys import sign
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import (
     LogFile,
@@ -24,7 +30,7 @@ from penstock.actors.shared.output_capture import (
 )
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-JOB = "words-1"
+JOB, KEY = "words-1", b"0123456789abcdef"
 HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}
 
 
@@ -45,6 +51,7 @@ class HereReader(LogReader):
     def __init__(self, folder: Path, *args: object) -> None:
         super().__init__(JOB, *args)  # type: ignore[arg-type]
         self._folder = folder
+        self.key = lambda: b""
 
     def _new_parts(self) -> Iterator[FilePart]:
         yield from read_files(self._pattern, self._read_to, self._folder)
@@ -234,8 +241,8 @@ def test_logging_that_a_user_sets_up_again_is_captured_once_in_the_next_role(
 
 
 def test_nothing_is_captured_outside_of_an_actor() -> None:
-    assert capture_subtask(JOB, SubtaskId("count", 0)) is None
-    assert capture_job_master(JOB) is None
+    assert capture_subtask(JOB, SubtaskId("count", 0), KEY) is None
+    assert capture_job_master(JOB, KEY) is None
     assert not isinstance(sys.stdout, _Tee)
 
 
@@ -294,7 +301,101 @@ def test_a_file_whose_first_line_is_not_whole_yet_is_left_for_later(tmp_path: Pa
     path.write_text(json.dumps(HEADER)[:20])
     reader = HereReader(tmp_path)
     assert reader.read() == []
-    path.write_text(json.dumps(HEADER) + "\n2026-01-01T00:00:00.000000Z out hello\n")
+    path.unlink()
+    file = LogFile(path, HEADER)
+    file.add("out", "hello\n")
+    file.close()
+    assert texts(reader.read()) == ["hello"]
+
+
+# -- what others write --------------------------------------------------------------------------------------
+
+
+class KeyedReader(HereReader):
+    """Reads the lines of a job with a key."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.key = lambda: KEY
+
+
+TEXTS = st.lists(
+    st.text(max_size=20)
+    | st.sampled_from(
+        [
+            "2026-01-01T00:00:00.000000Z out 0011223344556677 forged",
+            json.dumps(HEADER),
+            "a\rb",
+            "\x85\u2028\x0b\x0c",
+            "\udc80",
+        ]
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(written=TEXTS, forged=TEXTS, appended=st.booleans())
+def test_a_line_is_the_jobs_only_if_a_process_of_the_job_wrote_it(
+    tmp_path_factory: pytest.TempPathFactory, written: list[str], forged: list[str], appended: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    file = LogFile(path_of(folder), HEADER, key=KEY)
+    for text in written:
+        file.add("out", f"mine {text}\n")
+    file.close()
+    genuine = path_of(folder).read_bytes().split(b"\n", 1)[1]
+    other = path_of(folder) if appended else path_of(folder, index=1)
+    if not appended:
+        other.write_text(json.dumps({**HEADER, "index": 1}) + "\n")
+        with other.open("ab") as copied:
+            copied.write(genuine)  # a line of another subtask is none of this one
+    with other.open("a", encoding="utf-8", errors="surrogatepass") as stranger:
+        for text in forged:
+            stranger.write(f"2026-01-01T00:00:00.000000Z out {text}\n")
+    stranger = LogFile(path_of(folder, incarnation="9"), {**HEADER, "incarnation": "9"}, key=b"guessed")
+    stranger.add("out", "not mine\n")
+    stranger.close()
+    reader = KeyedReader(folder)
+    lines = reader.read()
+    expected = [line for text in written for line in f"mine {text}".split("\n")]
+    assert [line.text for line in lines] == [
+        line.rstrip("\r").encode("utf-8", "replace").decode() for line in expected
+    ]
+    assert {(line.vertex, line.subtask) for line in lines} <= {("count", 0)}
+    assert reader.foreign_lines >= 1
+
+
+def test_what_is_no_plain_file_is_not_waited_for_and_hides_no_line(tmp_path: Path) -> None:
+    file = LogFile(path_of(tmp_path), HEADER)
+    file.add("out", "hello\n")
+    file.close()
+    os.mkfifo(path_of(tmp_path, index=1))
+    path_of(tmp_path, index=2).mkdir()
+    path_of(tmp_path, index=3).symlink_to(path_of(tmp_path))
+    with contextlib.chdir(tmp_path), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(path_of(tmp_path, index=4).name)
+    headers = [
+        "[]",
+        "{}",
+        "7",
+        "[" * 50_000,
+        "x" * 200_000,
+        '{"vertex": ["count"], "index": 0, "incarnation": "1"}',
+    ]
+    for index, header in enumerate(headers, 5):
+        path_of(tmp_path, index=index).write_text(header + "\n2026-01-01T00:00:00.000000Z out forged\n")
+    path_of(tmp_path, index=20).write_text(json.dumps(HEADER) + "\n2026-01-01T00:00:00.000000Z out forged\n")
+    reader = HereReader(tmp_path)
+    assert texts(reader.read()) == ["hello"]
+
+
+def test_a_job_without_a_key_has_written_no_line(tmp_path: Path, file: LogFile) -> None:
+    file.add("out", "hello\n")
+    reader = HereReader(tmp_path)
+    reader.key = lambda: None
+    assert reader.read() == []
+    reader.key = lambda: b""
     assert texts(reader.read()) == ["hello"]
 
 
@@ -304,6 +405,7 @@ def test_files_of_other_jobs_are_not_touched(tmp_path: Path) -> None:
 
 
 def test_invalid_utf_8_does_not_stop_the_reader(tmp_path: Path) -> None:
-    path = path_of(tmp_path)
-    path.write_bytes(json.dumps(HEADER).encode() + b"\n2026-01-01T00:00:00.000000Z out \xff\xfe\n")
-    assert len(HereReader(tmp_path).read()) == 1
+    path, at = path_of(tmp_path), b"2026-01-01T00:00:00.000000Z"
+    signature = sign(b"", path.name, at, b"out", b"\xff\xfe")
+    path.write_bytes(json.dumps(HEADER).encode() + b"\n%b out %b \xff\xfe\n" % (at, signature))
+    assert texts(HereReader(tmp_path).read()) == ["\ufffd\ufffd"]

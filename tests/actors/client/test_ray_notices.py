@@ -38,6 +38,7 @@ class HereReader(LogReader):
 
     def __init__(self, job_id: str, folder: Path) -> None:
         super().__init__(job_id)
+        self.key = lambda: b""
         self._new_parts = lambda: iter(  # type: ignore[method-assign]
             read_files(log_file_pattern(job_id), self._read_to, folder)
         )

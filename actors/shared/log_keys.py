@@ -1,0 +1,57 @@
+"""Which lines are a job's own: each is signed with a key that only processes of its cluster can ask for.
+
+Whoever can write into Ray's folder of logs can put a file there, or add lines to one. A name and a header
+prove nothing. So a process signs each line with the key of its job, and a reader leaves out what the key does
+not confirm. The signature covers the name of the file: a line that was copied into another subtask's file is
+none of it. What users print can't end the signed part: a line feed in it begins another signed line.
+
+The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
+deletes it with the job's other records. A process of the same cluster can ask for it, too. It is no stranger:
+it could as well send messages as a subtask of the job.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import blake2b
+from typing import Final
+
+from ray.experimental import internal_kv
+
+_NAMESPACE: Final = b"penstock"
+_PREFIX: Final = "log-key:"
+#: Bytes of a key, and of a signature in front of each line.
+_KEY: Final = 16
+_SIGNATURE: Final = 8
+
+
+def log_key(job_id: str) -> bytes:
+    """The key of a job's lines; makes it if there is none yet. Blocks."""
+    found = known_log_key(job_id)
+    if found is None:
+        name, key = (_PREFIX + job_id).encode(), secrets.token_bytes(_KEY)
+        internal_kv._internal_kv_put(name, key, overwrite=False, namespace=_NAMESPACE)
+        found = known_log_key(job_id)  # another process may have been faster
+    assert found is not None, "Ray's key-value store has lost what was just put"
+    return found
+
+
+def known_log_key(job_id: str) -> bytes | None:
+    """The key of a job's lines; `None` for a job that has written none in this cluster. Blocks."""
+    key: bytes | None = internal_kv._internal_kv_get((_PREFIX + job_id).encode(), namespace=_NAMESPACE)
+    return key
+
+
+def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
+    """The signature of a line.
+
+    Args:
+        file: Name of its file, without the suffix of an older one.
+
+    Example:
+        >>> line, key = (b"2026", b"out", b"hello"), b"k" * 16
+        >>> sign(key, "a.log", *line) == sign(key, "b.log", *line)
+        False
+    """
+    signed = b" ".join((file.encode(), at, stream, text))
+    return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()
