@@ -253,13 +253,10 @@ def capture_subtask(job_id: str, subtask: SubtaskId, key: bytes | None) -> Outpu
     return _capture(job_id, subtask.vertex, subtask.index, process[:12], key)
 
 
-def session_folder() -> str:
-    """The folder of Ray's session on this node.
-
-    Raises:
-        RuntimeError: This process is in no cluster.
-    """
-    return str(logs_folder().parent)
+def session_folder() -> str | None:
+    """The folder of Ray's session on this node; `None` where this process is in no cluster."""
+    node = ray._private.worker._global_node
+    return None if node is None else str(Path(node.get_logs_dir_path()).parent)
 
 
 def logs_folder() -> Path:
