@@ -244,3 +244,71 @@ def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or
     assert task.writer.statistics().running == 0
     assert task.writer.statistics().aborted == 1
     assert task.coordinator.statistics().declined == decline_overtaken
+
+
+def test_a_checkpoint_is_past_when_it_was_taken_overtaken_or_aborted(task: Task) -> None:
+    assert not task.coordinator.is_past(1)
+    task.coordinator.checkpoint_state(barrier(3))
+    task.coordinator.notify_checkpoint_aborted(5)
+    assert [task.coordinator.is_past(i) for i in (1, 2, 3, 4, 5, 6)] == [True, True, True, False, True, False]
+
+
+def test_a_subtask_whose_operators_are_closed_declines_and_keeps_nothing_in_flight() -> None:
+    task = Flowing()
+    task.is_closed = True
+    task.writer.start(1)
+    task.capture_rest(1)
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    task.finish_background()
+    assert task.log[-1][:2] == ("decline", 1)
+    assert "closed" in task.log[-1][3]
+    assert (task.writer.statistics().running, task.storage.list("")) == (0, [])
+
+
+def test_an_abort_before_the_barrier_leaves_nothing_in_flight() -> None:
+    task = Flowing()
+    task.coordinator.notify_checkpoint_aborted(1)
+    task.writer.start(1)
+    task.capture_rest(1)
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert task.writer.statistics().running == 0
+
+
+@pytest.mark.parametrize("gives_up", ["the input", "the job", "its end"])
+def test_in_flight_data_goes_with_a_checkpoint_that_is_given_up(gives_up: str) -> None:
+    task = Flowing()
+    task.coordinator.checkpoint_state(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
+    if gives_up == "the input":
+        task.coordinator.abort_on_barrier(1, REASON)
+    elif gives_up == "the job":
+        task.coordinator.notify_checkpoint_aborted(1)
+    else:
+        task.coordinator.close()
+    task.finish_background()
+    assert task.writer.statistics().running == 0
+    assert (task.coordinator.statistics().running, task.coordinator.statistics().acknowledged) == (0, 0)
+    assert task.storage.list("") == []
+
+
+def test_a_snapshot_that_can_not_be_taken_leaves_nothing_in_flight() -> None:
+    task = Flowing()
+
+    def fail() -> None:
+        raise ValueError("a bug of the user")
+
+    task.during_sync = fail
+    with pytest.raises(ValueError, match="a bug of the user"):
+        task.coordinator.checkpoint_state(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
+    assert task.writer.statistics().running == 0
+
+
+def test_bytes_in_flight_are_among_those_written() -> None:
+    task = Flowing()
+    task.coordinator.checkpoint_state(
+        CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)), is_input_empty=True
+    )
+    task.finish_background()
+    metrics = task.metrics[1]
+    assert metrics.in_flight_bytes > 0
+    assert metrics.written_bytes == metrics.full_bytes
+    assert metrics.written_bytes > INLINE_LIMIT + metrics.in_flight_bytes
