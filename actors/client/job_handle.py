@@ -26,7 +26,13 @@ from penstock.actors.client.user_interface import UserInterface, open_interface
 from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report, result_of
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
-from penstock.actors.shared.savepoint_answers import answer_of_report, path_of
+from penstock.actors.shared.savepoint_answers import (
+    SavepointAnswer,
+    SavepointTaken,
+    answer_of_report,
+    path_of,
+    taken_of,
+)
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
 from penstock.runtime.graph.describe import describe
@@ -187,15 +193,25 @@ class RayJobHandle(NearestMembers):
                 savepoint in `target`.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
+        return path_of(self._take_savepoint(target, timeout), self._job_id)
+
+    def take_savepoint(self, target: str | Path | None = None) -> SavepointTaken:
+        """As `savepoint`, without a warning: the answer says whether the job still needs it.
+
+        Warnings of Python are the whole process's, so they can't answer one of several threads.
+        """
+        return taken_of(self._take_savepoint(target, None), self._job_id)
+
+    def _take_savepoint(self, target: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
         place = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
-        answer = self._master.ask(
+        answer: SavepointAnswer = self._master.ask(
             lambda master: master.savepoint.remote(self._job_id, place),
             answer_of_report,
             deadline,
             request="a savepoint" if place is None else f"a savepoint in {place}",
         )
-        return path_of(answer, self._job_id)
+        return answer
 
     @checked_keywords
     def stop(
@@ -221,7 +237,7 @@ class RayJobHandle(NearestMembers):
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it goes on. Or the job is being stopped already,
                 with another `drain` or place; the same request waits for the same answer. A job that was
-                stopped without a drain refuses one that asks for it, and the other way round.
+                stopped without a drain refuses one that asks for it.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_location(savepoint)

@@ -126,7 +126,7 @@ class JobRequests:
         while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)
 
-    async def _save(self, ask: Callable[[OnAnswer], None], *, drain: bool | None = None) -> SavepointAnswer:
+    async def _save(self, ask: Callable[[OnAnswer], None], *, drain: bool = False) -> SavepointAnswer:
         if self._ended.is_set():
             return answer_of_report(self._report(), drain=drain)
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()

@@ -57,17 +57,16 @@ def refusal_text(answer: CheckpointFailed) -> str:
     return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
 
 
-def answer_of_report(report: JobReport, *, drain: bool | None = None) -> SavepointAnswer:
+def answer_of_report(report: JobReport, *, drain: bool = False) -> SavepointAnswer:
     """The answer that follows from a job's last report: the savepoint that it was stopped with, if any.
 
     Args:
-        drain: What a stop asks for; `None` for a request that says nothing of it.
+        drain: Whether event time has to have gone to its end first, as a stop asks for.
     """
     if report.savepoint is not None and report.status is JobStatus.FINISHED:
-        if drain is None or drain is report.drained:
+        if not drain or report.drained:
             return SavepointTaken(report.savepoint)
-        how = "with" if report.drained else "without"
-        return SavepointRefused(f"it was stopped before, {how} a drain, with savepoint {report.savepoint}")
+        return SavepointRefused(f"it was stopped before, without a drain, with savepoint {report.savepoint}")
     why = f"the job has ended: {report.status.value}"
     if report.savepoint is not None:
         why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
@@ -76,15 +75,33 @@ def answer_of_report(report: JobReport, *, drain: bool | None = None) -> Savepoi
     return SavepointRefused(why)
 
 
+def taken_of(answer: SavepointAnswer, job_id: str) -> SavepointTaken:
+    """The savepoint.
+
+    Raises:
+        SavepointError: There is none; says why.
+    """
+    if isinstance(answer, SavepointTaken):
+        return answer
+    msg = f"no savepoint of job {job_id}: {answer.why}"
+    raise SavepointError(msg)
+
+
+def warning_of(taken: SavepointTaken, job_id: str) -> SavepointStillNeededWarning | None:
+    """The warning that the job still builds on a savepoint; `None` when it does not."""
+    if not taken.still_needed:
+        return None
+    return SavepointStillNeededWarning(taken.path, job_id, taken.still_needed)
+
+
 def path_of(answer: SavepointAnswer, job_id: str) -> str:
     """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
 
     Raises:
         SavepointError: There is none; says why.
     """
-    if isinstance(answer, SavepointTaken):
-        if answer.still_needed:
-            warnings.warn(SavepointStillNeededWarning(answer.path, job_id, answer.still_needed), stacklevel=3)
-        return answer.path
-    msg = f"no savepoint of job {job_id}: {answer.why}"
-    raise SavepointError(msg)
+    taken = taken_of(answer, job_id)
+    warning = warning_of(taken, job_id)
+    if warning is not None:
+        warnings.warn(warning, stacklevel=3)
+    return taken.path

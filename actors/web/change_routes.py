@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Final
 
 from aiohttp import web
 
 from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.savepoint_answers import warning_of
 from penstock.actors.web import answer_types as forms
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.server import WebServer
-from penstock.runtime.errors import SavepointStillNeededWarning
 
 
 async def session(server: WebServer, request: web.Request) -> Any:
@@ -39,10 +38,11 @@ async def savepoint(server: WebServer, request: web.Request) -> Any:
     target, stops = body.get("target-directory"), body.get("cancel-job", False)
 
     def take(handle: RayJobHandle) -> dict[str, Any]:
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always", SavepointStillNeededWarning)
-            path = handle.stop(target) if stops else handle.savepoint(target)
-        return {"location": path, "warnings": [str(each.message) for each in said]}
+        if stops:
+            return {"location": handle.stop(target), "warnings": []}
+        taken = handle.take_savepoint(target)
+        warning = warning_of(taken, handle.job_id)
+        return {"location": taken.path, "warnings": [] if warning is None else [str(warning)]}
 
     return await server.begin(request, take)
 

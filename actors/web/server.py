@@ -198,6 +198,7 @@ class WebServer:
         watcher = await self.watcher(request)
         known = watcher.report or await watcher.fresh()
         if known.status.is_terminal:
-            raise Problem(409, f"job {known.job_id} has ended: {known.status.value}")
+            stopped = "" if known.savepoint is None else f"; it was stopped with savepoint {known.savepoint}"
+            raise Problem(409, f"job {known.job_id} has ended: {known.status.value}{stopped}")
         trigger_id = self.triggers.begin(watcher.handle.job_id, self.in_thread(call, watcher.handle))
         return {"request-id": trigger_id}

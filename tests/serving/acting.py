@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, SubtaskProcess
+from penstock.actors.shared.savepoint_answers import SavepointTaken
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -74,9 +75,10 @@ class ActingJob(ScriptedJob):
         self._act("checkpoint", full=full)
         return CheckpointResult(7, f"/storage/{JOB}/chk-7-1", 4_096, 512, 0.25)
 
-    def savepoint(self, target: str | None = None) -> str:
+    def take_savepoint(self, target: str | None = None) -> SavepointTaken:
         self._act("savepoint", target=target)
-        return f"{target or '/storage'}/savepoint-{JOB}-8-1"
+        needed = "disk full" if target == "/needed" else ""
+        return SavepointTaken(f"{target or '/storage'}/savepoint-{JOB}-8-1", needed)
 
     def stop(self, target: str | None = None, *, drain: bool = False) -> str:
         self._act("stop", target=target, drain=drain)

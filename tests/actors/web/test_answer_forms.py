@@ -164,6 +164,19 @@ def test_requests_that_fail_say_why(client: Client, job: ActingJob, method: str,
     assert ended(client, asked) == {"failure-cause": cause}
 
 
+def test_savepoints_at_the_same_time_have_warnings_of_their_own(client: Client, job: ActingJob) -> None:
+    job.goes_on.clear()
+    asked = {}
+    for place in ("/needed", "/free"):
+        begun = client.change("POST", f"/v1/jobs/{JOB}/savepoints", {"target-directory": place})
+        asked[place] = f"/v1/jobs/{JOB}/triggers/{begun.json['request-id']}"
+    job.goes_on.set()
+    said = {place: ended(client, path)["result"]["warnings"] for place, path in asked.items()}
+    assert said["/free"] == []
+    (warning,) = said["/needed"]
+    assert "disk full" in warning
+
+
 class SilentError(Exception):
     """Its text can't be made."""
 
