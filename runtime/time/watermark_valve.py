@@ -7,9 +7,9 @@ nothing is held up any more, so event time goes to the greatest watermark of all
 last channel that became idle was the slowest, so there the result depends on the order.
 
 A channel that ends sends the end of event time first, idle or not. Unlike Flink, this remembers the watermark
-of an idle channel, so that no end is lost. And an ended channel is compared with no other. Where one has
-ended and the other is idle, the input is idle, and not at the end of time. It is there when all channels have
-ended.
+of an idle channel, so that no end is lost. Where one has ended and the other is idle, the input is idle, and
+not at the end of time. What the ended one reached last counts then, as it would have counted if the other one
+had become idle first. The end of time is there when all channels have ended.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ class WatermarkValve:
         self._watermarks = [_NONE] * channels
         self._active = [True] * channels
         self._counts = [True] * channels
-        self._emitted = _NONE
+        self._emitted = self._highest = _NONE
 
     def watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
         """A channel's watermark came; the watermark of the whole input if that advances it."""
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
+        if watermark.timestamp != END_OF_TIME:
+            self._highest = max(self._highest, watermark.timestamp)
         self._recount(channel)
         return self._advance_to(self._slowest())
 
@@ -71,14 +73,13 @@ class WatermarkValve:
         self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME
 
     def _slowest(self) -> int:
-        """The watermark of the slowest channel that counts; of the fastest if all are idle."""
+        """The watermark of the slowest channel that counts; of the fastest if all are idle or ended."""
         counted = [w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts]
         if counted:
             return min(counted)
-        going_on = [w for w in self._watermarks if w != END_OF_TIME]
-        if not going_on:
+        if all(w == END_OF_TIME for w in self._watermarks):
             return END_OF_TIME
-        return _NONE if any(self._catching_up) else max(going_on)
+        return _NONE if any(self._catching_up) else self._highest
 
     @property
     def _catching_up(self) -> list[bool]:

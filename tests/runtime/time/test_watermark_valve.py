@@ -94,15 +94,16 @@ def test_end_of_time_of_an_idle_channel_is_remembered() -> None:
     assert valve.watermark(1, Watermark(END_OF_TIME)) == Watermark(END_OF_TIME)
 
 
-def test_a_channel_that_has_ended_is_no_channel_that_an_idle_one_is_compared_with() -> None:
+def test_what_a_channel_reached_before_it_ended_counts_where_the_others_are_idle() -> None:
     valve = WatermarkValve(2)
     valve.watermark(0, Watermark(5))
     assert valve.watermark(1, Watermark(3)) == Watermark(3)
     assert valve.watermark(0, Watermark(END_OF_TIME)) is None
     assert valve.end(0) == (None, None)
-    assert valve.status(1, IDLE) == (IDLE, None), "it may come back, so time is not at its end"
+    assert valve.status(1, IDLE) == (IDLE, Watermark(5)), "it may come back, so time is not at its end"
     assert valve.status(1, ACTIVE) == (ACTIVE, None)
-    assert valve.watermark(1, Watermark(4)) == Watermark(4)
+    assert valve.watermark(1, Watermark(4)) is None
+    assert valve.watermark(1, Watermark(6)) == Watermark(6)
     assert valve.watermark(1, Watermark(END_OF_TIME)) == Watermark(END_OF_TIME)
 
 
@@ -183,6 +184,27 @@ def test_when_all_channels_are_idle_the_fastest_counts_whichever_became_idle_fir
         new = valve.status(channel, status)[1]
         time = time if new is None else new.timestamp
     assert time == max(reached)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=3, max_size=3),
+    st.permutations(range(3)),
+    st.sets(st.integers(0, 2), max_size=2),
+)
+def test_when_all_channels_are_idle_or_have_ended_the_order_does_not_matter(
+    reached: list[int], order: list[int], ending: set[int]
+) -> None:
+    valve, times = WatermarkValve(3), [-1]
+    told = [valve.watermark(channel, Watermark(timestamp)) for channel, timestamp in enumerate(reached)]
+    for channel in order:
+        if channel in ending:
+            told.append(valve.watermark(channel, Watermark(END_OF_TIME)))
+            told.append(valve.end(channel)[1])
+        else:
+            told.append(valve.status(channel, IDLE)[1])
+    times += [new.timestamp for new in told if new is not None]
+    assert times == sorted(set(times))
+    assert times[-1] == max(reached)
 
 
 @given(changes)
