@@ -1,0 +1,67 @@
+"""A client that waits ends a JobMaster that hangs, and no other one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from serving.acting import acting_job
+
+from penstock.actors.client import client_guard
+from penstock.actors.client.client_guard import ClientGuard
+from penstock.actors.shared.job_report import JobMasterProcess
+from penstock.runtime.execution.processes import Place
+
+MASTER = Place(4711, "a node", 5)
+
+
+class World:
+    """A JobMaster on this node that answers nothing, whose processor time is what a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.processor_time, self.is_busy = 1_000.0, 7.0, False
+        self.ended: list[Place] = []
+        process = JobMasterProcess(MASTER.pid, MASTER.node_id, MASTER.started)
+        report = replace(acting_job().current, master=process, settings={})
+        monkeypatch.setattr(client_guard.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(client_guard, "load_from_cluster", lambda job_id: report)
+        monkeypatch.setattr(client_guard, "find_master", lambda job_id: self)
+        monkeypatch.setattr(client_guard, "own_node", lambda: MASTER.node_id)
+        monkeypatch.setattr(client_guard, "processor_times", self._processor_times)
+        monkeypatch.setattr(client_guard, "end_process", self.ended.append)
+        monkeypatch.setattr(client_guard, "_is_done", lambda reference: False)
+        self.answers = self
+
+    def remote(self) -> str:
+        return "an answer that never comes"
+
+    def _processor_times(self, places: Sequence[Any]) -> dict[Any, float]:
+        self.processor_time += 0.5 if self.is_busy else 0.0
+        return dict.fromkeys(places, self.processor_time)
+
+    def wait_for(self, guard: ClientGuard, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            guard.look()
+            self.now += guard.interval
+
+
+def test_a_job_master_whose_processor_time_stands_still_is_killed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, guard = World(monkeypatch), ClientGuard("words-1")
+    while not world.ended:
+        world.wait_for(guard, 1.0)
+        assert world.now < 1_600.0, "it hangs, and nobody ends it"
+    assert world.ended == [MASTER]
+    world.wait_for(guard, 2 * guard.interval)
+    assert world.ended == [MASTER], "the next one has its time"
+
+
+def test_a_job_master_that_is_busy_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, guard = World(monkeypatch), ClientGuard("words-1")
+    world.is_busy = True
+    world.wait_for(guard, 30.0)
+    assert world.ended == []
