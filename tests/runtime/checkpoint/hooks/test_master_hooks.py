@@ -111,7 +111,7 @@ def test_a_hook_that_raises_or_gives_what_no_codec_knows_fails_its_part():
 
 @pytest.mark.parametrize("identifier", ["", "  ", None, 7])
 def test_an_identifier_is_a_name_that_is_not_blank(identifier):
-    with pytest.raises(ValueError, match="give it a name that is not blank"):
+    with pytest.raises(ValueError, match="a master hook has the identifier"):
         MasterHooks().add(Hook(identifier))
 
 
