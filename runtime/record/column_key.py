@@ -143,7 +143,12 @@ def _canonical(value: Any) -> Any:
         # Those of pandas know nanoseconds.
         if type(value) is not datetime and not getattr(value, "nanosecond", 1):
             value = value.to_pydatetime()  # type: ignore[attr-defined]
-        return value if value.tzinfo is None or type(value) is not datetime else value.astimezone(UTC)
+        if value.tzinfo is None or type(value) is not datetime:
+            return value
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:  # at the ends of Python's calendar, where no clocks are set back
+            return value
     if isinstance(value, timedelta) and type(value) is not timedelta and not getattr(value, "nanoseconds", 1):
         return value.to_pytimedelta()  # type: ignore[attr-defined]
     return value

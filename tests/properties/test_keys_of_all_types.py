@@ -160,6 +160,15 @@ def test_a_column_has_two_keys_for_an_hour_that_comes_twice() -> None:
     assert [stable_hash(each) for each in rows] == key_hashes(key.columns(batch)).tolist()
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max])  # noqa: DTZ901
+def test_times_at_the_ends_of_the_calendar_are_keys(moment: datetime, zone: str) -> None:
+    local = moment.replace(tzinfo=ZoneInfo(zone))
+    key = ColumnKey(("k",))({"k": local})
+    assert key == local
+    assert stable_hash(key) == stable_hash(local)
+
+
 NANOSECONDS = [pa.timestamp("ns"), pa.timestamp("ns", "Asia/Tokyo"), pa.duration("ns"), pa.time64("ns")]
 
 
