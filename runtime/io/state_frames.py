@@ -35,6 +35,7 @@ from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.functions.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_values import from_arrow
+from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.snapshot.handles import OperatorSubtaskState, SavedState
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state_processor.state_writing import (
@@ -253,7 +254,7 @@ def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[An
     for row, key in enumerate(keys):
         rows_of_key.setdefault(key, []).append(row)
     if kind == "map":
-        map_keys = from_arrow(table[MAP_KEY])
+        map_keys = one_nan(from_arrow(table[MAP_KEY]))
         entries = list(zip(keys, map_keys, strict=True))
         for map_key in map_keys:
             stable_hash(map_key)

@@ -21,6 +21,7 @@ from penstock.runtime.io.storage import open_location
 from penstock.runtime.names import normal_name
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
+from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.restore.state_changes import saved_states
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
@@ -82,8 +83,8 @@ class Conversion:
         return ValueCodec(self.allow_pickle, self.classes)
 
     def keys(self, keys: Sequence[Any]) -> Sequence[Any]:
-        """Keys, converted."""
-        return keys if self.key is None else list(map(self.key, keys))
+        """Keys, converted; every NaN is the one that is a key."""
+        return one_nan(list(keys) if self.key is None else list(map(self.key, keys)))
 
     def encode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
         """Values of a state for a column."""

@@ -168,6 +168,8 @@ def _in_microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.duration("us")
     if kinds.is_time64(kind):
         return pa.time64("us")
+    if kinds.is_date64(kind):
+        return pa.date32()  # Python's dates are of whole days, too
     if kinds.is_dictionary(kind):
         return _in_microseconds(kind.value_type)
     if kinds.is_list(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from state_tables import TABLES, Account, entries_of, keyed, restored
 
-from penstock.runtime import ConfigurationError, StorageError, read_state, write_state
+from penstock.runtime import ConfigurationError, PenstockError, StorageError, read_state, write_state
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
@@ -134,3 +135,26 @@ def test_an_operator_that_has_finished_gets_no_state(tmp_path: Path) -> None:
     storage.put("metadata", encode_metadata(base, "metadata"))
     with pytest.raises(ConfigurationError, match="had come to the end of its data"):
         write_state(keyed({1: 1}), tmp_path / "t", "count", base=url)
+
+
+@pytest.mark.parametrize("kind", ["value", "map"])
+def test_nan_is_one_key_that_is_written_and_read(tmp_path: Path, kind: Any) -> None:
+    numbers = pa.array([math.nan, 1.5])
+    names = {"key": numbers} if kind == "value" else {"key": pa.array([1, 1]), "map_key": numbers}
+    table = pa.table({**names, "value": pa.array([10, 20])})
+    options: dict[str, Any] = {} if kind == "value" else {"kind": "map"}
+    url = write_state(table, tmp_path / "start", "count", **options)
+    read = read_state(url, "count").drop_columns("key_group")
+    again = write_state(read, tmp_path / "again", "count", **options)
+    rows = read_state(again, "count").to_pylist()
+    name = "key" if kind == "value" else "map_key"
+    assert sorted((str(row[name]), row["value"]) for row in rows) == [("1.5", 20), ("nan", 10)]
+    twice = pa.concat_tables([table, table.slice(0, 1)])
+    with pytest.raises(ConfigurationError, match=r"nan.* comes in several rows"):
+        write_state(twice, tmp_path / "twice", "count", **options)
+
+
+def test_a_date_with_a_time_of_day_is_refused_and_not_cut(tmp_path: Path) -> None:
+    table = pa.table({"key": pa.array([1], pa.date64()), "value": [1]})
+    with pytest.raises(PenstockError, match="would lose data"):
+        write_state(table, tmp_path / "start", "count")
