@@ -17,6 +17,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
 )
 from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import SavedList
+from penstock.runtime.operators.state.raw_state import RawState
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     INLINE_LIMIT,
@@ -208,3 +209,20 @@ def test_handles_name_the_states_of_the_operator() -> None:
     (handle,) = snapshot_of(MemoryStorage(), 5).run().operators["a"].operator
     assert isinstance(handle, OperatorStateHandle)
     assert handle.state.size < 10
+
+
+@pytest.mark.parametrize(("limit", "passes"), [(9, False), (10, True), (None, True)])
+def test_raw_state_of_an_operator_is_measured_as_a_whole(limit: int | None, passes: bool) -> None:
+    raw = RawState([b"123", b"45"], {0: b"678", 7: b"90"})
+    task = SubtaskSnapshotTask(
+        1,
+        {"a": OperatorSnapshot({}, raw=raw)},
+        {},
+        lambda operator: StateFiles(MemoryStorage(), lambda: "a/0"),
+        max_raw_bytes=limit,
+    )
+    if passes:
+        assert task.run().operators["a"].raw_operator[0].count == 2
+    else:
+        with pytest.raises(StorageError, match=r"'a' has 10 bytes, more than the 9"):
+            task.run()

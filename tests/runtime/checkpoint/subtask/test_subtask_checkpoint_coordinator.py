@@ -312,3 +312,61 @@ def test_bytes_in_flight_are_among_those_written() -> None:
     assert metrics.in_flight_bytes > 0
     assert metrics.written_bytes == metrics.full_bytes
     assert metrics.written_bytes > INLINE_LIMIT + metrics.in_flight_bytes
+
+
+def test_notices_are_forgotten_one_by_one_when_they_are_past(task: Task) -> None:
+    for noticed in (1, 5):
+        task.coordinator.notify_checkpoint_aborted(noticed)
+    task.coordinator.checkpoint_state(barrier(2))
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert task.coordinator.statistics().remembered_aborts == 1
+    task.coordinator.abort_on_barrier(3, REASON)
+    assert task.coordinator.statistics().remembered_aborts == 1, "that of a newer one stays"
+    assert not task.coordinator.checkpoint_state(barrier(5))
+
+
+def test_a_part_of_a_checkpoint_lasts_as_long_at_any_time(task: Task) -> None:
+    task.clock.advance(1_000.0)
+    task.during_sync = lambda: task.clock.advance(2.0)
+    task.coordinator.checkpoint_state(barrier(1))
+    task.finish_background()
+    metrics = task.metrics[1]
+    assert metrics.sync_duration == 2.0
+    assert (metrics.start_delay, metrics.alignment_duration) == (0.0, 0.0), "a source aligns nothing"
+
+
+def test_who_closes_a_subtask_gives_up_what_captures_its_data() -> None:
+    """Also of a checkpoint that has only begun to come in."""
+    task = Flowing()
+    task.writer.start(4)
+    task.capture_rest(4)
+    task.coordinator.close()
+    assert task.writer.statistics().running == 0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_barrier_that_waits_in_the_outputs_is_looked_after_when_something_has_left(waits: bool) -> None:
+    task = Flowing()
+    asked: list[int] = []
+
+    def is_waiting(checkpoint_id: int) -> bool:
+        asked.append(checkpoint_id)
+        return waits
+
+    task.is_barrier_waiting = is_waiting  # type: ignore[method-assign]
+    task.coordinator.checkpoint_state(
+        CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=False, aligned_timeout=30.0))
+    )
+    asked.clear()
+    task.coordinator.outputs_progressed()
+    assert asked == ([1] if waits else [])
+    task.coordinator.close()
+    asked.clear()
+    task.coordinator.outputs_progressed()
+    assert asked == [], "nothing waits behind the end"
+
+
+def test_operators_hear_that_a_checkpoint_is_complete(task: Task) -> None:
+    task.coordinator.notify_checkpoint_complete(1)
+    task.coordinator.notify_checkpoint_complete(2, is_running=False)
+    assert task.log == [("complete", 1), ("confirm", 1), ("confirm", 2)]
