@@ -7,11 +7,12 @@ from subtask_coordinator_setup import REASON, Task, barrier
 
 from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
 )
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -20,7 +21,7 @@ from penstock.runtime.record.elements import (
 )
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.handles import INLINE_LIMIT
+from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.testing.manual_time import ManualTimers
@@ -370,3 +371,23 @@ def test_operators_hear_that_a_checkpoint_is_complete(task: Task) -> None:
     task.coordinator.notify_checkpoint_complete(1)
     task.coordinator.notify_checkpoint_complete(2, is_running=False)
     assert task.log == [("complete", 1), ("confirm", 1), ("confirm", 2)]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_keyed_state_is_told_what_was_written_or_why_it_was_not(
+    task: Task, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    """The next snapshot builds on it, or writes everything anew."""
+    told: list[str] = []
+    monkeypatch.setattr(SubtaskSnapshotTask, "apply", lambda *_: told.append("written"))
+    monkeypatch.setattr(SubtaskSnapshotTask, "failed", lambda *_: told.append("failed"))
+    if is_damaged:
+
+        def run(_: SubtaskSnapshotTask) -> SubtaskSnapshot:
+            raise CorruptSnapshotError("damaged")
+
+        monkeypatch.setattr(SubtaskSnapshotTask, "run", run)
+    task.coordinator.checkpoint_state(barrier(1))
+    task.finish_background()
+    assert told == ["failed" if is_damaged else "written"]
+    assert task.log[-1][0] == ("decline" if is_damaged else "acknowledge")
