@@ -170,7 +170,7 @@ def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
 
 def test_importing_a_package_loads_none_of_its_parts() -> None:
     loaded = loaded_after("import penstock.actors; import penstock.bridge")
-    names = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names")}
+    names = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names", "redaction")}
     assert loaded == {"penstock", "penstock.actors", "penstock.bridge", "penstock.runtime", *names}
 
 

@@ -33,7 +33,7 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.operators.state.operator_state import ListStates
 from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState, read_raw_keyed
-from penstock.runtime.operators.user_code.failure import located
+from penstock.runtime.operators.user_code.failure import LOCATED, located
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
@@ -233,6 +233,8 @@ class _Builder:
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:
                 made.append((location, spec.factory()))
+            except LOCATED:
+                raise
             except BaseException as error:  # users' objects are copied here
                 raise located(location, f"making {spec.name}", error) from error
         return made

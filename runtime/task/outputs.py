@@ -8,7 +8,7 @@ from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
-from penstock.runtime.operators.user_code.failure import located
+from penstock.runtime.operators.user_code.failure import LOCATED, located
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
@@ -97,6 +97,8 @@ class SubtaskOutputs:
             self.records += len(batch)
             try:
                 partition.emit(batch)
+            except LOCATED:
+                raise
             except BaseException as error:  # the user's key function, or a value's own methods
                 raise located(self._locations[operator], "sending its output", error) from error
 
@@ -212,5 +214,7 @@ class _Encoder:
         """
         try:
             return self._codec.encode(batch)
+        except LOCATED:
+            raise
         except BaseException as error:  # a value's own methods
             raise located(self._location, "sending its output", error) from error

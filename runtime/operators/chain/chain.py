@@ -40,7 +40,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext, Outpu
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.state.operator_state import ListStates, SavedList
 from penstock.runtime.operators.state.raw_state import RawState
-from penstock.runtime.operators.user_code.failure import located, short_repr
+from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     ArrowBatch,
@@ -386,6 +386,8 @@ class OperatorChain:
                 msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
                 raise PenstockError(msg)
             self._emit(self._first_index + index, tag, batch)
+        except LOCATED:
+            raise
         except BaseException as error:
             raise located(self._locations[index], "sending its output", error) from error
 

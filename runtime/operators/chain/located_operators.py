@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.user_code.failure import located
+from penstock.runtime.operators.user_code.failure import LOCATED, located
 
 T = TypeVar("T")
 
@@ -84,6 +84,8 @@ class LocatedOperators:
         """
         try:
             return call(*arguments)
+        except LOCATED:
+            raise
         except BaseException as error:
             # SystemExit, too: in a task's thread it would end the thread without a word.
             operator = self.operators[index]

@@ -28,7 +28,7 @@ from penstock.runtime.operators.sources.requested_splits import RequestedSplits
 from penstock.runtime.operators.sources.source_alignment import WatermarksAligned
 from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
 from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
-from penstock.runtime.operators.user_code.failure import located, short_repr
+from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
@@ -276,6 +276,8 @@ class SourceOperator:
         assert self._watermarks is not None, "only a source with a strategy has event time"
         try:
             return call()
+        except LOCATED:
+            raise
         except BaseException as error:
             watermarks = self._watermarks
             raise located(
@@ -300,6 +302,8 @@ class SourceOperator:
         assert self._context is not None, "open() comes first"
         try:
             return call()
+        except LOCATED:
+            raise
         except BaseException as error:
             raise located(self._context.location, self.doing(what), error) from error
 

@@ -27,6 +27,10 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = RECORD_LIMIT
 _REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = 20
 
 
+#: What has its operator already: to raise it from itself would hide where it came from.
+LOCATED: Final = (OperatorError, OperatorInterrupt)
+
+
 def operator_error(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError:

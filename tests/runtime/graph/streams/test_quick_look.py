@@ -137,7 +137,7 @@ def test_without_pandas_the_error_says_what_to_install_before_anything_runs(
 class Look(StreamEnvironment):
     """An environment whose job is that of a look at one of its streams."""
 
-    def build(self) -> JobGraph:
+    def build(self, *, chaining: bool | None = None) -> JobGraph:
         return self.job()
 
     def set_job(self, job: Callable[[], JobGraph]) -> None:
