@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.runtime.checkpoint.operator_coordinators.event_counts import EventCounts
@@ -10,6 +10,8 @@ from penstock.runtime.checkpoint.operator_coordinators.event_counts import Event
 NUMBERS = st.integers(min_value=1, max_value=9)
 
 
+@example([(0, 1), (0, 2), (0, 1)], {0: 3})
+@example([(0, 2), (0, 2)], {0: 2})
 @given(st.lists(st.tuples(st.integers(0, 2), NUMBERS)), st.dictionaries(st.integers(0, 2), st.integers(0, 9)))
 def test_what_is_missing_is_what_was_sent_and_has_not_come(came, sent):
     """Events come in any order, and some of them twice."""

@@ -1,0 +1,196 @@
+"""A coordinator that fails, answers twice or late, and what is on its way when its attempt ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.user_operators.coordinator_events import EventOfSubtask
+from penstock.runtime.testing.manual_time import ManualAsyncRunner
+
+
+class Coordinator:
+    """Records events (`RecordsEvents`); answers when told to, or raises."""
+
+    def __init__(self):
+        self.error, self.answers, self.told = None, [], []
+
+    def checkpoint(self, checkpoint_id, answer):
+        if self.error is not None:
+            raise self.error
+        self.answers.append(answer)
+
+    def subtask_acknowledged(self, checkpoint_id, subtask, events):
+        self.told.append((checkpoint_id, subtask, events))
+
+    def has_all_events(self, checkpoint_id):
+        return False
+
+    def recorded_state(self, checkpoint_id):
+        return b"recorded"
+
+    def handle_event(self, subtask, event):
+        pass
+
+    def reset_to_checkpoint(self, checkpoint_id, state):
+        pass
+
+    def subtask_failed(self, subtask, reason):
+        pass
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        pass
+
+    def notify_checkpoint_aborted(self, checkpoint_id):
+        pass
+
+    def close(self):
+        pass
+
+
+class World:
+    def __init__(self, parallelism=3):
+        self.coordinator, self.runner = Coordinator(), ManualAsyncRunner()
+        self.on_way, self.said, self.failures = [], [], []
+        self.holder = OperatorCoordinatorHolder(
+            "read", parallelism, lambda _: self.coordinator, self, self.runner, self.failures.append
+        )
+
+    def send(self, subtask, event, answer):
+        self.on_way.append((subtask, event, answer))
+
+    def checkpoint(self, checkpoint_id):
+        self.holder.checkpoint(checkpoint_id, self.said.append, self.said.append)
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug of the user"), PenstockError("it says where it was")])
+def test_a_coordinator_that_raises_fails_its_checkpoint_and_the_job(error):
+    world = World()
+    world.coordinator.error = error
+    world.checkpoint(1)
+    assert world.said == [error]
+    [failure] = world.failures
+    if isinstance(error, PenstockError):
+        assert failure is error
+    else:
+        assert failure == "the coordinator of operator 'read': checkpoint 1: ValueError: a bug of the user"
+    world.coordinator.error = None
+    world.holder.abort_current_triggering()
+    world.checkpoint(2)
+    world.coordinator.answers[0].complete(b"state")
+    assert world.said[1:] == [b"state"], "the next one has its turn"
+
+
+def test_only_the_first_answer_of_a_coordinator_counts():
+    for first, second in (("complete", "fail"), ("fail", "complete")):
+        world, late = World(), {"complete": b"late", "fail": OSError("late")}
+        world.checkpoint(1)
+        [answer] = world.coordinator.answers
+        values = {"complete": b"first", "fail": OSError("first")}
+        getattr(answer, first)(values[first])
+        getattr(answer, second)(late[second])
+        getattr(answer, first)(late[first])
+        assert world.said == [values[first]]
+
+
+def test_a_failed_snapshot_is_not_finished_when_events_arrive():
+    world = World()
+    world.holder.send_event(0, "before")
+    world.checkpoint(1)
+    world.coordinator.answers[0].fail(OSError("no state"))
+    world.holder.abort_current_triggering()
+    world.on_way[0][2].sent()
+    assert [type(each) for each in world.said] == [OSError]
+
+
+@pytest.mark.parametrize("ends", ["a reset", "an abort", "a close"])
+def test_a_snapshot_that_waits_for_events_is_over_with_its_start(ends):
+    world = World()
+    world.holder.send_event(0, "before")
+    world.checkpoint(1)
+    world.coordinator.answers[0].complete(b"state")
+    assert world.said == [], "an event is on its way"
+    if ends == "a reset":
+        world.holder.reset_to_checkpoint(None, None)
+    elif ends == "an abort":
+        world.holder.abort_current_triggering()
+    else:
+        world.holder.close()
+    world.on_way[0][2].sent()
+    assert world.said == []
+    assert not world.holder.statistics().is_shut
+
+
+@given(st.integers(0, 2), st.lists(st.integers(0, 2), max_size=5))
+def test_a_snapshot_waits_for_the_events_of_living_subtasks_alone(gone, sent):
+    world = World()
+    for subtask in sent:
+        world.holder.send_event(subtask, "before")
+    world.holder.subtask_failed(gone, "it died")
+    world.checkpoint(1)
+    world.coordinator.answers[0].complete(b"state")
+    living = [answer for subtask, _, answer in world.on_way if subtask != gone]
+    for answer in living:
+        assert world.said == []
+        answer.sent()
+    assert world.said == [b"state"]
+
+
+@pytest.mark.parametrize("subtask", [-1, 3, 4])
+def test_there_is_no_subtask_beyond_the_parallelism(subtask):
+    with pytest.raises(ValueError, match=f"has 3 subtasks, none is number {subtask}"):
+        World().holder.send_event(subtask, "hello")
+
+
+@pytest.mark.parametrize("resets", [0, 1, 2])
+def test_background_work_of_an_earlier_attempt_is_not_heard_of(resets):
+    world, heard = World(), []
+
+    def fail():
+        raise OSError("no answer")
+
+    for _ in range(2):
+        world.holder.reset_to_checkpoint(None, None)
+    world.holder.run_in_background(lambda: "done", heard.append, heard.append)
+    world.holder.run_in_background(fail, heard.append, lambda error: heard.append(str(error)))
+    for _ in range(resets):
+        world.holder.reset_to_checkpoint(None, None)
+    world.runner.run_all()
+    assert heard == ([] if resets else ["done", "no answer"])
+
+
+@pytest.mark.parametrize("forgets", ["complete", "aborted", "the subtask", "a reset", "nothing"])
+def test_events_that_an_expired_checkpoint_waited_for_are_named_until_it_has_ended(forgets):
+    world = World()
+    world.holder.handle_event(1, EventOfSubtask(1, "hello"))
+    world.holder.subtask_acknowledged(4, 1, 2)
+    assert world.coordinator.told == [(4, 1, 2)]
+    assert not world.holder.has_all_events(4)
+    assert world.holder.recorded_state(4) == b"recorded"
+    text = "events of read[1] for its coordinator ({} of 2 have come)"
+    assert world.holder.missing_events(4) == (text.format(1),)
+    match forgets:
+        case "complete":
+            world.holder.notify_checkpoint_complete(4)
+        case "aborted":
+            world.holder.notify_checkpoint_aborted(4)
+        case "the subtask":
+            world.holder.subtask_failed(1, "it died")
+        case "a reset":
+            world.holder.reset_to_checkpoint(None, None)
+    expected = {"nothing": (text.format(1),), "the subtask": (text.format(0),)}
+    assert world.holder.missing_events(4) == expected.get(forgets, ())
+
+
+def test_a_valve_counts_what_passes_and_is_marked_in_order():
+    world = World()
+    for event in ("one", "two"):
+        world.holder.send_event(0, event)
+    assert world.holder.statistics().passed == 2
+    world.checkpoint(5)
+    for later in (4, 6):
+        world.checkpoint(later)
+        assert "marked for checkpoint 5 and can't be for" in str(world.said[-1])
