@@ -443,7 +443,7 @@ def _moment(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    if seconds < 60:
+    if seconds < 60 or seconds == inf:
         return f"{seconds:.1f} s"
     whole = int(seconds)
     return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

@@ -101,7 +101,14 @@ def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
     if not known:
         return dict.fromkeys(("min", "max", "avg", *_PERCENTILES))
     ranks = {name: known[ceil(share * len(known)) - 1] for name, share in _PERCENTILES.items()}
-    return {"min": known[0], "max": known[-1], "avg": sum(known) / len(known), **ranks}
+    return {"min": known[0], "max": known[-1], "avg": _average(known), **ranks}
+
+
+def _average(values: Sequence[float]) -> float | None:
+    try:
+        return sum(values) / len(values)
+    except OverflowError:  # whole numbers that only a report of somebody else's can hold
+        return None
 
 
 def exceptions_of(report: JobReport) -> dict[str, Any]:

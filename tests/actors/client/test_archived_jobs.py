@@ -9,7 +9,9 @@ import os
 import pickle
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import ray
@@ -18,14 +20,22 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
+from penstock.actors.client.job_card import card
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import find_job, known_jobs
+from penstock.actors.client.jobs import KnownJob, find_job, known_jobs
 from penstock.actors.command_line.views import jobs_table, status_view
-from penstock.actors.shared.archive import save_to_storage
-from penstock.actors.shared.job_report import JobReport
-from penstock.actors.web.answers import overview_of
+from penstock.actors.shared.archive import report_from, save_to_storage
+from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
+from penstock.actors.web.answers import (
+    backpressure_of,
+    checkpoints_of,
+    exceptions_of,
+    overview_of,
+    watermarks_of,
+)
 from penstock.actors.web.strict_json import dumps
 from penstock.runtime import JobStatus, RescaleError, SavepointError
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import (
     ConfigurationError,
     CorruptSnapshotError,
@@ -38,8 +48,12 @@ from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInf
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
 
 GRAPH = GraphInfo("words", (VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),)),))
 CHECKPOINT = CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 2, 2, 0.1, 5)
@@ -280,3 +294,63 @@ def test_whatever_stands_in_a_report_the_list_of_jobs_can_be_shown(
         dumps(overview_of(each))
         if not each.problem and each.is_archived:
             list(status_view(each.report))
+
+
+def numbers_in(part: object, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The ways to all numbers of a report."""
+    for key, each in part.items() if isinstance(part, dict) else enumerate(cast("list[object]", part)):
+        if isinstance(each, dict | list):
+            yield from numbers_in(each, (*way, key))
+        elif type(each) in (int, float):
+            yield (*way, key)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1e308, 10**400, 253_402_300_800], ids=str)
+def test_no_number_in_a_report_keeps_it_from_being_shown(number: float) -> None:
+    subtask = SubtaskId("lines", 0)
+    counted = SubtaskStatistics(1, 2, 3, 4, 5.0, 6.0, 7, 8, current_watermark=5)
+    statistics = JobStatistics(JobStatus.FAILED, attempt=1)
+    failure = FailureRecord(1, 2.0, FailureCause("operator 'lines' broke", None, "Traceback ..."))
+    report = JobReport(
+        "words-1",
+        "words",
+        JobStatus.FAILED,
+        1.0,
+        2.0,
+        statistics,
+        GRAPH,
+        failure,
+        history=(Transition(JobState.CREATED, JobState.RUNNING, 1.0), Takeover(2.0)),
+        failures=(failure,),
+        subtasks=(SubtaskInfo(subtask, 1, SubtaskStatus.RUNNING, statistics=counted),),
+        checkpoint_history=(CHECKPOINT,),
+        rescales=(RescaleRecord(1.0, 1, {"lines": 2}, {"lines": 3}, 2.0),),
+        storage="/somewhere",
+    )
+    whole = report.to_dict()
+    ways = [(way,) for way in numbers_in(json.loads(json.dumps(whole)))]
+    ways += [(first[0], second[0]) for first, second in zip(ways, ways[4:], strict=False)]
+    shown = 0
+    for changed in ways:
+        data = json.loads(json.dumps(whole))
+        for place, way in enumerate(changed):
+            part = data
+            for key in way[:-1]:
+                part = part[key]
+            part[way[-1]] = -number if place else number
+        try:
+            known = KnownJob(report_from(data), "failed", False)
+        except (TypeError, ValueError, OverflowError, KeyError):
+            continue  # it is listed as one that can't be read
+        shown += 1
+        jobs_table([known])
+        list(status_view(known.report))
+        card(known.report, "failed")
+        for answer in (
+            overview_of(known),
+            checkpoints_of(known.report, known.report.checkpoint_history),
+            exceptions_of(known.report),
+            *(each(known.report, GRAPH.vertices[0]) for each in (backpressure_of, watermarks_of)),
+        ):
+            json.loads(dumps(answer))
+    assert shown > 10
