@@ -73,12 +73,14 @@ class FilePart:
         header: The first line, which names the owner.
         data: Complete lines.
         end: Where the next part begins.
+        is_refused: Whether it is a file that this process may not read.
     """
 
     name: str
     header: dict[str, Any]
     data: bytes
     end: int
+    is_refused: bool = False
 
 
 class LogReader:
@@ -90,6 +92,7 @@ class LogReader:
 
     Attributes:
         silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
+        refused_files: Files of the job's that this user may not read, nor Ray on their node.
         foreign_lines: Lines in files of the job's that no process of the job has written.
         nodes: Tells which nodes to ask.
         key: Gives the key of the job's lines; `None` while no process of the job has begun.
@@ -103,6 +106,7 @@ class LogReader:
         self._subtask = subtask
         self._read_to: dict[str, int] = {}
         self.silent_nodes: tuple[str, ...] = ()
+        self.refused_files: tuple[str, ...] = ()
         self.foreign_lines = 0
         self.nodes = alive_nodes
         self.key: Callable[[], bytes | None] = partial(known_log_key, job_id)
@@ -115,9 +119,12 @@ class LogReader:
         if self._key is None:
             return []
         lines: list[LogLine] = []
+        parts = list(self._new_parts())
         seen: set[str] = set()
-        for part in list(self._new_parts()):
-            if part.name in seen:
+        read = {part.name for part in parts if not part.is_refused}
+        self.refused_files = tuple(sorted({part.name for part in parts} - read))
+        for part in parts:
+            if part.is_refused or part.name in seen:
                 continue  # several nodes on one machine share their files
             seen.add(part.name)
             self._read_to[part.name] = part.end
@@ -160,7 +167,11 @@ class LogReader:
         nodes = self.nodes()
         asked = {node: ask_node(node, self._pattern, self._read_to) for node in nodes if node != here}
         if here in nodes:
-            yield from read_files(self._pattern, self._read_to)
+            found = read_files(self._pattern, self._read_to)
+            yield from found
+            if any(part.is_refused for part in found):
+                # Ray may run as another user here, who has written them.
+                asked[here] = ask_node(here, self._pattern, self._read_to)
         silent = []
         for node, answer in asked.items():
             try:
@@ -202,10 +213,12 @@ def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
 
 
 def _read_file(path: Path, start: int) -> FilePart | None:
-    """The part of a file behind `start`; `None` for what is no plain file, or can't be read."""
+    """The part of a file behind `start`; `None` for what is no plain file, or is gone."""
     try:
         with open(path, "rb", opener=_open_plain) as file:
             return _part_of(file, path.name, start)
+    except PermissionError:
+        return FilePart(path.name, {}, b"", start, is_refused=True)
     except OSError:
         return None  # it is not the job's, or its older one has just been replaced
 

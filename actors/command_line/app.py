@@ -240,6 +240,12 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
         left_out = f"{reader.foreign_lines} line(s) that no process of the job wrote are left out"
         print(f"penstock: {left_out}", file=sys.stderr)
         reader.foreign_lines = 0
+    if reader.refused_files:
+        files = f"{len(reader.refused_files)} log file(s), {reader.refused_files[0]} among them,"
+        print(
+            f"penstock: {files} are another user's and their lines are missing; ask as the user of the job",
+            file=sys.stderr,
+        )
     if reader.silent_nodes:
         nodes = ", ".join(reader.silent_nodes)
         print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)

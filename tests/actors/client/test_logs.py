@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
+from penstock.actors.command_line.app import _print_lines
 from penstock.actors.shared.log_keys import sign
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import (
@@ -409,3 +411,33 @@ def test_invalid_utf_8_does_not_stop_the_reader(tmp_path: Path) -> None:
     signature = sign(b"", path.name, at, b"out", b"\xff\xfe")
     path.write_bytes(json.dumps(HEADER).encode() + b"\n%b out %b \xff\xfe\n" % (at, signature))
     assert texts(HereReader(tmp_path).read()) == ["\ufffd\ufffd"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a file that another user can't read")
+def test_a_file_of_another_user_is_told_and_hides_no_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs, ours = (
+        LogFile(path_of(tmp_path), HEADER),
+        LogFile(path_of(tmp_path, index=1), {**HEADER, "index": 1}),
+    )
+    theirs.add("out", "theirs\n")
+    ours.add("out", "ours\n")
+    os.chown(path_of(tmp_path, index=1), 65_534, 65_534)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.is_relative_to(tempfile.gettempdir()) and above != Path(tempfile.gettempdir()):
+            above.chmod(above.stat().st_mode | 0o055)
+    reader = HereReader(tmp_path)
+    os.seteuid(65_534)
+    try:
+        _print_lines(reader)
+    finally:
+        os.seteuid(0)
+    said = capsys.readouterr()
+    assert said.out.endswith("count[1] | ours\n")
+    assert "theirs" not in said.out
+    assert f"1 log file(s), {path_of(tmp_path).name} among them, are another user's" in said.err
+    assert texts(reader.read()) == ["theirs"], "it is read as soon as it may be"
+    assert reader.refused_files == ()
+    theirs.close()
+    ours.close()
