@@ -7,7 +7,9 @@ have read. It is taken out where a text is made, so that no place that shows it 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
 
 _HIDDEN: Final = "***"
 #: User and password in front of a host; a user alone is no secret (`abfss://container@account`).
@@ -43,6 +45,27 @@ def redacted(text: str) -> str:
         text = _IN_QUERY.sub(lambda found: found[1] + _VALUE.sub(f"={_HIDDEN}", found[2]), text)
     text = _NAMED.sub(rf"\g<name>{_HIDDEN}", text)
     return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
+
+
+def without_secrets(cls: type[_T]) -> type[_T]:
+    """Class decorator: the `repr` of instances is `redacted`. It stands above `@dataclass`.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @without_secrets
+        ... @dataclass
+        ... class Place:
+        ...     url: str
+        >>> Place("s3://me:word@bucket")
+        Place(url='s3://***@bucket')
+    """
+    shown = cls.__repr__
+
+    def __repr__(self: _T) -> str:
+        return redacted(shown(self))
+
+    cls.__repr__ = __repr__  # type: ignore[assignment]
+    return cls
 
 
 def has_password(url: str) -> bool:

@@ -30,6 +30,7 @@ from penstock.runtime.job.job_state import Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.rates import SubtaskRates
@@ -156,6 +157,7 @@ class Takeover:
 HistoryEntry: TypeAlias = Transition | Takeover
 
 
+@without_secrets
 @dataclass(frozen=True, slots=True)
 class JobReport(NearestMembers):
     """A job at one moment.

@@ -7,6 +7,8 @@ name as its user wrote it. A replacement such as `?` would make one series of di
 
 from __future__ import annotations
 
+from penstock.runtime.redaction import redacted
+
 
 class _Tag(str):
     __slots__ = ()
@@ -23,4 +25,4 @@ def metric_tags(**tags: str) -> dict[str, str]:
         >>> metric_tags(job_name="注文")["job_name"].encode("ascii").decode()
         '注文'
     """
-    return {name: _Tag(value) for name, value in tags.items()}
+    return {name: _Tag(redacted(value)) for name, value in tags.items()}

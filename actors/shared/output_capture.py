@@ -32,6 +32,7 @@ from ray.util.annotations import RayDeprecationWarning
 
 from penstock.actors.shared.log_keys import sign
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
+from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Bytes after which a new file begins; the one before is kept.
@@ -132,6 +133,14 @@ def own_file(path: str, flags: int) -> int:
     return fd
 
 
+class _Formatter(logging.Formatter):
+    """Takes secrets out of what Penstock logs: tracebacks of libraries name what they could not open."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return redacted(text) if record.name.partition(".")[0] == "penstock" else text
+
+
 class _Tee(io.TextIOBase):
     """Writes to a stream, and to an output file while there is one.
 
@@ -185,7 +194,7 @@ class _FileHandler(logging.Handler):
     def __init__(self, file: LogFile) -> None:
         super().__init__()
         self._file = file
-        self.setFormatter(logging.Formatter(_LOG_FORMAT))
+        self.setFormatter(_Formatter(_LOG_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -230,7 +239,7 @@ def log_to_ray() -> None:
     root = logging.getLogger()
     if not root.handlers:
         to_ray = logging.StreamHandler(_Tee.of(sys.stderr, "err").stream)
-        to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
+        to_ray.setFormatter(_Formatter(_LOG_FORMAT))
         root.addHandler(to_ray)
     if root.level in (logging.NOTSET, logging.WARNING):
         root.setLevel(logging.INFO)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -33,7 +34,7 @@ class TraceSpan:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
         attributes: What is known of it, by names with dots.
-        failure: Why it failed; empty when it did not.
+        failure: Why it failed, without secrets; empty when it did not.
         parts: What it consists of, the first one first.
     """
 
@@ -43,6 +44,9 @@ class TraceSpan:
     attributes: Mapping[str, str | int | float] = field(default_factory=dict)
     failure: str = ""
     parts: tuple[TraceSpan, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failure", redacted(self.failure))
 
 
 def checkpoint_span(checkpoint: CheckpointDetails) -> TraceSpan | None:

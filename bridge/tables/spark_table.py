@@ -36,6 +36,7 @@ from penstock.runtime.io.storage import open_storage
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.permit import CommitPermit
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class OwnedTableError(ConnectorError, SuppressRestartsError):
     """Another live job writes the table."""
 
 
+@without_secrets
 @dataclass(frozen=True)
 class SparkTable(metaclass=NearestNames):
     """An exactly-once table; a sink. `SparkTable.of` finds one by its name in Spark's catalog.

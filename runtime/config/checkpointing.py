@@ -19,6 +19,7 @@ from penstock.runtime.config.checks import (
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestEnumMembers, NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
+from penstock.runtime.redaction import without_secrets
 
 
 class KeepAfter(Enum, metaclass=NearestEnumMembers):
@@ -48,6 +49,7 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
 ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
 
 
+@without_secrets
 @dataclass(frozen=True, slots=True)
 class Checkpointing(metaclass=NearestNames):
     """How a job takes checkpoints. Durations are a `timedelta`, or seconds.

@@ -18,6 +18,7 @@ from penstock.runtime.config.restart import (
 from penstock.runtime.config.state_backends import ON_HEAP, StateBackend, state_backend_from_mapping
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.redaction import without_secrets
 
 StepOn: TypeAlias = Literal["thread", "loop"]
 Failover: TypeAlias = Literal["region", "full"]
@@ -34,6 +35,7 @@ _ABOVE_ZERO: Final = (
 _COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits")
 
 
+@without_secrets
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig(metaclass=NearestNames):
     """The settings of a job. Durations are seconds; a `timedelta` is taken too, and kept as seconds.

@@ -16,6 +16,7 @@ from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.sources.on_request import unassigned_splits
 from penstock.runtime.operators.sources.source import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.completed_statistics import subtask_rows
 from penstock.runtime.snapshot.handles import (
@@ -313,5 +314,5 @@ def _unknown(data: bytes) -> str:
 
 
 def _shortened(value: Any) -> str:
-    text = repr(value)
+    text = redacted(repr(value))
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -89,6 +89,15 @@ def test_options_of_stores_are_not_shown() -> None:
     assert SECRET not in f"{source} {sink} {source!r} {sink!r}"
 
 
+def test_what_users_set_up_shows_no_secret() -> None:
+    url = f"s3://me:{SECRET}@bucket/path"
+    checkpointing = Checkpointing(every=1, storage=url)
+    made = (FileSource.csv(url), FileSink.parquet(url), checkpointing, JobConfig(checkpointing=checkpointing))
+    for each in made:
+        assert SECRET not in f"{each} {each!r}"
+        assert "s3://***@bucket/path" in repr(each)
+
+
 def test_a_url_with_a_password_is_refused_where_it_is_opened() -> None:
     url = f"s3://me:{SECRET}@bucket/path"
     with pytest.raises(StorageError, match=r"has a password in it.*environment") as refused:

@@ -441,3 +441,16 @@ def test_a_file_of_another_user_is_told_and_hides_no_line(
     assert reader.refused_files == ()
     theirs.close()
     ours.close()
+
+
+def test_what_penstock_logs_has_no_secrets_and_what_users_log_stays(tmp_path: Path, file: LogFile) -> None:
+    with redirected(file) as (_, err):
+        try:
+            raise ValueError("s3://me:wJalrXUtnFEMI@bucket is gone")
+        except ValueError:
+            logging.getLogger("penstock.actors").exception("no answer")
+        logging.getLogger("penstocks").error("password=mine")
+    lines = texts(HereReader(tmp_path).read())
+    assert "wJalrXUtnFEMI" not in f"{lines} {err.getvalue()}"
+    assert "ValueError: s3://***@bucket is gone" in lines
+    assert "ERROR penstocks: password=mine" in lines

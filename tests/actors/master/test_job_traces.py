@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from penstock.actors.master.job_traces import traces_of
+from penstock.actors.shared.metric_tags import metric_tags
+from penstock.actors.shared.trace_spans import TraceSpan
 
 
 def test_without_a_collector_there_are_no_traces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +28,9 @@ def test_a_collector_without_the_extra_is_a_warning_that_says_what_to_install(
     (warning,) = warnings
     assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but its traces can't be sent")
     assert warning.endswith("pip install 'penstock[otel]'")
+
+
+def test_traces_and_tags_of_metrics_have_no_secrets() -> None:
+    text = "s3://me:wJalrXUtnFEMI@bucket has no answer"
+    assert TraceSpan("checkpoint", 1.0, 2.0, failure=text).failure == "s3://***@bucket has no answer"
+    assert metric_tags(place=text)["place"].encode("ascii") == b"s3://***@bucket has no answer"

@@ -28,6 +28,12 @@ def committed(folder: Path) -> list[int]:
     return sorted(i for file in folder.glob("part-*") for i in pq.read_table(file)["id"].to_pylist())
 
 
+def test_a_table_shows_no_secret() -> None:
+    assert repr(SparkTable("s3://me:wJalrXUtnFEMI@bucket/t")).startswith(
+        "SparkTable(path='s3://***@bucket/t'"
+    )
+
+
 def test_rows_appear_with_their_checkpoint_and_once(tmp_path: Path) -> None:
     sink = SparkTable(tmp_path, SCHEMA)
     with driven(sink) as harness:

@@ -29,6 +29,7 @@ from penstock.runtime.io.connectors.formats.json_encoder import JsonSinkFormat
 from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.redaction import without_secrets
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 
@@ -39,6 +40,7 @@ _LARGEST_COPY: Final = 5 * 1024**3
 _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
 
 
+@without_secrets
 @dataclass(frozen=True)
 class FileSink(metaclass=NearestNames):
     """A transactional sink of files; made by `json`, `csv` or `parquet`.

@@ -41,6 +41,7 @@ from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
+from penstock.runtime.redaction import without_secrets
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -53,6 +54,7 @@ CsvTypes: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | Literal
 DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 
 
+@without_secrets
 @dataclass(frozen=True)
 class FileSource(Generic[T_co], metaclass=NearestNames):
     """A source of files; made by `text`, `json`, `csv` or `parquet`.
