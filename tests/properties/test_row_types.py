@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime import (
@@ -46,6 +46,8 @@ from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 V: Final = pc.field("v")
+#: Of each law; more of them found nothing more.
+EXAMPLES: Final = 40
 #: Values of every type that an expression may meet, beside those that it can't hold.
 VALUES: Final = (
     None,
@@ -124,6 +126,7 @@ def outcome(make: Callable[[], Operator], batches: Sequence[list[Any]]) -> tuple
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
+@settings(max_examples=EXAMPLES)
 @given(
     values=st.lists(st.sampled_from(VALUES), max_size=8),
     lengths=st.lists(st.integers(1, 3), max_size=8),
@@ -303,6 +306,7 @@ def aggregated(
 
 
 @pytest.mark.parametrize("functions", FUNCTIONS.values(), ids=FUNCTIONS)
+@settings(max_examples=EXAMPLES)
 @given(values=st.sampled_from([NUMBERS, MOMENTS, OTHERS]), data=st.data())
 def test_an_aggregation_of_rows_gives_the_same_for_any_cut_parallelism_and_restart(
     values: Sequence[Any], functions: tuple[ColumnAggregate, ...], data: st.DataObject
@@ -348,6 +352,7 @@ def in_windows(
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
+@settings(max_examples=EXAMPLES)
 @given(
     functions=st.sampled_from([f for name, f in FUNCTIONS.items() if name not in ("distinct", "means")]),
     values=st.sampled_from([NUMBERS, MOMENTS, OTHERS, SUMS]),

@@ -17,6 +17,7 @@ from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.exact_values import MisfitError, exact_column
 from penstock.runtime.state.own_copy import own_batch, own_copies
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]
@@ -125,7 +126,7 @@ def as_arrow(
         instead: The setting that takes rows as they are, for the message.
 
     Raises:
-        PenstockError: A row is no dict.
+        PenstockError: A row is no dict, or a column can't have a value unchanged.
     """
     if isinstance(batch, ArrowBatch):
         return batch.batch
@@ -139,7 +140,12 @@ def as_arrow(
             raise PenstockError(msg)
     # All keys of all rows: pyarrow's own conversion looks at the first row only and drops the others' keys.
     names = dict.fromkeys(chain.from_iterable(rows))
-    return pa.RecordBatch.from_pydict({name: [row.get(name) for row in rows] for name in names})
+    try:
+        columns = [exact_column([row.get(name) for row in rows], None, name) for name in names]
+    except MisfitError as error:
+        msg = f"{wanted} needs columns of one type: {error}; put a map before it, or use {instead}"
+        raise PenstockError(msg) from error
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:

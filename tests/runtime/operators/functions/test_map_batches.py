@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -139,3 +141,17 @@ def test_wrong_arrow_results_and_inputs_are_located_errors(function, rows, messa
 def test_an_unknown_format_is_refused():
     with pytest.raises(ConfigurationError, match=r'no batch_format .pandas.: it is "rows" or "arrow"'):
         MapBatchesOperator(list, "pandas")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["a", b"a"], [date(2020, 1, 1), datetime(2020, 1, 1, 5, tzinfo=UTC)], [2**53 + 1, 0.5]],
+    ids=["text and bytes", "dates", "numbers"],
+)
+def test_rows_that_a_column_would_change_are_refused(values):
+    changed = r"needs columns of one type.*column 'v'"
+    with (
+        OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness,
+        pytest.raises(OperatorError, match=changed),
+    ):
+        harness.push([{"v": value} for value in values])
