@@ -194,3 +194,61 @@ def test_a_valve_counts_what_passes_and_is_marked_in_order():
     for later in (4, 6):
         world.checkpoint(later)
         assert "marked for checkpoint 5 and can't be for" in str(world.said[-1])
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
+def test_a_late_answer_for_a_start_that_was_given_up_leaves_the_next_one_alone(how):
+    world = World()
+    world.checkpoint(1)
+    world.holder.abort_current_triggering()
+    world.checkpoint(2)
+    late, answer = world.coordinator.answers
+    getattr(late, how)(b"late" if how == "complete" else OSError("late"))
+    assert [str(each) for each in world.said] == [
+        "the valve can't be shut for checkpoint 1: it is marked for checkpoint 2"
+        if how == "complete"
+        else "late"
+    ]
+    answer.complete(b"state")
+    assert world.said[1:] == [b"state"]
+
+
+def test_a_start_beside_another_one_is_refused_and_leaves_that_one_alone():
+    world = World()
+    world.checkpoint(5)
+    world.checkpoint(6)
+    world.coordinator.answers[0].complete(b"state")
+    assert [type(each) for each in world.said] == [RuntimeError, bytes]
+
+
+def test_a_finished_snapshot_is_told_once_whatever_arrives_later():
+    world = World()
+    world.checkpoint(1)
+    answer = world.coordinator.answers[0]
+    answer.complete(b"state")
+    world.holder.after_barrier_injection(1)
+    world.holder.send_event(0, "behind")
+    world.on_way[0][2].sent()
+    assert world.said == [b"state"]
+
+
+def test_a_coordinator_that_fails_twice_is_heard_once():
+    world = World()
+    world.checkpoint(1)
+    for error in ("first", "late"):
+        world.coordinator.answers[0].fail(OSError(error))
+    assert [str(each) for each in world.said] == ["first"]
+
+
+def test_nothing_of_an_earlier_attempt_holds_up_the_next_checkpoint():
+    world = World()
+    world.holder.send_event(0, "lost with its subtask")
+    world.checkpoint(1)
+    world.coordinator.answers[0].complete(b"old")
+    world.holder.reset_to_checkpoint(None, None)
+    world.holder.send_event(0, "new")
+    world.on_way[1][2].sent()
+    assert world.said == [], "the old snapshot is nobody's"
+    world.checkpoint(2)
+    world.coordinator.answers[1].complete(b"new")
+    assert world.said == [b"new"]
