@@ -206,13 +206,20 @@ def _columns_of(path: str, bases: Sequence[str]) -> dict[str, str | None]:
         name, sign, text = folder.partition("=")
         if not (sign and name):
             continue
-        name = unquote(name)
+        try:
+            name, value = unquote(name, errors="strict"), unquote(text, errors="strict")
+        except UnicodeDecodeError as error:
+            msg = (
+                f"{path}: the folder {folder!r} is not UTF-8 when its URL code is taken away. Rename it, or "
+                "say partitioning=None"
+            )
+            raise ConnectorError(msg) from error
         if name in found:
             msg = (
                 f"{path}: two folders name the column {name!r}. Rename one of them, or say partitioning=None"
             )
             raise ConnectorError(msg)
-        found[name] = None if text == _NULL else unquote(text)
+        found[name] = None if text == _NULL else value
     return found
 
 

@@ -378,6 +378,9 @@ class ArrowPlan:
                 inferred.setdefault(field.type, []).append(at)
             elif columns[at].type != field.type:
                 columns[at] = columns[at].cast(field.type)
+            if pa.types.is_decimal(field.type):
+                # Arrow's parser adds zeros up to the scale without a look at the precision.
+                columns[at].validate(full=True)
         for kind, places in inferred.items():
             # A file may have thousands of columns: all of one type are checked by one call.
             rows = len(columns[places[0]])

@@ -10,6 +10,7 @@ type makes its row a bad one, so no value is changed.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -38,6 +39,7 @@ _TIME_IN_ZONE: Final = re.compile(_TIME.pattern + r"(?:Z|[+-][0-9]{2}:?[0-9]{2})
 #: A float keeps so many decimal digits.
 _DIGITS: Final = 15
 _FEW_DIGITS: Final = rf"^-?(?:[0-9]\.?){{1,{_DIGITS}}}(?:[eE].*)?$"
+_NOT_ZERO: Final = r"^-?[0.]*[1-9]"
 
 _KINDS: Final = (
     (_INTEGER, pa.int64()),
@@ -111,7 +113,13 @@ def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         ):
             msg = f"a text is no {kind}"
             raise pa.ArrowInvalid(msg)
-    return present.cast(kind)
+    values = present.cast(kind)
+    if pa.types.is_floating(kind):
+        zeros = present.filter(pc.equal(values, 0.0))
+        if pc.any(pc.is_inf(values)).as_py() or pc.any(pc.match_substring_regex(zeros, _NOT_ZERO)).as_py():
+            msg = "a number is too large or too small for a float"
+            raise pa.ArrowInvalid(msg)
+    return values
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -148,6 +156,10 @@ def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
 
 def _is_kept(texts: Sequence[str], kind: pa.DataType) -> bool:
     if pa.types.is_floating(kind):
+        if any(
+            math.isinf(float(text)) or (float(text) == 0 and re.search(_NOT_ZERO, text)) for text in texts
+        ):
+            return False  # 1e400, 1e-400
         mantissas = (re.split("[eE]", text)[0] for text in texts)
         return max(sum(map(str.isdigit, mantissa)) for mantissa in mantissas) <= _DIGITS
     if pa.types.is_temporal(kind):

@@ -101,15 +101,12 @@ class ColumnarJsonFormat:
             )
             raise ConnectorError(msg) from error
         found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
-        for name in found.names:
-            values = (
-                [value.get(name) for _, value in objects] if found.field(name).type == pa.float64() else []
-            )
-            wide = next((v for v in values if type(v) is int and abs(v) > _EXACT), None)
-            if wide is not None:
+        for _, value in objects:
+            if (wide := _wide_integer(value, found)) is not None:
+                name, number = wide
                 msg = (
                     f"{where}: column {name!r} has numbers that neither 64 bits nor a float keep, such as "
-                    f"{wide}. Give FileSource.json a schema="
+                    f"{number}. Give FileSource.json a schema="
                 )
                 raise ConnectorError(msg)
         return found
@@ -173,7 +170,16 @@ class ColumnarJsonReader:
             batch = _parse(text, self._schema, self._unknown)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
-        return batch if batch.num_rows == lines else None
+        if batch.num_rows != lines or (self._format.schema is None and self._rounds(batch, text)):
+            return None
+        return batch
+
+    def _rounds(self, batch: pa.RecordBatch, text: bytes) -> bool:
+        """Whether a column of inferred floats has an integer that no float keeps."""
+        if not any(_has_wide_float(column) for column in batch.columns):
+            return False
+        lines = text.split(b"\n")
+        return any(_wide_integer(json.loads(line), self._schema) is not None for line in lines)
 
     def _read_in_parts(self, start: int, raw: bytes) -> Polled[Any]:
         """Read a block that has blank or bad lines."""
@@ -229,6 +235,8 @@ class ColumnarJsonReader:
         return text, f"the line does not fit the columns {self._schema.names}"
 
     def _fits(self, name: str, value: Any) -> bool:
+        if self._format.schema is None and _wide_integer({name: value}, self._schema) is not None:
+            return False
         try:
             _parse(json.dumps({name: value}).encode(), pa.schema([self._schema.field(name)]), "error")
         except pa.ArrowException:
@@ -246,7 +254,47 @@ def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.
     read = arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     table = arrow_json.read_json(pa.BufferReader(text), read, options).combine_chunks()
     (batch,) = table.to_batches()
+    for column in batch.columns:
+        if _has_decimals(column.type):
+            # Arrow's parser adds zeros up to the scale without a look at the precision.
+            column.validate(full=True)
     return batch
+
+
+def _has_decimals(kind: pa.DataType) -> bool:
+    return pa.types.is_decimal(kind) or any(
+        _has_decimals(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+def _has_wide_float(column: pa.Array) -> bool:
+    """Whether a column has a float of more than 53 bits, which may have been an integer."""
+    import pyarrow.compute as pc  # not for sources of other formats
+
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py())
+    if pa.types.is_nested(column.type):
+        parts = column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
+        return any(map(_has_wide_float, parts))
+    return False
+
+
+def _wide_integer(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, int] | None:
+    """Field and value of an integer in a column of floats that no float keeps."""
+    for field in schema:
+        number = _wide_integer_in(value.get(field.name), field.type)
+        if number is not None:
+            return field.name, number
+    return None
+
+
+def _wide_integer_in(value: Any, kind: pa.DataType) -> int | None:
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        found = _wide_integer(value, kind)
+        return None if found is None else found[1]
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return next((n for each in value if (n := _wide_integer_in(each, kind.value_type)) is not None), None)
+    return value if type(value) is int and abs(value) > _EXACT and pa.types.is_floating(kind) else None
 
 
 def _objects(head: bytes, encoding: str) -> Iterator[tuple[bytes, dict[str, Any]]]:

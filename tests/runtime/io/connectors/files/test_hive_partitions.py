@@ -158,6 +158,9 @@ def test_what_can_not_be_read_so_is_refused(tmp_path, read_all):
     write(tmp_path / "twice" / "a=1" / "a=2", "csv", "x", [1])
     with pytest.raises(ConnectorError, match="two folders name the column 'a'"):
         read_all(FileSource.csv(tmp_path / "twice"))
+    write(tmp_path / "latin" / "a=%E4", "csv", "x", [1])
+    with pytest.raises(ConnectorError, match="the folder 'a=%E4' is not UTF-8"):
+        read_all(FileSource.csv(tmp_path / "latin"))
     folder = tmp_path / "list" / "a=1"
     folder.mkdir(parents=True)
     (folder / "x.json").write_text("[1]\n")

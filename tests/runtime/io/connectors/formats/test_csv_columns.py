@@ -49,6 +49,9 @@ def write(tmp_path):
         (["0.12345678901234567"], pa.string()),
         (["12345678901234567", "0.5"], pa.string()),
         (["nan"], pa.string()),
+        (["1e400", "1.5"], pa.string()),
+        (["-0.1e-400", "1.5"], pa.string()),
+        (["0.0", "-0e5"], pa.float64()),
         (["true", "False", "TRUE"], pa.bool_()),
         (["true", "1"], pa.string()),
         (["2024-02-29"], pa.date32()),
@@ -346,3 +349,25 @@ def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
         rest = harness.read_all()
     assert 0 < len(first) < 2_000
     assert [row["id"] for row in first + rest] == list(range(2_000))
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "1e-400", "-0.01e-400"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_number_behind_the_sample_that_no_float_holds_is_a_bad_record(
+    write, read_all, format, text, monkeypatch
+):
+    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    path = write("v\n" + "1.5\n" * 100 + f"{text}\n0.0\n")
+    found = read_all(FileSource.csv(path, types="infer", format=format, on_error="skip"))
+    assert [row["v"] for row in found.rows] == [1.5] * 100 + [0.0]
+    assert found.skipped == 1
+
+
+@pytest.mark.parametrize("text", ["99999999.9", "99999999", "1e8"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_record(write, read_all, format, text):
+    path = write(f"v\n9999999.99\n{text}\n1.5\n")
+    source = FileSource.csv(path, types={"v": pa.decimal128(9, 2)}, format=format, on_error="skip")
+    assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
+    with pytest.raises(BadRecordError, match=rf"column 'v' of type decimal128\(9, 2\) .*{text}"):
+        read_all(FileSource.csv(path, types={"v": pa.decimal128(9, 2)}, format=format))

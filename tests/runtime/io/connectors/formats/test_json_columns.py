@@ -9,6 +9,7 @@ import pytest
 
 from penstock.runtime import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.formats import samples
 from penstock.runtime.record.elements import ArrowBatch
 
 
@@ -138,3 +139,22 @@ def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read
 @pytest.mark.parametrize("content", ["[1, 2]\n[3]\n", "[]\n", "[1]", "[1, 2\n3\n", "[\n", '["a\n"b"]\n', ""])
 def test_lines_that_are_arrays_are_json_lines(write, content):
     assert list(FileSource.json(write(content or "\n")).splits(1).warnings) == []
+
+
+@pytest.mark.parametrize("wrap", ["%s", '{"b": %s}', "[%s]"])
+def test_an_integer_that_no_float_keeps_is_bad_also_behind_the_sample(write, read_all, wrap, monkeypatch):
+    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    numbers = ["1.5"] * 100 + ["9007199254740993", "1e20", "9007199254740992", "-9007199254740993", "3"]
+    path = write("".join('{"a": ' + wrap % number + "}\n" for number in numbers))
+    kept = [json.loads(f'{{"a": {wrap % number}}}') for number in numbers if not number.endswith("93")]
+    assert read_all(FileSource.json(path, format="arrow", on_error="skip")).rows == kept
+    with pytest.raises(BadRecordError, match=r"field 'a' does not fit its column of type .*double"):
+        read_all(FileSource.json(path, format="arrow"))
+
+
+@pytest.mark.parametrize("text", ["99999999.9", '"99999999"', "1e8"])
+def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_line(write, read_all, text):
+    path = write(f'{{"v": 9999999.99}}\n{{"v": {text}}}\n{{"v": 1.5}}\n')
+    schema = pa.schema({"v": pa.decimal128(9, 2)})
+    source = FileSource.json(path, format="arrow", schema=schema, on_error="skip")
+    assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
