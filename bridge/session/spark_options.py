@@ -72,6 +72,12 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
         (True, 'true')
     """
     users = {_checked_name(name): _text(name, value) for name, value in (given or {}).items()}
+    if users.get("spark.authenticate") == "true":
+        msg = (
+            "spark.authenticate is not allowed: RayDP gives Spark's driver and its executors different "
+            "application ids, so that they would refuse each other's data: leave it out"
+        )
+        raise ConfigurationError(msg)
     options = {
         # Spark's web interface listens on every interface of the machine.
         "spark.ui.enabled": "false",

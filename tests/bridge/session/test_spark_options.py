@@ -36,7 +36,11 @@ def test_python_workers_are_forked_by_the_daemon_that_the_user_names_or_by_ours(
 
 @pytest.mark.parametrize(
     ("given", "problem"),
-    [({"executor.memory": "1g"}, "is no Spark setting"), ({"spark.x": None}, "spark.x=None is not allowed")],
+    [
+        ({"executor.memory": "1g"}, "is no Spark setting"),
+        ({"spark.x": None}, "spark.x=None is not allowed"),
+        ({"spark.authenticate": True}, "refuse each other"),
+    ],
 )
 def test_what_can_not_be_a_setting_is_refused(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
