@@ -19,6 +19,8 @@ from penstock.runtime.redaction import redacted
 LONGEST_MESSAGE: Final = 4_000
 #: Longest traceback, in characters.
 LONGEST_TRACEBACK: Final = 6_000
+#: How much more of a text is looked at for secrets than is shown.
+_SEEN_FOR_SECRETS: Final = 4
 #: Errors of a group that its text names.
 _OF_GROUP: Final = 3
 
@@ -104,7 +106,8 @@ def fit_text(text: str, most: int) -> str:
         >>> fit_text("\x1b[31mred\ud800", 100)
         '\\x1b[31mred\\ud800'
     """
-    text = shortened(redacted(shortened(text, most)), most)
+    # Half a secret can't be told from other text, so what is cut here lies far from the text that stays.
+    text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
     if text.isprintable():
         return text
     return shortened(_UNFIT.sub(_escaped, text), most)

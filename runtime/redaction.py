@@ -12,9 +12,12 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 
 _HIDDEN: Final = "***"
-#: User and password in front of a host; a user alone is no secret (`abfss://container@account`).
+#: User and password in front of a host; a user alone is no secret (`abfss://container@account`). A user may
+#: be an address of mail, and keys of stores often have a slash. A port in front of a path is no password.
 _IN_URL: Final = re.compile(
-    r"\b([a-z][a-z0-9+.-]{0,20}://)[^\s/@:'\"]{0,200}:[^\s/'\"]{0,2000}@", re.IGNORECASE
+    r"""\b([a-z][a-z0-9+.-]{0,20}://)[^\s/:'"\[]{0,200}:(?!\d{1,5}[/?#])"""
+    r"""(?:(?:[^\s/'"]|'(?=\w)){0,2000}@|(?:[^\s'"]|'(?=\w)){0,2000}@)""",
+    re.IGNORECASE,
 )
 #: A parameter of a URL: signatures and tokens have many names, so each value counts as one.
 _IN_QUERY: Final = re.compile(
@@ -23,9 +26,9 @@ _IN_QUERY: Final = re.compile(
 _VALUE: Final = re.compile(r"=[^&#]*")
 #: A value behind a name that says what it is: `password=...`, `'secret_access_key': '...'`.
 _NAMED: Final = re.compile(
-    r"""(?<![\w-])(?P<name>["']?[\w.-]{0,40}(?:secret|passw(?:or)?d|passphrase|token|"""
-    r"""api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key|private[_-]?key|signature|credentials?)[\w.-]{0,40}["']?(?:=|:\s(?=["'])))"""
-    r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s"',;&)}\]]+)""",
+    r"""(?<![\w-])(?P<name>["']?[\w.-]{0,40}(?:secret|passw(?:or)?d|pwd|passphrase|token|"""
+    r"""api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key|private[_-]?key|signature|credentials?)[\w.-]{0,40}["']?(?:=|:\s?(?=b?["'])))"""
+    r"""(?:b?"(?:[^"\\\n]|\\+[^\\\n])*"|b?'(?:[^'\\\n]|\\+[^\\\n])*'|[^\s"',;&)}\]]+)""",
     re.IGNORECASE,
 )
 _AUTHORIZATION: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")

@@ -21,6 +21,11 @@ SECRET = "wJalrXUtnFEMI"
 TEXTS = [
     "s3://me:{}@bucket/path",
     "redis://:{}@host:6379/0 does not answer",
+    "s3://me:ab/{}+cd@bucket/path",
+    "s3://me:{}/ab@bucket/path",
+    "postgres://me:p@{}@host/db",
+    "kafka://me@corp.com:{}@host:9092/topic",
+    "postgres://me:pa'{}@host/db",
     "https://host/file?X-Amz-Credential=me&X-Amz-Signature={}",
     "az://account/c?sv=2020&sig={}&se=1 is gone",
     "aws_secret_access_key={}",
@@ -28,6 +33,10 @@ TEXTS = [
     "{{'region': 'eu', 'secret_access_key': '{}'}}",
     "{{'account_key': '{}'}}",
     '{{"password": "{}"}}',
+    '{{"password":"{}"}}',
+    '{{"password": "a\\"{}"}}',
+    "{{'password': b'{}'}}",
+    "Server=host;Pwd={};",
     "connect(password='{}', user='me')",
     "RAY_AUTH_TOKEN={}",
     "AccountName=me;AccountKey={};EndpointSuffix=core",
@@ -52,6 +61,8 @@ def test_a_secret_is_taken_out_and_the_rest_stays(text: str) -> None:
         "the token is unknown: give another one",
         "it has 12 keys; partition=3, key=5",
         "http://127.0.0.1:8275/ and user@host",
+        "hdfs://nn:8020/data/a@b and http://[::1]:8275/a@b",
+        "['http://h:x','b@c']",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
@@ -62,6 +73,15 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
 def test_any_text_may_stand_around_a_secret(before: str, behind: str) -> None:
     assert SECRET not in redacted(f"{before} s3://me:{SECRET}@bucket {behind}")
     redacted(before + behind)
+
+
+@pytest.mark.parametrize("secret", ["s3://me:{}@bucket", "password={} ", "password='{}'"])
+@given(st.integers(0, 120))
+def test_cutting_a_long_text_leaves_no_half_of_a_secret(secret: str, before: int) -> None:
+    most = 100
+    text = secret.format("S" * 40)
+    for long in ("x" * before + " " + text + "y" * 9_000, "x" * 9_000 + " " + text + "y" * before):
+        assert "S" not in fit_text(long, most)
 
 
 @pytest.mark.parametrize("text", TEXTS)
