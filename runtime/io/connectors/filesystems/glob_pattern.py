@@ -6,12 +6,15 @@ start of a segment does not match a leading dot.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from functools import lru_cache
 from typing import Final
 
 _MAGIC: Final = re.compile(r"[*?\[]")
-_BRACKET: Final = re.compile(r"\[(!?)(\]?[^\]]*)\]")
+#: A set of characters: a `]` at its beginning is one of them.
+_BRACKET: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
+_END_OF_TEXT: Final = fnmatch.translate("").removeprefix("(?s:)")
 
 
 def is_glob(pattern: str) -> bool:
@@ -62,8 +65,7 @@ def _segment(segment: str) -> str:
     while at < len(segment):
         bracket = _BRACKET.match(segment, at)
         if bracket is not None:
-            body = bracket[2].replace("\\", r"\\").replace("[", r"\[").replace("]", r"\]")
-            out.append(f"(?!/)[{'^' if bracket[1] else ''}{body}]")
+            out.append(f"(?!/){fnmatch.translate(bracket[0]).removesuffix(_END_OF_TEXT)}")
             at = bracket.end()
             continue
         character = segment[at]
