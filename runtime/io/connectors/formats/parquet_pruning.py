@@ -8,6 +8,9 @@ row has NaN in none of these columns, or in some of them. So two things must
 hold for a row group that is left out. Arrow excludes it by the statistics. And NaN in none of these columns
 can make the expression true.
 
+0.0 and -0.0 are one value for statistics, and two for `is_in`. Where a column holds nothing but zeros, Arrow
+takes all of them for -0.0. An expression with `is_in` reads such a row group if either zero can make it true.
+
 It is decided when a row group is opened, and not when the splits are listed. A job that is started from a
 savepoint may have another filter than before, and needs other row groups of those that are left.
 """
@@ -72,7 +75,19 @@ def may_match(handle: InputFile, row_group: int, schema: pa.Schema, wanted: pc.E
 
     handle.seek(0)
     fragment = arrow_dataset.ParquetFileFormat().make_fragment(handle, row_groups=[row_group])
-    return bool(fragment.split_by_row_group(wanted))
+    try:
+        if fragment.split_by_row_group(wanted):
+            return True
+    except pa.ArrowInvalid:  # a bound of the statistics does not fit a type of the expression; a value may
+        return True
+    if not any(lookup in str(wanted) for lookup in ("is_in(", "index_in(")):
+        return False
+    statistics = fragment.row_groups[0].statistics or {}
+    return any(
+        statistics.get(name, {}).get("min") == 0 == statistics[name]["max"]
+        and _may_be_zero(schema.field(name), schema, wanted)
+        for name in used
+    )
 
 
 def _may_be_nan(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> bool:
@@ -81,6 +96,14 @@ def _may_be_nan(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> bo
     if kinds.is_float64(kind) or kinds.is_float32(kind):
         return _is_satisfiable(wanted, pc.field(field.name) == pa.scalar(float("nan"), kind), schema)
     return _has_floats(kind)
+
+
+def _may_be_zero(field: pa.Field, schema: pa.Schema, wanted: pc.Expression) -> bool:
+    """Whether the expression may be true for a row that has a zero of either sign in this column."""
+    return kinds.is_floating(field.type) and any(
+        _is_satisfiable(wanted, pc.field(field.name) == pa.scalar(zero, field.type), schema)
+        for zero in (0.0, -0.0)
+    )
 
 
 def _has_floats(kind: pa.DataType) -> bool:

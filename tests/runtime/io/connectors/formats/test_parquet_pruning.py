@@ -57,6 +57,26 @@ def test_a_row_group_with_nan_stays_where_nan_is_wanted(
     assert len(read_all(FileSource.parquet(path).with_filter(wanted)).rows) == rows
 
 
+@pytest.mark.parametrize("wanted", [V.isin([0.0]), V.isin([-0.0]), ~V.isin([-0.0]), W.isin([0, 1])])
+def test_a_row_group_of_zeros_stays_where_a_zero_of_either_sign_is_wanted(
+    tmp_path: Path, read_all: Callable[..., Any], wanted: pc.Expression
+) -> None:
+    path = file_of(tmp_path, [{"v": 0.0, "w": 0.0}], [{"v": -0.0, "w": 0.0}], [{"v": 5.0, "w": 5.0}])
+    rows = pq.read_table(path).filter(wanted).to_pylist()
+    assert rows
+    assert read_all(FileSource.parquet(path).with_filter(wanted)).rows == rows
+    assert matching(path, V.isin([5.0])) == [2]
+
+
+def test_statistics_that_do_not_fit_an_expression_leave_nothing_out(
+    tmp_path: Path, read_all: Callable[..., Any]
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"u": pa.array([5, 2**63], pa.uint64())}), path)
+    found = read_all(FileSource.parquet(path).with_filter(pc.field("u").isin([5])))
+    assert found.rows == [{"u": 5}]
+
+
 _VALUES = st.sampled_from([None, NAN, math.inf, -math.inf, -0.0, 0.0, 1.0, 2.0])
 _ROWS = st.fixed_dictionaries(
     {"v": _VALUES, "w": _VALUES, "i": st.none() | st.integers(0, 2), "s": st.none() | st.sampled_from("ab")}
