@@ -206,9 +206,9 @@ def test_requests_wait_in_a_queue_with_an_end_and_all_are_answered(tmp_path: Pat
     job.cancel()
     told = [answer.why for answer in ray.get(asked, timeout=PATIENCE)]
     (tmp_path / "open").touch()
-    refused = [i for i, why in enumerate(told) if "too many checkpoint requests" in why.replace("_", " ")]
-    assert refused == [QUEUE + 1], told[-1]
-    assert all("cancelled" in why for why in told[1:-1]), set(told)
+    refused = [why for why in told[1:] if "too many checkpoint requests" in why.replace("_", " ")]
+    assert len(refused) == 1, "calls of an actor may overtake each other, so it is any of them"
+    assert sum("cancelled" in why for why in told) == len(told) - 1, set(told)
 
 
 def test_a_pause_stands_between_checkpoints_and_state_expires(tmp_path: Path) -> None:
