@@ -37,7 +37,7 @@ from penstock.runtime.io.connectors.formats.csv_types import (
     is_text,
     without_texts,
 )
-from penstock.runtime.io.connectors.formats.line_blocks import lines_of, offset_of_line
+from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM, lines_of, offset_of_line
 from penstock.runtime.io.connectors.formats.opening import open_for_lines
 from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
 from penstock.runtime.io.connectors.formats.samples import head_of, some_of
@@ -346,6 +346,8 @@ class ArrowPlan:
         return pa.RecordBatch.from_arrays(self._converted(batches[0].columns, schema), schema=schema)
 
     def _table(self, data: bytes, width: int, parse_options: Any, options: Any) -> pa.Table:
+        if data.startswith(UTF8_BOM):
+            data = UTF8_BOM + data  # pyarrow takes the first away; here it is a character of a field
         # One block, so that no row is cut and the batch is whole.
         read = self._csv.ReadOptions(
             column_names=list(map(str, range(width))), use_threads=False, block_size=len(data) + 1

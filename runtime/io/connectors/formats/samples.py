@@ -39,16 +39,23 @@ def head_of(
     """
     handle = open_for_lines(filesystem, info.path, info.size)
     try:
+        end = line_end(handle)
         blocks = LineBlocks(
             handle,
             whole_file(info),
             strip_bom=encoding == "utf-8",
             block_bytes=SAMPLED_BYTES,
-            line_end=line_end(handle),
+            line_end=end,
         )
         while not blocks.find_start():
             pass
-        block = blocks.next()
-        return (b"", True) if block is None else (block[1], blocks.next() is None)
+        block, rest = blocks.next(), blocks.next()
+        if block is None:
+            return b"", True
+        if rest is None:
+            return block[1], True
+        # A last line without its end is a block of its own.
+        is_last = end not in rest[1] and blocks.next() is None
+        return (block[1] + rest[1], True) if is_last else (block[1], False)
     finally:
         handle.close()

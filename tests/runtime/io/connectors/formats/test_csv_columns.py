@@ -371,3 +371,18 @@ def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_record(write, rea
     assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
     with pytest.raises(BadRecordError, match=rf"column 'v' of type decimal128\(9, 2\) .*{text}"):
         read_all(FileSource.csv(path, types={"v": pa.decimal128(9, 2)}, format=format))
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2", "a,b\n1,2\n3,x", "a,b\n1,2\n3,4.5", 'a,b\n1,2\n3,"x"'])
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_end_of_the_last_line_changes_no_type(write, read_all, format, text):
+    with_end = read_all(FileSource.csv(write(f"{text}\n"), types="infer", format=format)).rows
+    assert repr(read_all(FileSource.csv(write(text), types="infer", format=format)).rows) == repr(with_end)
+    assert type(with_end[0]["a"]) is int
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_byte_order_mark_behind_the_beginning_is_a_character(write, read_all, format):
+    path = write("a,b\n\ufeff1,2\n\ufeff3,4\n")
+    rows = read_all(FileSource.csv(path, types={"b": pa.int64()}, format=format)).rows
+    assert rows == [{"a": "\ufeff1", "b": 2}, {"a": "\ufeff3", "b": 4}]
