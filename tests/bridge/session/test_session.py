@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-import ray
 
 from penstock import bridge
+from penstock.bridge.session import session
 from penstock.runtime import ConfigurationError
 
 
@@ -20,6 +20,6 @@ def test_arguments_that_can_not_be_meant_are_refused(wrong: dict[str, object]) -
 def test_a_missing_raydp_is_named_before_ray_or_java_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "raydp", None)
     monkeypatch.setenv("JAVA_HOME", "/not/there")
+    monkeypatch.setattr(session, "connect", lambda: pytest.fail("Ray was started"))
     with pytest.raises(ConfigurationError, match=r"needs RayDP and PySpark.*pip install 'penstock\[spark\]'"):
         bridge.spark_session()
-    assert not ray.is_initialized()

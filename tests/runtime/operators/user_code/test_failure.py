@@ -4,6 +4,7 @@ import asyncio
 import json
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -123,8 +124,9 @@ def test_no_error_ends_the_event_loop_that_it_is_handed_to(kind):
         ended.set_exception(as_failure(kind("x")))
         await ended
 
-    with pytest.raises((PenstockError, ValueError), match="x"):
-        asyncio.run(wait())
+    # In a thread of its own: tests with a browser leave an event loop that runs in this one.
+    with ThreadPoolExecutor(1) as pool, pytest.raises((PenstockError, ValueError), match="x"):
+        pool.submit(asyncio.run, wait()).result()
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
