@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import json
 import os
@@ -50,6 +51,16 @@ def said() -> dict[str, str]:
     """What was said after each deed, all from one program."""
     program = [sys.executable, leaks.__file__]
     return dict(json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout))
+
+
+#: As it was when the tests were collected.
+_PRINT = print
+
+
+@pytest.fixture(autouse=True)
+def print_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray exchanges `print` in a process that has started it, as other tests may have done in this one."""
+    monkeypatch.setattr(builtins, "print", _PRINT)
 
 
 @pytest.mark.parametrize("deed", leaks.DEEDS)

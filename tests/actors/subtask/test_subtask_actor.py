@@ -108,7 +108,7 @@ def test_a_stop_of_an_older_attempt_leaves_the_newer_one_alone() -> None:
 def test_a_subtask_whose_node_sees_another_storage_than_the_job_master_is_not_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
 ) -> None:
-    node = SimpleNamespace(get_node_id=lambda: "b1f3")
+    node = SimpleNamespace(get_node_id=lambda: "b1f3", get_actor_id=lambda: None)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
     storage, proof = open_storage(str(tmp_path)), SnapshotPaths("job").same_storage
     if seen != "nothing":
