@@ -8,7 +8,7 @@ because a name belongs to one subtask of one attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,9 +20,10 @@ from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
 from penstock.runtime.io.connectors.filesystems.glob_pattern import compile_glob, is_glob, literal_folder
 from penstock.runtime.io.connectors.filesystems.odd_keys import (
-    WHY_ODD,
+    WHY_UNREADABLE,
+    ArrowBucket,
     is_odd,
-    list_with_odd_keys,
+    is_unreadable,
     without_odd_parts,
 )
 
@@ -160,10 +161,10 @@ class ObjectFileSystem:
         """All objects that match, also hidden ones; folders are listed whole."""
         key = self._key(pattern)
         folder = literal_folder(key).rstrip("/") if is_glob(key) else key
-        if is_odd(folder):
-            raise _odd(pattern)
+        if folder and is_unreadable(folder):
+            raise _unreadable(pattern)
         # A key may hold the letters of a glob.
-        size = self.size(pattern) if key and not is_odd(key) else None
+        size = self.size(pattern) if key and not is_unreadable(key) else None
         if size is not None:
             return [FileInfo(pattern, size)]
         if not is_glob(key):
@@ -172,13 +173,13 @@ class ObjectFileSystem:
         found: list[FileInfo] = []
         empty: list[FileInfo] = []
         folders: set[str] = set()
-        for each in self._list(literal_folder(key)):
-            path, size = f"{self._root}/{each['path']}", int(each["size"])
+        for name, size in self._list(literal_folder(key)):
+            path = f"{self._root}/{name}"
             folders.add(path.rpartition("/")[0])
-            if each.get("is_odd"):
-                if matches(without_odd_parts(each["path"])):
-                    found.append(FileInfo(path, size, WHY_ODD))
-            elif matches(each["path"]):
+            if is_unreadable(name):
+                if matches(without_odd_parts(name)):
+                    found.append(FileInfo(path, size, WHY_UNREADABLE))
+            elif matches(name):
                 (found if size else empty).append(FileInfo(path, size))
         found.extend(info for info in empty if not self._is_folder(info.path, folders))
         return sorted(found, key=lambda info: info.path)
@@ -195,10 +196,13 @@ class ObjectFileSystem:
         Raises:
             ConnectorError: The store can't be reached, or no object can have this key.
         """
-        if is_odd(self._key(path)):
-            raise _odd(path)
+        key = self._key(path)
+        if is_unreadable(key):
+            raise _unreadable(path)
+        if is_odd(key):
+            return self._guarded(path, lambda: ArrowBucket(self._store).size(key))
         try:
-            return int(obstore.head(self._store, self._key(path))["size"])
+            return int(obstore.head(self._store, key)["size"])
         except FileNotFoundError:
             return None
         except BaseError as error:
@@ -206,18 +210,26 @@ class ObjectFileSystem:
 
     def open_input(self, path: str) -> InputFile:
         """Open an object for reading."""
-        return self._guarded(path, lambda: ObjectInputFile(self._store, self._key(path)))
+        key = self._key(path)
+        if is_unreadable(key):
+            raise _unreadable(path)
+        if is_odd(key):
+            return ArrowBucket(self._store).open_input(key)
+        return self._guarded(path, lambda: ObjectInputFile(self._store, key))
 
     def make_directory(self, directory: str, probe: str) -> None:
         """Write and delete the probe; object stores have no directories to make."""
         key = self._key(f"{directory}/{probe}")
+        if is_odd(key):
+            msg = "a part of the name is empty, '.' or '..', or has a control character in it"
+            raise OSError(msg)
         _as_os_error(lambda: obstore.put(self._store, key, b""))
         _as_os_error(lambda: obstore.delete(self._store, [key]))
 
     def names(self, directory: str, prefix: str) -> Sequence[str]:
         """Names directly in the folder that begin with `prefix`, sorted."""
         folder = self._folder(directory)
-        names = (each["path"][len(folder) :] for each in self._list(folder))
+        names = (key[len(folder) :] for key, _ in self._list(folder))
         return sorted(name for name in names if name.startswith(prefix) and "/" not in name)
 
     def create(self, directory: str, name: str) -> OutputFile:
@@ -262,22 +274,34 @@ class ObjectFileSystem:
     def _size_of_key(self, key: str) -> int | None:
         return self.size(f"{self._root}/{key}")
 
-    def _list(self, folder: str) -> Iterator[Any]:
+    def _list(self, folder: str) -> list[tuple[str, int]]:
+        """Key and size of all objects below a folder."""
+        below = folder.rstrip("/")
+        place = f"{self._root}/{below}"
         try:
-            for chunk in obstore.list(self._store, prefix=folder.rstrip("/") or None, chunk_size=1000):
-                yield from chunk
-        except InvalidPathError:
-            yield from self._list_with_odd_keys(folder)
-        except BaseError as error:
-            place = f"{self._root}/{folder}"
+            if is_odd(below) or (not below and self._has_leading_slashes()):
+                return list(ArrowBucket(self._store).objects(below))
+            pages = list(obstore.list(self._store, prefix=below or None, chunk_size=1000))
+            return [(each["path"], int(each["size"])) for page in pages for each in page]
+        except InvalidPathError as error:
+            return self._list_with_odd_keys(place, below, error)
+        except (BaseError, OSError) as error:
             raise _unreachable(place, error) from error
 
-    def _list_with_odd_keys(self, folder: str) -> Iterator[Any]:
-        place = f"{self._root}/{folder}"
+    def _has_leading_slashes(self) -> bool:
+        """Whether a key begins with a slash: obstore's list would leave it out of the name."""
+        return "" in obstore.list_with_delimiter(self._store)["common_prefixes"]
+
+    def _list_with_odd_keys(self, place: str, below: str, found: InvalidPathError) -> list[tuple[str, int]]:
         try:
-            yield from list_with_odd_keys(self._store, self._root, folder)
+            return list(ArrowBucket(self._store).objects(below))
         except OSError as error:
-            raise _unreachable(place, error) from error
+            msg = (
+                f"{place} has a key that obstore can't hold ({_first_line(found)}). Arrow can, but does "
+                f"not list the place: {_first_line(error)}. Copy the object to another key, or read a folder "
+                "without it"
+            )
+            raise ConnectorError(msg) from error
 
     def _guarded(self, path: str, work: Callable[[], T]) -> T:
         try:
@@ -286,7 +310,7 @@ class ObjectFileSystem:
             raise _unreachable(path, error) from error
 
     def _key(self, location: str) -> str:
-        return location.removeprefix(self._root).strip("/")
+        return location.removeprefix(self._root).removeprefix("/").rstrip("/")
 
     def _folder(self, directory: str) -> str:
         key = self._key(directory)
@@ -301,8 +325,8 @@ def _as_os_error(work: Callable[[], T]) -> T:
         raise OSError(_first_line(error)) from error
 
 
-def _odd(path: str) -> ConnectorError:
-    return ConnectorError(f"{path!r}: {WHY_ODD}")
+def _unreadable(path: str) -> ConnectorError:
+    return ConnectorError(f"{path!r}: {WHY_UNREADABLE}")
 
 
 def _unreachable(path: str, error: BaseException) -> ConnectorError:

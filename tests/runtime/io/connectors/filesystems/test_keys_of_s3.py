@@ -9,7 +9,8 @@ import pytest
 from penstock.runtime import ConnectorError, FileSource
 
 KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
-ODD = ["x//y.txt", "./z.txt", "up/../w.txt", "tab\x01.txt"]
+CONTROL = ["tab\x01.txt", "fold\x02er/a\tb.txt"]
+UNREADABLE = ["x//y.txt", "./z.txt", "up/../w.txt"]
 OPTIONS = {"region": "us-east-1", "access_key_id": "x", "secret_access_key": "y", "allow_http": "true"}
 
 
@@ -59,23 +60,52 @@ def test_a_key_that_looks_like_a_pattern_is_the_key(put, text, read_all):
 
 
 @pytest.mark.parametrize("folder", ["in", ""])
-def test_odd_keys_are_left_out_by_name_and_the_others_read(put, text, read_all, folder):
-    bucket = put(f"odd-{folder or 'top'}", *(f"in/{key}" for key in [*KEYS, *ODD]))
+def test_keys_with_control_characters_are_read(put, text, read_all, folder):
+    bucket = put(f"control-{folder or 'top'}", *(f"in/{key}" for key in [*KEYS, *CONTROL]))
     source = text(f"{bucket}/{folder}")
-    assert sorted(read_all(source).rows) == sorted(f"in/{key}" for key in KEYS)
+    assert sorted(read_all(source).rows) == sorted(f"in/{key}" for key in [*KEYS, *CONTROL])
+    assert list(source.splits(1).warnings) == []
+    for key in CONTROL:
+        assert read_all(text(f"{bucket}/in/{key}")).rows == [f"in/{key}"]
+    assert read_all(text(f"{bucket}/in/t*.txt")).rows == ["in/tab\x01.txt"]
+    assert read_all(text(f"{bucket}/in/fold\x02er")).rows == ["in/fold\x02er/a\tb.txt"]
+
+
+@pytest.mark.parametrize("folder", ["in", ""])
+def test_unreadable_keys_are_left_out_by_name_and_the_others_read(put, text, read_all, folder):
+    bucket = put(f"odd-{folder or 'top'}", *(f"in/{key}" for key in [*KEYS, *UNREADABLE]), "in/w.txt")
+    source = text(f"{bucket}/{folder}")
+    assert sorted(read_all(source).rows) == sorted([*(f"in/{key}" for key in KEYS), "in/w.txt"])
     (notice,) = source.splits(1).warnings
-    assert f"{len(ODD)} files are left out" in notice
+    assert f"{len(UNREADABLE)} files are left out" in notice
     assert "copy the object to another key" in notice
     source = text(f"{bucket}/in/year=*/*.txt")
     assert read_all(source).rows == ["in/year=2020/h.txt"]
     assert list(source.splits(1).warnings) == []
 
 
-@pytest.mark.parametrize("key", ODD)
-def test_an_odd_key_that_the_program_names_is_refused(put, text, read_all, key):
+def test_an_odd_key_behind_the_first_page_doubles_no_name(put, text):
+    bucket = put("pages", *(f"in/{index:04}.txt" for index in range(1001)), "in/x//y.txt")
+    found = text(bucket)._file_systems()(bucket).find(f"{bucket}/in")
+    assert len(found) == 1002
+    assert len({info.path for info in found}) == 1002
+
+
+@pytest.mark.parametrize("key", UNREADABLE)
+def test_an_unreadable_key_that_the_program_names_is_refused(put, text, read_all, key):
     bucket = put("named", f"in/{key}", "in/a.txt")
     with pytest.raises(ConnectorError, match="copy the object to another key"):
         read_all(text(f"{bucket}/in/{key}"))
+
+
+def test_a_slash_at_the_beginning_of_a_key_belongs_to_it(put, text, read_all):
+    bucket = put("leading", "/a.txt", "a.txt")
+    assert read_all(text(f"{bucket}/a.txt")).rows == ["a.txt"]
+    with pytest.raises(ConnectorError, match="copy the object to another key"):
+        read_all(text(f"{bucket}//a.txt"))
+    source = text(bucket)
+    assert read_all(source).rows == ["a.txt"]
+    assert "1 file is left out" in source.splits(1).warnings[0]
 
 
 def test_markers_of_folders_are_no_files(put, endpoint):
