@@ -175,8 +175,8 @@ class FileSink(metaclass=NearestNames):
 
         Args:
             directory: Where to.
-            schema: The schema of all files; without it the first rows of each subtask decide. Columns that a
-                row lacks are null.
+            schema: The schema of all files. Without it each value keeps its own type, and rows whose types do
+                not go together stand in different files. Columns that a row lacks are null.
             compression: Codec as pyarrow names it.
             max_file_size: Bytes at which a file is ended early.
             allow_missing: Consumers may move committed files away while the job runs.

@@ -81,9 +81,10 @@ class FileSinkWriter:
         if not len(batch):
             return
         try:
-            counting = self._counting or self._begin()
+            if self._counting is None:
+                self._encoder.begin(self._begin(), self._next_file)
             self._encoder.write(batch)
-            if counting.size >= self._max_file_size:
+            if self._counting is not None and self._counting.size >= self._max_file_size:
                 self._end()
         except OSError as error:
             raise self._unwritable(error) from error
@@ -147,13 +148,20 @@ class FileSinkWriter:
         name = self._names.in_progress(self._next_number)
         self._output = self._systems[self._directory].create(self._directory, name)
         self._counting = CountingOutput(self._output)
-        self._encoder.begin(self._counting)
         return self._counting
 
+    def _next_file(self) -> CountingOutput:
+        self._finish()
+        return self._begin()
+
     def _end(self) -> None:
-        if self._output is None or self._counting is None:
-            return
-        self._encoder.end()
+        if self._output is not None:
+            self._encoder.end()
+            self._finish()
+
+    def _finish(self) -> None:
+        assert self._output is not None, "a file is open"
+        assert self._counting is not None, "a file is open"
         self._output.finish()
         number = self._next_number
         pending = PendingFile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal
@@ -53,7 +53,7 @@ class CsvEncoder:
         self._output: CountingOutput | None = None
         self._header_due = False
 
-    def begin(self, output: CountingOutput) -> None:
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         """Begin a file."""
         self._output = output
         self._header_due = self._form.header

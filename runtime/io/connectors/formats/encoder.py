@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.runtime.io.connectors.filesystems.filesystem import OutputFile
@@ -46,8 +47,13 @@ class CountingOutput:
 class Encoder(Protocol):
     """Writes batches in one format; lives as long as its writer, over many files."""
 
-    def begin(self, output: CountingOutput) -> None:
-        """Begin a file."""
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
+        """Begin a file.
+
+        Args:
+            output: The file.
+            next_file: Finishes the open file and begins another one, for records that can't be in one file.
+        """
         ...
 
     def write(self, batch: Batch) -> None:

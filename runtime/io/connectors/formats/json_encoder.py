@@ -51,7 +51,7 @@ class JsonEncoder:
         self._encode = _row_encoder(default)
         self._output: CountingOutput | None = None
 
-    def begin(self, output: CountingOutput) -> None:
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         """Begin a file."""
         self._output = output
 

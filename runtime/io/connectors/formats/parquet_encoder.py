@@ -1,29 +1,38 @@
-"""Writes Parquet: rows that are dicts, or Arrow batches, all with one schema.
+"""Writes Parquet: rows that are dicts, or Arrow batches. A file has one schema.
 
-Rows are gathered into row groups. Without a given schema the first group (or the first Arrow batch) decides
-it. A later value that does not fit unchanged is an error, because readers of a folder expect one schema.
+Rows are gathered into row groups. With a given schema all files have it, and a value that does not
+fit unchanged is an error. Without one a value has the type that it has alone, whatever rows stand
+beside it. Types that go together without loss share a file (`common_type`): a null with everything, and
+rows that lack a column. Where they don't, or where a file has begun without a new column, another file
+begins. The schemas are remembered. So rows of one type, which are nearly all that there are, have one
+schema in all files. Mixed rows make a file for each schema in a group of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.io.connectors.formats.encoder import CountingOutput
 from penstock.runtime.record.elements import ArrowBatch, Batch
-from penstock.runtime.record.exact_casts import exact_batch
+from penstock.runtime.record.exact_casts import exact_batch, exact_cast
 from penstock.runtime.record.exact_values import MisfitError, exact_column
+from penstock.runtime.record.row_columns import Places, RowColumn, common_fields, row_column, uniform_rows
+from penstock.runtime.record.value_types import NoColumnTypeError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 #: Rows of a row group.
 GROUP_ROWS: Final = 64 * 1024
+#: Schemas that are remembered for the next rows.
+_MOST_SCHEMAS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class ParquetSinkFormat:
     """How Parquet is written.
 
     Attributes:
-        schema: The schema; `None` infers it from the first rows.
+        schema: The schema of all files; `None` takes the types of the values.
         compression: Codec as pyarrow names it.
     """
 
@@ -57,118 +66,292 @@ class ParquetEncoder:
     """
 
     def __init__(self, schema: pa.Schema | None, compression: str) -> None:
-        self._schema = schema
-        self._rounds = schema is not None
+        self._fixed = None if schema is None else _FixedSchema(schema)
+        self._learned: list[pa.Schema] = []
         self._compression = compression
         self._output: CountingOutput | None = None
+        self._next_file: Callable[[], CountingOutput] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows: list[Any] = []
-        self._batches: list[pa.RecordBatch] = []
-        self._batched_rows = 0
+        self._parts: list[Sequence[Any] | pa.RecordBatch] = []
+        self._gathered = 0
 
-    def begin(self, output: CountingOutput) -> None:
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
         """Begin a file."""
-        self._output, self._writer = output, None
+        self._output, self._next_file, self._writer = output, next_file, None
 
     def write(self, batch: Batch) -> None:
         """Gather rows; a full group is written."""
         if isinstance(batch, ArrowBatch):
             self._gather_rows()
-            self._add(self._fitted(batch.batch))
+            columns = batch.batch
+            self._parts.append(columns if self._fixed is None else self._fixed.fitted(columns))
         else:
             self._rows.extend(batch.rows)
-        if self._batched_rows + len(self._rows) >= GROUP_ROWS:
+        self._gathered += len(batch)
+        if self._gathered >= GROUP_ROWS:
             self._write_group()
 
     def end(self) -> None:
         """Write the last group and the footer."""
         self._write_group()
-        if self._writer is not None:
-            self._writer.close()
-        self._output = self._writer = None
+        self._end_file()
+        self._output = self._next_file = None
 
     def _write_group(self) -> None:
         self._gather_rows()
-        if not self._batches or self._output is None:
+        parts, self._parts, self._gathered = self._parts, [], 0
+        if not parts:
             return
-        if self._writer is None:
+        if self._fixed is not None:
+            schema = self._fixed.schema
+            made = [
+                part if isinstance(part, pa.RecordBatch) else self._fixed.converted(part) for part in parts
+            ]
+            self._write_table(pa.Table.from_batches(made, schema))
+            return
+        tables = _tables(parts, self._learned)
+        # The open file takes its rows before another one begins.
+        for table in sorted(tables, key=lambda table: not self._is_open(table.schema)):
+            self._write_table(table)
+
+    def _write_table(self, table: pa.Table) -> None:
+        assert self._output is not None, "begin() comes first"
+        assert self._next_file is not None, "begin() comes first"
+        if not self._is_open(table.schema):
+            if self._writer is not None:
+                self._end_file()
+                self._output = self._next_file()
             import pyarrow.parquet as pq  # slow to load, and not for sinks of other formats
 
-            self._writer = pq.ParquetWriter(self._output, self._schema, compression=self._compression)
-        table = pa.Table.from_batches(self._batches, self._schema)
+            self._writer = pq.ParquetWriter(self._output, table.schema, compression=self._compression)
+        assert self._writer is not None
         self._writer.write_table(table, row_group_size=max(GROUP_ROWS, table.num_rows))
-        self._batches, self._batched_rows = [], 0
+
+    def _is_open(self, schema: pa.Schema) -> bool:
+        return self._writer is not None and self._writer.schema.equals(schema)
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def _gather_rows(self) -> None:
         if self._rows:
-            self._add(self._converted(self._rows))
+            self._parts.append(self._rows)
             self._rows = []
 
-    def _add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._batched_rows += batch.num_rows
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._schema is None:
-            self._schema = batch.schema
-        if batch.schema.equals(self._schema):
+@dataclass(frozen=True, slots=True)
+class _FixedSchema:
+    """Makes batches of the schema that the user has given."""
+
+    schema: pa.Schema
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.schema):
             return batch
-        if set(batch.schema.names) != set(self._schema.names):
+        if set(batch.schema.names) != set(self.schema.names):
             raise BadRecordError(self._misfit(f"an Arrow batch has columns {batch.schema.names}"))
         try:
-            return exact_batch(batch, self._schema)
+            return exact_batch(batch, self.schema)
         except (MisfitError, pa.ArrowException) as error:
             raise BadRecordError(self._misfit(f"an Arrow batch can't be cast: {error}")) from error
 
-    def _converted(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        odd = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if odd is not None:
-            msg = (
-                f"a row of type {type(odd).__name__} can't be written as Parquet: rows are dicts from column "
-                f"name to value; the row is {shown(odd)}. Map the rows before the sink"
-            )
-            raise BadRecordError(msg)
-        names = list(dict.fromkeys(chain.from_iterable(rows)))
-        if self._schema is not None:
-            unknown = [name for name in names if name not in self._schema.names]
-            if unknown:
-                row = next(row for row in rows if unknown[0] in row)
-                raise BadRecordError(self._misfit(f"a row has columns {unknown}; the row is {shown(row)}"))
-            names = self._schema.names
-        columns = [self._column(name, rows) for name in names]
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema or _schema_of(names, columns))
-        self._schema = batch.schema
-        return batch
-
-    def _column(self, name: str, rows: Sequence[Any]) -> pa.Array:
-        kind = None if self._schema is None else self._schema.field(name).type
-        values = [row.get(name) for row in rows]
+    def converted(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        _refuse_odd_rows(rows)
+        known = set(self.schema.names)
+        if not known.issuperset(chain.from_iterable(rows)):
+            row = next(row for row in rows if not known.issuperset(row))
+            unknown = [name for name in row if name not in known]
+            raise BadRecordError(self._misfit(f"a row has columns {unknown}; the row is {shown(row)}"))
         try:
-            return exact_column(values, kind, name, rounds=self._rounds)
-        except MisfitError as error:
-            row = _first_misfit(name, rows, kind)
-            what = f"{error}; one of the rows is {shown(row)}"
-            raise BadRecordError(self._misfit(what)) from error
+            return self._columns_of(rows)
+        except MisfitError as failure:
+            for row in rows:
+                try:
+                    self._columns_of([row])
+                except MisfitError as error:
+                    what = f"{error}; one of the rows is {shown(row)}"
+                    raise BadRecordError(self._misfit(what)) from error
+            raise BadRecordError(self._misfit(str(failure))) from failure
+
+    def _columns_of(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        columns = [
+            exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)
+            for field in self.schema
+        ]
+        for field, column in zip(self.schema, columns, strict=True):
+            if not field.nullable and column.null_count:
+                msg = f"column '{field.name}' is 'not null', and a row has no value"
+                raise MisfitError(msg)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _misfit(self, what: str) -> str:
-        known = "" if self._schema is None else f" {shown(str(self._schema))}"
         return (
-            f"{what}, which does not fit the Parquet schema{known} of this sink. Give FileSink.parquet the "
-            "schema= that all rows have, or map the rows before the sink"
+            f"{what}, which does not fit the Parquet schema {shown(str(self.schema))} of this sink. Give "
+            "FileSink.parquet the schema= that all rows have, or map the rows before the sink"
         )
 
 
-def _schema_of(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Schema:
-    return pa.schema([(name, column.type) for name, column in zip(names, columns, strict=True)])
+@dataclass(frozen=True, slots=True)
+class _TypedRows:
+    """Rows of which each column has one type."""
+
+    places: Places | None
+    arrays: Mapping[str, pa.Array]
+    columns: Mapping[str, RowColumn]
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        return [pa.field(name, array.type) for name, array in self.arrays.items()]
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows with the columns of a schema that holds them."""
+        return pa.RecordBatch.from_arrays([self._array(field) for field in schema], schema=schema)
+
+    def _array(self, field: pa.Field) -> pa.Array:
+        array = self.arrays.get(field.name)
+        if array is None or kinds.is_null(array.type):
+            return pa.nulls(len(next(iter(self.arrays.values()))), field.type)
+        if array.type.equals(field.type):
+            return array
+        values = self.columns[field.name].values
+        if self.places is not None:
+            values = [values[place] for place in self.places.tolist()]
+        return pa.array(values, field.type)
 
 
-def _first_misfit(name: str, rows: Sequence[Any], kind: pa.DataType | None) -> Any:
-    """The first row whose value does not go together with those before it."""
-    for row in rows:
+@dataclass(frozen=True, slots=True)
+class _TypedBatch:
+    """An Arrow batch."""
+
+    columns: pa.RecordBatch
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        return list(self.columns.schema)
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        if self.columns.schema.equals(schema):
+            return self.columns
+        names = set(self.columns.schema.names)
+        rows = self.columns.num_rows
+        columns = [
+            exact_cast(self.columns.column(field.name), field.type, field.name)
+            if field.name in names
+            else pa.nulls(rows, field.type)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Schema]) -> list[pa.Table]:
+    """A table for each schema of some rows.
+
+    Args:
+        parts: The rows, in the order of the input.
+        learned: The schemas that are known; widened and added to.
+    """
+    pieces: list[tuple[int, _TypedRows | _TypedBatch]] = []
+    for part in parts:
+        if isinstance(part, pa.RecordBatch):
+            typed: Sequence[_TypedRows | _TypedBatch] = [_TypedBatch(part)]
+        else:
+            typed = _typed(part)
+        pieces += [(_place_of(each.fields, learned), each) for each in typed]
+    used = dict.fromkeys(place for place, _ in pieces)
+    tables = [
+        pa.Table.from_batches(
+            [each.batch(learned[place]) for at, each in pieces if at == place], learned[place]
+        )
+        for place in used
+    ]
+    del learned[: max(0, len(learned) - _MOST_SCHEMAS)]
+    return tables
+
+
+def _place_of(fields: Sequence[pa.Field], learned: list[pa.Schema]) -> int:
+    """The place of the schema that takes these fields."""
+    wanted = pa.schema(fields)
+    for place, schema in enumerate(learned):
+        if schema.equals(wanted):
+            return place
+    if len(set(wanted.names)) == len(wanted.names):
+        for place, schema in enumerate(learned):
+            if len(set(schema.names)) < len(schema.names):
+                continue
+            common = common_fields(list(schema), fields)
+            if common is not None:
+                learned[place] = pa.schema(common, schema.metadata)
+                return place
+    learned.append(wanted)
+    return len(learned) - 1
+
+
+def _typed(rows: Sequence[Any]) -> list[_TypedRows]:
+    """Rows dealt out by the types of their values.
+
+    Raises:
+        BadRecordError: A row can't be written; the first one of the input is shown.
+    """
+    _refuse_odd_rows(rows)
+    try:
+        return _dealt_out(rows)
+    except NoColumnTypeError as failure:
+        for row in rows:
+            try:
+                _dealt_out([row])
+            except NoColumnTypeError as error:
+                msg = (
+                    f"a row can't be written as Parquet: {error}; the row is {shown(row)}. Map the rows "
+                    "before the sink, or give FileSink.parquet a schema="
+                )
+                raise BadRecordError(msg) from error
+        raise BadRecordError(str(failure)) from failure
+
+
+def _dealt_out(rows: Sequence[Any]) -> list[_TypedRows]:
+    if not all(rows):
+        msg = "a row without columns has no form there"
+        raise NoColumnTypeError(msg)
+    names = dict.fromkeys(chain.from_iterable(rows))
+    columns: dict[str, RowColumn] = {}
+    for name in names:
+        if type(name) is not str:
+            msg = f"{name!r:.80} is the name of a column, and names are texts"
+            raise NoColumnTypeError(msg)
         try:
-            value = exact_column([row.get(name)], kind, name)
-        except MisfitError:
-            return row
-        if kind is None and value.type != pa.null():
-            kind = value.type
-    return rows[0]
+            column = row_column([row.get(name) for row in rows], merged=True)
+            for kind in column.kinds:
+                _refuse_empty_dicts(column.values, kind)
+        except NoColumnTypeError as error:
+            msg = f"column {name!r}: {error}"
+            raise NoColumnTypeError(msg) from error
+        columns[name] = column
+    return [_TypedRows(*each, columns) for each in uniform_rows(columns, len(rows))]
+
+
+def _refuse_empty_dicts(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Refuse `{}`, for which Parquet has no form unless another dict beside it has fields."""
+    if kinds.is_struct(kind):
+        present = [value for value in values if isinstance(value, dict)]
+        if not all(present):
+            msg = "{} has no form there: a dict needs fields"
+            raise NoColumnTypeError(msg)
+        for field in kind:
+            if pa.types.is_nested(field.type):
+                _refuse_empty_dicts([value.get(field.name) for value in present], field.type)
+    elif kinds.is_list(kind) and pa.types.is_nested(kind.value_type):
+        lists = [value for value in values if isinstance(value, list | tuple)]
+        _refuse_empty_dicts(list(chain.from_iterable(lists)), kind.value_type)
+
+
+def _refuse_odd_rows(rows: Sequence[Any]) -> None:
+    odd = next((row for row in rows if not isinstance(row, Mapping)), None)
+    if odd is not None:
+        msg = (
+            f"a row of type {type(odd).__name__} can't be written as Parquet: rows are dicts from column "
+            f"name to value; the row is {shown(odd)}. Map the rows before the sink"
+        )
+        raise BadRecordError(msg)
