@@ -86,6 +86,62 @@ def test_rows_of_csv(path, rows, block_bytes, header, data):
     assert read(source, block_bytes, data) == [{"x": x, "y": y} for x, y in rows]
 
 
+#: How files are stored that are recoded, and the encoding that a user names.
+recoded = st.sampled_from(
+    [
+        *[
+            (mark, name)
+            for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+            for mark in ("", "\ufeff")
+        ],
+        ("\ufeff", "utf-16"),
+        ("\ufeff", "utf-32"),
+    ]
+)
+
+
+def write_recoded(path: str, text: str, stored: tuple[str, str], *, big: bool) -> None:
+    mark, name = stored
+    family = name if "-" in name[4:] else f"{name}-{'be' if big else 'le'}"
+    with open(path, "wb") as file:
+        file.write((mark + text).encode(family))
+
+
+@given(texts, recoded, st.booleans(), sizes, sizes, st.data())
+def test_lines_of_text_that_is_recoded(path, text, stored, big, split_size, block_bytes, data):
+    write_recoded(path, text, stored, big=big)
+    lines = text.split("\n")
+    expected = [line.removesuffix("\r") for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    source = FileSource.text(path, split_size=split_size, encoding=stored[1])
+    assert read(source, block_bytes, data) == expected
+
+
+@given(st.lists(st.tuples(texts, texts), max_size=8), recoded, st.booleans(), sizes, st.data())
+def test_rows_of_files_that_are_recoded(path, rows, stored, big, block_bytes, data):
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("x", "y"), *rows])
+    write_recoded(path, text.getvalue(), stored, big=big)
+    expected = [{"x": x, "y": y} for x, y in rows]
+    assert read(FileSource.csv(path, encoding=stored[1]), block_bytes, data) == expected
+    write_recoded(path, "".join(json.dumps(row) + "\n" for row in expected), stored, big=big)
+    assert read(FileSource.json(path, encoding=stored[1]), block_bytes, data) == expected
+
+
+@given(
+    st.text(st.sampled_from("a\n가힣中~{}"), max_size=60),
+    st.sampled_from(["iso2022_kr", "hz"]),
+    sizes,
+    st.data(),
+)
+def test_lines_of_stateful_encodings(path, text, encoding, block_bytes, data):
+    text = text.encode(encoding, "ignore").decode(encoding)
+    with open(path, "wb") as file:
+        file.write(text.encode(encoding))
+    expected = text.split("\n") if not text.endswith("\n") else text.split("\n")[:-1]
+    source = FileSource.text(path, split_size=1, encoding=encoding)
+    assert read(source, block_bytes, data) == (expected if text else [])
+
+
 @given(st.binary(max_size=40), sizes, sizes, st.data())
 def test_lines_of_bytes_that_may_be_no_text(path, content, split_size, block_bytes, data):
     with open(path, "wb") as file:
@@ -99,5 +155,5 @@ def test_lines_of_bytes_that_may_be_no_text(path, content, split_size, block_byt
         except UnicodeDecodeError:
             continue
     source = FileSource.text(path, split_size=split_size, on_error="skip")
-    if not content.startswith(b"\xef\xbb\xbf"):
+    if not content.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
         assert read(source, block_bytes, data) == expected

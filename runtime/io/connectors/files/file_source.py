@@ -100,7 +100,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
         Args:
             locations: What to read.
-            encoding: One in which a newline is one byte.
+            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
             split_size: Largest part of a file that one subtask reads at a time, in bytes.
             on_error: What to do with a line that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
             partitioning: `"hive"` makes dicts, with the line as `value` and the columns of its folders.
@@ -115,8 +115,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             >>> FileSource.text("/data/**/*.log").locations
             ('/data/**/*.log',)
         """
+        lines_in, stored_as = checked_encoding(encoding)
         form = TextFormat(
-            checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
+            lines_in, _checked_split_size(split_size), checked_on_error(on_error), stored_as=stored_as
         )
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
@@ -141,7 +142,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
         Args:
             locations: What to read.
-            encoding: One in which a newline is one byte.
+            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
             split_size: Largest part of a file that one subtask reads at a time, in bytes.
             on_error: What to do with a line that is not JSON, or does not fit the columns: `"fail"`,
                 `"skip"`, `"dead_letter"`.
@@ -157,11 +158,16 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        settings = (checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error))
+        lines_in, stored_as = checked_encoding(encoding)
+        settings = (lines_in, _checked_split_size(split_size), checked_on_error(on_error))
         if checked_format(format) == "rows" and schema is not None:
             msg = 'schema= needs format="arrow": rows have what their lines have'
             raise ConfigurationError(msg)
-        form = JsonFormat(*settings) if format == "rows" else ColumnarJsonFormat(*settings, schema)
+        form = (
+            JsonFormat(*settings, stored_as=stored_as)
+            if format == "rows"
+            else ColumnarJsonFormat(*settings, schema, stored_as)
+        )
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
@@ -202,7 +208,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             quotechar: What begins and ends a quoted field; `None` reads quotes as text.
             escapechar: What takes the meaning of the character behind it, such as a backslash.
             skip_rows: Rows to leave out at the beginning of each file, before the header.
-            encoding: One in which a newline is one byte.
+            encoding: Of all files; those in UTF-16 or UTF-32 are one split each.
             max_field_size: Longest field in characters; the limit is one for the whole process.
             on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
@@ -220,18 +226,20 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         _check_csv(header, delimiter, columns, declared)
         _check_dialect(delimiter, quotechar, escapechar, null_values, skip_rows)
         columnar = checked_format(format) == "arrow" or has_arrow_types(types)
+        lines_in, stored_as = checked_encoding(encoding)
         text = CsvFormat(
             header,
             delimiter,
             None if columns is None else tuple(columns),
             {} if columnar else declared,
-            checked_encoding(encoding),
+            lines_in,
             max_field_size,
             checked_on_error(on_error),
             quotechar,
             escapechar,
             tuple(null_values),
             skip_rows,
+            stored_as=stored_as,
         )
         form: FileFormat = text
         if columnar:

@@ -80,7 +80,7 @@ class ColumnarCsvFormat:
         if schema is None:
             return []
         data = schema.serialize().to_pybytes()
-        return [with_schema(whole_file(info), data) for info in present]
+        return [with_schema(whole_file(info, self.text.stored_as), data) for info in present]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarCsvReader:
         """Open one file.
@@ -95,7 +95,8 @@ class ColumnarCsvFormat:
             )
             raise ConnectorError(msg)
         csv.field_size_limit(max(csv.field_size_limit(), self.text.max_field_size))
-        return ColumnarCsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
+        handle = open_for_lines(filesystem, split.path, split.size, self.text.stored_as)
+        return ColumnarCsvReader(handle, split, self)
 
     def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
         """The columns of all files, as the first ones of them show; `None` if those are empty."""
@@ -412,7 +413,7 @@ def _sample(
 ) -> tuple[Sequence[str] | None, list[list[str]]]:
     """The header of a file and its first rows; `None` for a file without rows."""
     csv.field_size_limit(max(csv.field_size_limit(), form.max_field_size))
-    head, is_all = head_of(info, filesystem, form.encoding, form.line_end_of)
+    head, is_all = head_of(info, filesystem, form.encoding, form.line_end_of, form.stored_as)
     text = head.decode(form.encoding, "replace")
     rows: list[list[str]] = []
     try:

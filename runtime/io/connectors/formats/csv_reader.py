@@ -54,7 +54,7 @@ class CsvFormat:
         delimiter: One character.
         columns: Names of all columns (without a header), or of those wanted (with one).
         types: What makes a value of a column's text.
-        encoding: From `checked_encoding`.
+        encoding: Encoding in which lines are found.
         max_field_size: Longest field, in characters.
         on_error: What is done with a bad row.
         quotechar: What begins and ends a quoted field, one character; `None` reads quotes as text.
@@ -63,6 +63,7 @@ class CsvFormat:
         skip_rows: Rows that are left out at the beginning of each file.
         path_columns: Columns that stand in the path, which a file may lack.
         block_bytes: Bytes asked for by one read.
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
     header: bool
@@ -78,6 +79,7 @@ class CsvFormat:
     skip_rows: int = 0
     path_columns: PathColumns | None = None
     block_bytes: int = BLOCK_BYTES
+    stored_as: str | None = None
 
     def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
         """The rows of lines, as texts.
@@ -112,12 +114,12 @@ class CsvFormat:
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         """One split for each file."""
-        return [whole_file(info) for info in files if info.size]
+        return [whole_file(info, self.stored_as) for info in files if info.size]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
         """Open one file."""
         csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
-        return CsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
+        return CsvReader(open_for_lines(filesystem, split.path, split.size, self.stored_as), split, self)
 
 
 def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:

@@ -18,11 +18,17 @@ _ADVICE = "Write each element on a line of its own, as `jq -c '.[]'` does"
 
 
 def warnings_of_arrays(
-    files: Sequence[FileInfo], filesystem: FileSystem, encoding: str, *, refuse: bool
+    files: Sequence[FileInfo],
+    filesystem: FileSystem,
+    encoding: str,
+    stored_as: str | None,
+    *,
+    refuse: bool,
 ) -> list[str]:
     """Look at the first lines of some of the files.
 
     Args:
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
         refuse: An array of objects on one line is an error, too.
 
     Returns:
@@ -33,7 +39,7 @@ def warnings_of_arrays(
     """
     warnings = []
     for info in some_of(files):
-        head, is_all = head_of(info, filesystem, encoding)
+        head, is_all = head_of(info, filesystem, encoding, stored_as=stored_as)
         text = head.decode(encoding, "replace").lstrip()
         if not text.startswith("["):
             continue

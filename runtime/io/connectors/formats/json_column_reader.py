@@ -46,16 +46,18 @@ class ColumnarJsonFormat:
     """How JSON lines are read as columns.
 
     Attributes:
-        encoding: From `checked_encoding`.
+        encoding: Encoding in which lines are found.
         split_size: Largest range, in bytes.
         on_error: What is done with a bad line.
         schema: The columns that are wanted; `None` infers all from a sample.
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
     encoding: str
     split_size: int
     on_error: OnError
     schema: pa.Schema | None = None
+    stored_as: str | None = None
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         """Cut the files; each split has the columns of all of them.
@@ -63,10 +65,11 @@ class ColumnarJsonFormat:
         Raises:
             ConnectorError: A file is one JSON array, or the columns can't be inferred.
         """
-        warnings_of_arrays(files, filesystem, self.encoding, refuse=True)
+        warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=True)
         schema = self._inferred(files, filesystem) if self.schema is None else self.schema
         data = schema.serialize().to_pybytes()
-        return [with_schema(split, data) for split in line_splits(files, self.split_size, parallelism)]
+        splits = line_splits(files, self.split_size, parallelism, self.stored_as)
+        return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> ColumnarJsonReader:
         """Open one split.
@@ -80,15 +83,16 @@ class ColumnarJsonFormat:
                 'decided. Start with format="rows" as it was, or from nothing'
             )
             raise ConnectorError(msg)
-        return ColumnarJsonReader(open_for_lines(filesystem, split.path, split.size), split, self)
+        handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
+        return ColumnarJsonReader(handle, split, self)
+
+    def _sampled(self, info: FileInfo, filesystem: FileSystem) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        head, _ = head_of(info, filesystem, self.encoding, stored_as=self.stored_as)
+        return _objects(head, self.encoding)
 
     def _inferred(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema:
         sampled = some_of(files)
-        objects = [
-            (line, value)
-            for info in sampled
-            for line, value in _objects(head_of(info, filesystem, self.encoding)[0], self.encoding)
-        ]
+        objects = [(line, value) for info in sampled for line, value in self._sampled(info, filesystem)]
         where = sampled[0].path if sampled else "the files"
         if not objects:
             return pa.schema([])

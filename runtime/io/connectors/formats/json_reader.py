@@ -51,8 +51,9 @@ class JsonFormat(LineFormat):
         Raises:
             ConnectorError: A file is one JSON array over several lines.
         """
-        warnings = warnings_of_arrays(files, filesystem, self.encoding, refuse=False)
-        return SplitsWithWarnings(line_splits(files, self.split_size, parallelism), warnings)
+        warnings = warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=False)
+        splits = line_splits(files, self.split_size, parallelism, self.stored_as)
+        return SplitsWithWarnings(splits, warnings)
 
     reader: ClassVar[type[JsonReader]] = JsonReader
 

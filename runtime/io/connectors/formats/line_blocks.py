@@ -2,9 +2,9 @@ r"""Reads the lines of a byte range in blocks of whole lines.
 
 Bytes are cut only after a newline, so a character of several bytes is never torn. A block can be decoded and
 split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
-else (UTF-8, Latin-1 and their like; not UTF-16). A line that begins in the range is read to its end, even
-when that lies far behind the range. A range that lies within one line gives nothing, and the search stops at
-its end.
+else (UTF-8, Latin-1 and their like; UTF-16 is recoded before). A line that begins in the range is read to
+its end, even when that lies far behind the range. A range that lies within one line gives nothing, and the
+search stops at its end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInpu
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
 from penstock.runtime.io.connectors.formats.compression import DAMAGED
 from penstock.runtime.io.connectors.formats.opening import changed
+from penstock.runtime.io.connectors.formats.recoding import mark_of
 from penstock.runtime.io.connectors.formats.splitting import UNKNOWN_END, FileSplit
 
 #: Bytes asked for by one read.
@@ -113,8 +114,15 @@ class LineBlocks:
     def _hand_out(self, block: bytes) -> tuple[int, bytes] | None:
         start = self._offset
         self._offset += len(block)
-        if start == 0 and self._strip_bom and block.startswith(UTF8_BOM):
-            start, block = len(UTF8_BOM), block[len(UTF8_BOM) :]
+        if start == 0 and self._strip_bom:
+            if (other := mark_of(block)) is not None:
+                msg = (
+                    f"{self._split.path} begins with the byte order mark of {other}, and is read as UTF-8. "
+                    f"Say encoding={other!r}"
+                )
+                raise UnreadableInputError(msg)
+            if block.startswith(UTF8_BOM):
+                start, block = len(UTF8_BOM), block[len(UTF8_BOM) :]
         return (start, block) if block else None
 
     def _first_line_in_range(self) -> int:

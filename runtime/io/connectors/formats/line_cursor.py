@@ -12,31 +12,36 @@ from dataclasses import replace
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
+from penstock.runtime.io.connectors.formats.recoding import is_recoded
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 
 
-def checked_encoding(encoding: str) -> str:
-    """The encoding's canonical name, when files in it can be cut at newline bytes.
+def checked_encoding(encoding: str) -> tuple[str, str | None]:
+    """The encoding in which lines are found, and the one of the files if they are recoded for that.
 
     Raises:
-        ConfigurationError: There is no such encoding, or a newline is not one byte in it.
+        ConfigurationError: There is no such encoding, or files in it have no lines that can be found.
 
     Example:
-        >>> checked_encoding("UTF8"), checked_encoding("latin-1"), checked_encoding("utf-8-sig")
-        ('utf-8', 'iso8859-1', 'utf-8')
+        >>> checked_encoding("UTF8"), checked_encoding("latin-1"), checked_encoding("UTF-16LE")
+        (('utf-8', None), ('iso8859-1', None), ('utf-8', 'utf-16-le'))
     """
     try:
         name = codecs.lookup(encoding).name
         newline = "\n".encode(name)
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         msg = f"encoding={encoding!r} is not an encoding that Python knows, such as 'utf-8' or 'latin-1'"
         raise ConfigurationError(msg) from error
     if name == "utf-8-sig":
-        return "utf-8"
+        return "utf-8", None
+    if is_recoded(name):
+        return "utf-8", name
     if newline != b"\n":
-        msg = f"encoding={encoding!r} does not write a newline as one byte; convert the files to UTF-8 first"
+        msg = (
+            f"encoding={encoding!r} does not write a newline as the byte 10; convert the files to UTF-8 first"
+        )
         raise ConfigurationError(msg)
-    return name
+    return name, None
 
 
 class LineCursor:

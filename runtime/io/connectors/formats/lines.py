@@ -23,19 +23,22 @@ from penstock.runtime.record.elements import RowBatch
 T = TypeVar("T")
 
 
-def line_splits(files: Sequence[FileInfo], split_size: int, parallelism: int) -> list[FileSplit]:
-    """Byte ranges of plain files, one split for each compressed file.
+def line_splits(
+    files: Sequence[FileInfo], split_size: int, parallelism: int, stored_as: str | None
+) -> list[FileSplit]:
+    """Byte ranges of plain files, one split for each compressed or recoded file.
 
     Args:
         files: What is cut.
         split_size: Largest range, in bytes.
         parallelism: How many readers there are; ranges are small enough for each to get some.
+        stored_as: Their encoding, if they are recoded to UTF-8.
     """
     splits: list[FileSplit] = []
     share = -(-sum(info.size for info in files) // parallelism)
     for info in files:
-        if is_compressed(info.path):
-            splits.append(whole_file(info))
+        if is_compressed(info.path) or stored_as is not None:
+            splits.append(whole_file(info, stored_as))
         else:
             splits.extend(cut_into_ranges(info, split_size, share))
     return splits
@@ -98,25 +101,27 @@ class LineFormat:
     """How files with one record a line are read.
 
     Attributes:
-        encoding: From `checked_encoding`.
+        encoding: Encoding in which lines are found.
         split_size: Largest range, in bytes.
         on_error: What is done with a bad line.
         block_bytes: Bytes asked for by one read.
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
     encoding: str
     split_size: int
     on_error: OnError
     block_bytes: int = BLOCK_BYTES
+    stored_as: str | None = None
 
     #: Reads one split.
     reader: ClassVar[type[LineReader[Any]]]
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         """Cut the files."""
-        return line_splits(files, self.split_size, parallelism)
+        return line_splits(files, self.split_size, parallelism, self.stored_as)
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> LineReader[Any]:
         """Open one split."""
-        handle = open_for_lines(filesystem, split.path, split.size)
+        handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)
         return self.reader(LineCursor(handle, split, self.encoding, self.block_bytes), self.on_error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.compression import DecompressedFile, is_compressed
+from penstock.runtime.io.connectors.formats.recoding import RecodedFile
 
 
 def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
@@ -34,14 +35,25 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
         raise ConnectorError(msg) from error
 
 
-def open_for_lines(filesystem: FileSystem, path: str, size: int) -> InputFile:
+def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str | None = None) -> InputFile:
     """Open a file of text, decompressed when its name says that it is compressed.
+
+    Args:
+        filesystem: What serves it.
+        path: The file.
+        size: Its bytes when it was listed.
+        stored_as: Its encoding, if it is recoded to UTF-8.
 
     Raises:
         ConnectorError: As `open_listed`.
     """
-    raw = open_listed(filesystem, path, size)
-    return DecompressedFile(path, raw) if is_compressed(path) else raw
+    handle: InputFile = open_listed(filesystem, path, size)
+    compressed = is_compressed(path)
+    if compressed:
+        handle = DecompressedFile(path, handle)
+    if stored_as is not None:
+        handle = RecodedFile(path, handle, stored_as, None if compressed else size)
+    return handle
 
 
 def changed(path: str, listed: int, now: int) -> str:

@@ -31,18 +31,20 @@ def head_of(
     filesystem: FileSystem,
     encoding: str,
     line_end: Callable[[InputFile], bytes] = lambda handle: b"\n",
+    stored_as: str | None = None,
 ) -> tuple[bytes, bool]:
     """The first lines of a file, decompressed and without a byte order mark; whether they are all it has.
 
     Args:
         line_end: Finds the byte that ends its lines.
+        stored_as: Its encoding, if it is recoded to UTF-8.
     """
-    handle = open_for_lines(filesystem, info.path, info.size)
+    handle = open_for_lines(filesystem, info.path, info.size, stored_as)
     try:
         end = line_end(handle)
         blocks = LineBlocks(
             handle,
-            whole_file(info),
+            whole_file(info, stored_as),
             strip_bom=encoding == "utf-8",
             block_bytes=SAMPLED_BYTES,
             line_end=end,

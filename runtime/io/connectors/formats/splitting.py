@@ -2,8 +2,8 @@
 
 A file of lines is cut into byte ranges without looking into it. A range owns the lines that *begin* in it.
 Its reader skips the line that reaches in from before. It reads the last line to the end, however far that
-goes. So every line belongs to exactly one range, wherever the cuts fall. Compressed files and CSV (where a
-newline may stand in quotes) can't be entered in the middle and are one split each. (Hadoop's
+goes. So every line belongs to exactly one range, wherever the cuts fall. Compressed and recoded files, and
+CSV (where a newline may stand in quotes), can't be entered in the middle and are one split each. (Hadoop's
 `TextInputFormat` reads by the same rule.)
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo
 from penstock.runtime.io.connectors.formats.compression import is_compressed
 
-#: The end of a range whose length is not known, as in a compressed file.
+#: The end of a range whose length is not known, as in a compressed or recoded file.
 UNKNOWN_END: Final = (1 << 63) - 1
 
 #: Ranges are not cut smaller than this to occupy all subtasks.
@@ -30,7 +30,8 @@ class FileSplit:
         size: Its bytes when it was listed; a file that has changed since is refused.
         start: First byte of the range.
         end: First byte after the range, or `UNKNOWN_END`.
-        position: Where the next record begins, in bytes (of the decompressed file); `None` before the start.
+        position: Where the next record begins, in bytes (of the decompressed file, in UTF-8 if it is
+            recoded); `None` before the start.
     """
 
     path: str
@@ -91,6 +92,11 @@ def with_schema(split: FileSplit, schema: bytes) -> SchemaSplit:
     return SchemaSplit(split.path, split.size, split.start, split.end, split.position, schema)
 
 
-def whole_file(info: FileInfo) -> FileSplit:
-    """One split for a file that can only be read from its beginning."""
-    return FileSplit(info.path, info.size, 0, UNKNOWN_END if is_compressed(info.path) else info.size)
+def whole_file(info: FileInfo, stored_as: str | None = None) -> FileSplit:
+    """One split for a file that can only be read from its beginning.
+
+    Args:
+        stored_as: Its encoding, if it is recoded to UTF-8.
+    """
+    has_other_bytes = is_compressed(info.path) or stored_as is not None
+    return FileSplit(info.path, info.size, 0, UNKNOWN_END if has_other_bytes else info.size)

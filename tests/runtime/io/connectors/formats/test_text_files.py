@@ -4,12 +4,15 @@ import bz2
 import gzip
 import lzma
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.runtime import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
 from penstock.runtime.io.connectors.filesystems.local_files import LocalFileSystem
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
@@ -56,9 +59,61 @@ def test_other_encodings_are_decoded(tmp_path, read_all):
     path.write_bytes("grün\nweiß\n".encode("latin-1"))
     assert read_all(FileSource.text(path, encoding="latin-1")).rows == ["grün", "weiß"]
     with pytest.raises(ConfigurationError, match="convert the files to UTF-8"):
-        FileSource.text(path, encoding="utf-16")
+        FileSource.text(path, encoding="cp037")
     with pytest.raises(ConfigurationError, match="not an encoding"):
         FileSource.text(path, encoding="utf-nine")
+
+
+SOURCES: list[tuple[Any, str, list[Any]]] = [
+    (FileSource.text, "ä 😀\r\nb\n", ["ä 😀", "b"]),
+    (FileSource.json, '{"k": "ä 😀"}\n{"k": "b"}\n', [{"k": "ä 😀"}, {"k": "b"}]),
+    (partial(FileSource.json, format="arrow"), '{"k": "ä 😀"}\n{"k": "b"}\n', [{"k": "ä 😀"}, {"k": "b"}]),
+    (FileSource.csv, 'k,v\nä 😀,"1\n2"\nb,3\n', [{"k": "ä 😀", "v": "1\n2"}, {"k": "b", "v": "3"}]),
+    (
+        partial(FileSource.csv, types="infer"),
+        "k,v\rä 😀,1\rb,3\r",
+        [{"k": "ä 😀", "v": 1}, {"k": "b", "v": 3}],
+    ),
+]
+
+
+@pytest.mark.parametrize("pack", [None, gzip])
+@pytest.mark.parametrize(("source", "text", "rows"), SOURCES)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-32-le"])
+def test_every_format_reads_utf_16_and_utf_32(tmp_path, read_all, encoding, source, text, rows, pack):
+    path = tmp_path / ("a.txt" if pack is None else "a.txt.gz")
+    content = text.encode(encoding)
+    path.write_bytes(content if pack is None else pack.compress(content))
+    reading = source(path, encoding=encoding)
+    assert len(reading.splits(4)) == 1
+    assert read_all(reading).rows == rows
+    assert read_all(reading, max_rows=1, restore_every=2).rows == rows
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_byte_order_mark_is_named_where_the_file_is_read_in_another_encoding(tmp_path, read_all, encoding):
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\n".encode(encoding))
+    with pytest.raises(
+        UnreadableInputError, match=f"{path} begins with the byte order mark .*encoding='{encoding}'"
+    ):
+        read_all(FileSource.text(path, on_error="skip"))
+    with pytest.raises(UnreadableInputError, match=f"{path} begins with .*encoding='{encoding}'"):
+        read_all(FileSource.text(path, encoding=f"{encoding}-be"))
+    path.write_bytes("a\n".encode(f"{encoding}-le"))
+    with pytest.raises(UnreadableInputError, match=f"no byte order mark.*encoding='{encoding}-le'"):
+        read_all(FileSource.text(path, encoding=encoding))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bad"), [("utf-16-le", b"x\xd8"), ("utf-16-le", b"x\xdc"), ("utf-32-le", b"\0\0\x11\0")]
+)
+def test_what_is_no_text_in_a_recoded_file_is_one_bad_record(tmp_path, read_all, encoding, bad):
+    path = tmp_path / "a.txt"
+    path.write_bytes("a\nb".encode(encoding) + bad + "c\nd\n".encode(encoding))
+    assert read_all(FileSource.text(path, encoding=encoding, on_error="skip")).rows == ["a", "d"]
+    path.write_bytes("a\nb".encode(encoding) + b"c")
+    assert read_all(FileSource.text(path, encoding=encoding, on_error="skip")).rows == ["a"]
 
 
 @pytest.mark.parametrize(("ending", "pack"), [("gz", gzip), ("bz2", bz2), ("xz", lzma)])
