@@ -12,30 +12,78 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 
 _HIDDEN: Final = "***"
-#: User and password in front of a host; a user alone is no secret (`abfss://container@account`). A user may
-#: be an address of mail, and keys of stores often have a slash. A port in front of a path is no password.
-_IN_URL: Final = re.compile(
-    r"""\b([a-z][a-z0-9+.-]{0,20}://)[^\s/:'"\[]{0,200}:(?!\d{1,5}[/?#])"""
-    r"""(?:(?:[^\s/'"]|'(?=\w)){0,2000}@|(?:[^\s'"]|'(?=\w)){0,2000}@)""",
-    re.IGNORECASE,
-)
+
+# Each pattern repeats at most 40 characters, or takes all that it has read. So the work grows with the length
+# of a text, and not with its square: error texts may be hostile.
+
+#: What may be one URL, or several with no space between them.
+_CHUNK: Final = re.compile(r"""(?:[^\s"']|'(?=\w))+""")
+_SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
+_NO_USER: Final = re.compile(r"[/\['\"]")
+#: A port, or the next of several URLs.
+_NO_PASSWORD: Final = re.compile(r"\d{1,5}(?:[/?#]|$)|(?<=[,;|]http:)//|(?<=[,;|]https:)//")
+_END_OF_AUTHORITY: Final = re.compile(r"[/?#]|$")
+#: Schemes in which a user alone is a token; elsewhere it is a user (`abfss://container@account`).
+_TOKEN_AS_USER: Final = ("http://", "https://", "ws://", "wss://")
 #: A parameter of a URL: signatures and tokens have many names, so each value counts as one.
-_IN_QUERY: Final = re.compile(
-    r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s?'\"]{0,1000}\?)([^\s=&'\"]{1,100}=[^\s'\"]*)", re.IGNORECASE
-)
+_FIRST_VALUE: Final = re.compile(r"[^=&]{1,100}=")
 _VALUE: Final = re.compile(r"=[^&#]*")
+
+_QUOTED: Final = (
+    r"""b?"(?:[^"\\\n]|\\+[^\\\n])*+(?:"|\\*(?=\n|\Z))|b?'(?:[^'\\\n]|\\+[^\\\n])*+(?:'|\\*(?=\n|\Z))"""
+)
+_WORD: Final = r"""[^\s"',;&)}\]]+"""
+_SECRET: Final = (
+    r"(?:secret|passw(?:or)?d|pwd|passphrase|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key|"
+    r"private[_-]?key|signature|credentials?)[\w.-]{0,40}"
+)
 #: A value behind a name that says what it is: `password=...`, `'secret_access_key': '...'`.
 _NAMED: Final = re.compile(
-    r"""(?<![\w-])(?P<name>["']?[\w.-]{0,40}(?:secret|passw(?:or)?d|pwd|passphrase|token|"""
-    r"""api[_-]?key|access[_-]?key(?:[_-]?id)?|account[_-]?key|private[_-]?key|signature|credentials?)[\w.-]{0,40}["']?(?:=|:\s?(?=b?["'])))"""
-    r"""(?:b?"(?:[^"\\\n]|\\+[^\\\n])*"|b?'(?:[^'\\\n]|\\+[^\\\n])*'|[^\s"',;&)}\]]+)""",
+    rf"""(?P<name>{_SECRET}["']?(?:[ \t]{{0,8}}=(?!=)[ \t]{{0,8}}|:\s{{0,8}}(?=b?["'])))"""
+    rf"(?:{_QUOTED}|{_WORD})",
     re.IGNORECASE,
 )
-_AUTHORIZATION: Final = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}")
+#: Words that follow a colon in sentences and in annotations of Python.
+_NO_VALUE: Final = (
+    r"(?!(?:an?|any|are|bool|bytes|can|expected|has|int|invalid|is|it|missing|must|needs|no|none|not|null|"
+    r"optional|or|and|required|secretstr|str|the|unexpected|unknown|was|\*\*\*)(?:[^\w]|\Z))"
+)
+#: `password: x` of headers, YAML and sentences. A token alone is a word of parsers: what follows has a digit.
+_SAID: Final = re.compile(
+    r"(?P<name>(?:(?:(?:secret|passw(?:or)?d|pwd|passphrase|api[_-]?key|access[_-]?key|account[_-]?key|"
+    r"private[_-]?key|[_-]token)[\w.-]{0,40}"
+    rf"""["']?:[ \t]{{1,8}}|passw(?:or)?d:){_NO_VALUE}|token["']?:[ \t]{{1,8}}(?=[^\s\d]{{0,40}}\d)))"""
+    rf"(?:{_WORD})",
+    re.IGNORECASE,
+)
+#: `--password x`, also in a list of arguments.
+_OPTION: Final = re.compile(
+    rf"""(?P<name>(?<![\w-])--?(?:\w[\w-]{{0,39}}?)?{_SECRET}(?:["'],\s{{0,8}}(?=b?["'])|[ \t]{{1,8}}))"""
+    rf"(?!-){_NO_VALUE}(?:{_QUOTED}|{_WORD})",
+    re.IGNORECASE,
+)
+#: Stands in each text that a pattern of names changes.
+_NAME: Final = re.compile(r"secret|passw|passphr|pwd|token|key|signature|credential|authoriz", re.IGNORECASE)
+_KNOWN: Final = (
+    r"(?:bearer|basic|token|digest|negotiate|ntlm|oauth|api-?key|key|aws4-[\w-]{1,40}|sharedkey(?:lite)?)"
+)
+#: The header, with or without the name of a scheme.
+_AUTHORIZATION: Final = re.compile(
+    rf"""(?P<name>authorization["']?(?:[ \t]{{0,8}}[:=][ \t]{{0,8}}|,[ \t]{{0,8}}(?=b?["'])))"""
+    rf"(?:{_QUOTED}|\*\*\*|(?P<scheme>{_KNOWN}[ \t]{{1,8}}){_WORD}|{_WORD}(?:[ \t]{{1,8}}{_WORD})?)",
+    re.IGNORECASE,
+)
+_BEARER: Final = re.compile(r"\b(bearer|Basic)(?:\s{1,8}|: ?|=|%20|\+)[\w.~+/=%-]{8,}", re.IGNORECASE)
+#: Tokens that are told by their beginnings (web tokens, GitHub, GitLab, Slack, Google, Hugging Face, npm).
+_SHAPED: Final = re.compile(
+    r"\b(?:eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*+)*+|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|"
+    r"xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|hf_\w{20,}|npm_\w{20,}|sk-[\w-]{20,})"
+)
+_PRIVATE_KEY: Final = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL)
 
 
 def redacted(text: str) -> str:
-    """The text with `***` for each secret.
+    """The text with `***` for each secret. The work is linear in its length.
 
     Example:
         >>> redacted("s3://me:word@host/path has no answer, password='a b'")
@@ -44,10 +92,64 @@ def redacted(text: str) -> str:
         'https://host/file?X-Amz-Signature=***&sig=***'
     """
     if "://" in text:
-        text = _IN_URL.sub(rf"\1{_HIDDEN}@", text)
-        text = _IN_QUERY.sub(lambda found: found[1] + _VALUE.sub(f"={_HIDDEN}", found[2]), text)
-    text = _NAMED.sub(rf"\g<name>{_HIDDEN}", text)
-    return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
+        text = _CHUNK.sub(lambda found: _url_redacted(found[0]), text)
+    if _NAME.search(text):
+        text = _AUTHORIZATION.sub(lambda found: f"{found['name']}{found['scheme'] or ''}{_HIDDEN}", text)
+        for pattern in (_NAMED, _SAID, _OPTION):
+            text = pattern.sub(rf"\g<name>{_HIDDEN}", text)
+    text = _BEARER.sub(rf"\1 {_HIDDEN}", text)
+    text = _SHAPED.sub(_HIDDEN, text)
+    return _PRIVATE_KEY.sub(rf"\1{_HIDDEN}", text)
+
+
+def _url_redacted(chunk: str) -> str:
+    """A text without spaces, with `***` for what its URLs hold."""
+    if "://" not in chunk:
+        return chunk
+    chunk = _without_users(chunk)
+    scheme = _SCHEME.search(chunk)
+    mark = chunk.find("?", scheme.end()) if scheme else -1
+    if mark < 0 or not _FIRST_VALUE.match(chunk, mark + 1):
+        return chunk
+    return chunk[:mark] + _VALUE.sub(f"={_HIDDEN}", chunk[mark:])
+
+
+def _without_users(chunk: str) -> str:
+    """Users and passwords in front of hosts; a port in front of a path is no password."""
+    parts: list[str] = []
+    done = 0
+    last = chunk.rfind("@")
+    for scheme in _SCHEME.finditer(chunk):
+        start = scheme.end()
+        if start < done:
+            continue
+        at = _end_of_user(chunk, scheme[0], start, last)
+        if at >= 0:
+            parts += (chunk[done:start], _HIDDEN)
+            done = at
+    return "".join((*parts, chunk[done:]))
+
+
+def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
+    """Where the `@` behind a secret stands, -1 for none.
+
+    Args:
+        start: Where the URL's scheme ends.
+        last: Where the last `@` of all stands.
+    """
+    if last < start:
+        return -1
+    colon = chunk.find(":", start)
+    if colon >= 0 and not _NO_PASSWORD.match(chunk, colon + 1) and not _NO_USER.search(chunk, start, colon):
+        slash = chunk.find("/", colon)
+        at = chunk.rfind("@", colon, slash if slash >= 0 else len(chunk))
+        # Keys of stores often have a slash.
+        if at >= 0 or last > colon:
+            return at if at >= 0 else last
+    if scheme.lower().endswith(_TOKEN_AS_USER):
+        end = _END_OF_AUTHORITY.search(chunk, start)
+        return chunk.rfind("@", start, end.start() if end else len(chunk))
+    return -1
 
 
 def without_secrets(cls: type[_T]) -> type[_T]:
@@ -78,4 +180,4 @@ def has_password(url: str) -> bool:
         >>> has_password("s3://key:secret@bucket/path"), has_password("abfss://container@account/path")
         (True, False)
     """
-    return _IN_URL.search(url) is not None
+    return any(_without_users(chunk) != chunk for chunk in _CHUNK.findall(url))

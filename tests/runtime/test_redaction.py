@@ -41,6 +41,29 @@ TEXTS = [
     "RAY_AUTH_TOKEN={}",
     "AccountName=me;AccountKey={};EndpointSuffix=core",
     "Authorization: Bearer {}",
+    "Authorization: token {} was refused",
+    "authorization: {}",
+    "Authorization: Other {}",
+    "{{'Authorization': 'token {}', 'Accept': '*'}}",
+    "[('Authorization', 'Basic {}')]",
+    "Bearer eyJhbGciOi.{}.abc",
+    "the token eyJhbGciOiJIUzI1NiJ9.{}.c2ln has expired",
+    "spark-submit --password {} --name x",
+    "spark-submit --auth-token '{} b'",
+    "Command '['spark', '--password', '{}', 'z']' returned 1",
+    "password: {}",
+    "Password:{}",
+    "password = {}",
+    "X-Vault-Token: {}",
+    "token: {}1 is unknown",
+    "{{'password': {}}}",
+    "connect(password='{} is cut off",
+    "https://{}@host/path",
+    "https://{}@host:8080",
+    "git+https://{}@github.com/a/b.git",
+    "http://a:{}@h,http://b:c@h2",
+    "ghp_{}0123456789",
+    "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
 ]
 
 
@@ -63,10 +86,31 @@ def test_a_secret_is_taken_out_and_the_rest_stays(text: str) -> None:
         "http://127.0.0.1:8275/ and user@host",
         "hdfs://nn:8020/data/a@b and http://[::1]:8275/a@b",
         "['http://h:x','b@c']",
+        "def connect(password: str, token: str | None) -> None:",
+        "unexpected token: identifier",
+        "password: must be set",
+        "ssh://git@github.com/x",
+        "option --token is unknown; the arguments are --token, --password",
+        "columns=['password', 'name']",
+        "arn:aws:secretsmanager:eu:1:x",
+        "it has token == other",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert redacted(text) == text
+
+
+HOSTILE = [
+    "a://", "a://b:", "a://b:c/d", "a://b?", "http://a:b@", "://", "@", ".", "-", "token", ".token", "-token",
+    "--token ", "--token", 'token="\\', "password=\"'", "password: ", "'a", "bearer ", "authorization: ",
+    "eyJaaaaaaaa.", "-----BEGIN PRIVATE KEY-----", "secret" + " " * 8, "x", "\\",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_the_work_grows_with_the_length_of_a_text(part: str) -> None:
+    # Were any pattern to read on from each position to the end, this would take 10 to the power of 10 steps.
+    redacted((part * 200_000)[:200_000])
 
 
 @given(st.text(), st.text())

@@ -13,7 +13,7 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
 
     Args:
         filesystem: What serves it.
-        path: The file.
+        path: Its full path.
         size: Its bytes when it was listed.
 
     Raises:
@@ -40,7 +40,7 @@ def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str 
 
     Args:
         filesystem: What serves it.
-        path: The file.
+        path: Its full path.
         size: Its bytes when it was listed.
         stored_as: Its encoding, if it is recoded to UTF-8.
 
