@@ -8,6 +8,7 @@ waits for ever.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -21,8 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from penstock.actors.client.cluster import connect
+from penstock.bridge.session.authentication import (
+    authenticated,
+    new_credentials,
+    protect_gateway,
+    take_credentials,
+    use_id_of_executors,
+)
 from penstock.bridge.session.java import find_java, use_java
-from penstock.bridge.session.spark_options import spark_options
+from penstock.bridge.session.session_folder import SessionFolder
+from penstock.bridge.session.spark_options import AUTHENTICATE, spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.names import checked_name
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LOCAL_FOLDERS: Final = "spark.local.dir"
 _POLL: Final = 0.1
 #: Seconds for a JVM to register at a local cluster that is started here.
 _REGISTER_TIMEOUT: Final = "240"
@@ -196,6 +206,8 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     os.environ.setdefault("SPARK_LOCAL_IP", address)
     begun = time.monotonic()
+    places = wanted.options.get(_LOCAL_FOLDERS, "")
+    folder = SessionFolder([place.strip() for place in places.split(",") if place.strip()], new_credentials())
     try:
         session: SparkSession = raydp.init_spark(
             wanted.app_name,
@@ -203,20 +215,35 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
             wanted.cores,
             wanted.memory,
             fault_tolerant_mode=fault_tolerant,
-            configs=dict(wanted.options),
+            configs=_in_folder(wanted.options, folder),
         )
     except Exception as error:  # Ray, RayDP and Py4J raise many kinds
         raydp.stop_spark()
+        folder.remove()
         raise DeploymentError(_no_start(error)) from error
-    _stop_with_raydp(session)
+    _stop_with_raydp(session, folder)
     _running = _Running(wanted, session)
     session.sparkContext.setLogLevel("ERROR")
     try:
+        protect_gateway()
+        if wanted.options[AUTHENTICATE] == "true":
+            use_id_of_executors(session)
         _await_executors(session, wanted, begun + timeout, timeout)
     except BaseException:
         session.stop()
         raise
     return session
+
+
+def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, str]:
+    """The settings of a session whose files are in a folder."""
+    from pyspark import SparkContext
+
+    settings = authenticated(options, folder.credentials)
+    settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
+    if SparkContext._jvm is not None:  # of an earlier session; it reads no options any more
+        take_credentials(SparkContext._jvm, folder.credentials)
+    return settings
 
 
 def _no_start(error: Exception) -> str:
@@ -229,18 +256,23 @@ def _no_start(error: Exception) -> str:
     return f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
 
 
-def _stop_with_raydp(session: Any) -> None:
-    """Let `session.stop()`, and so the end of its `with` block, end RayDP's actors too."""
+def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
+    """Let `session.stop()`, the end of its `with` block or of the program, end actors and files too."""
     import raydp
 
     def stop() -> None:
         global _running
         session.__dict__.pop("stop", None)  # RayDP calls it on its way
-        raydp.stop_spark()
+        atexit.unregister(stop)
+        try:
+            raydp.stop_spark()
+        finally:
+            folder.remove()
         if _running is not None and _running.session is session:
             _running = None
 
     session.stop = stop
+    atexit.register(stop)
 
 
 def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, timeout: float) -> None:

@@ -47,8 +47,18 @@ JVM_SETTINGS: Final = (
 
 _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 
+AUTHENTICATE: Final = "spark.authenticate"
+
 #: What forks the executors' Python workers.
 PYTHON_DAEMON: Final = "penstock.bridge.session.python_daemon"
+
+_TOKEN_FILES: Final = "-Dhadoop.token.files"
+#: Settings whose processes don't get the secret of a session.
+_WITHOUT_SECRET: Final = {
+    "spark.shuffle.service.enabled": "RayDP's shuffle service starts without the secret",
+    "spark.kerberos.keytab": "a login by keytab replaces the credentials that hold the secret",
+    "spark.yarn.keytab": "a login by keytab replaces the credentials that hold the secret",
+}
 
 #: Rows of the Arrow batches that Spark gives to Python workers. Larger batches are hardly faster, and each
 #: batch is held in memory whole, however wide its rows are.
@@ -72,15 +82,11 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
         (True, 'true')
     """
     users = {_checked_name(name): _text(name, value) for name, value in (given or {}).items()}
-    if users.get("spark.authenticate") == "true":
-        msg = (
-            "spark.authenticate is not allowed: RayDP gives Spark's driver and its executors different "
-            "application ids, so that they would refuse each other's data: leave it out"
-        )
-        raise ConfigurationError(msg)
+    _check_authentication(users)
     options = {
         # Spark's web interface listens on every interface of the machine.
         "spark.ui.enabled": "false",
+        AUTHENTICATE: "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.log4j.config.file.name": str(_QUIET_LOG),
         "spark.python.daemon.module": PYTHON_DAEMON,
@@ -93,6 +99,37 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
         missing = [option for option in JVM_OPTIONS if option not in own]
         options[setting] = " ".join([*missing, *own])
     return options
+
+
+def _check_authentication(users: Mapping[str, str]) -> None:
+    """Refuse what can't have a secret, or would show it.
+
+    Raises:
+        ConfigurationError: Such a setting, and authentication is not turned off.
+    """
+    if users.get(AUTHENTICATE, "true") not in {"true", "false"}:
+        msg = f"{AUTHENTICATE}={users[AUTHENTICATE]!r} is not allowed: give True or False"
+        raise ConfigurationError(msg)
+    if users.get(AUTHENTICATE) == "false":
+        return
+    wrong = next((name for name in users if name.startswith(f"{AUTHENTICATE}.secret")), None)
+    if wrong is not None:
+        msg = f"{wrong} is not allowed: each session makes a secret of its own; leave it out"
+        raise ConfigurationError(msg)
+    for name, problem in _WITHOUT_SECRET.items():
+        if users.get(name, "false") != "false":
+            msg = (
+                f"{name} is not allowed with {AUTHENTICATE}: {problem}. Leave it out, or add "
+                f'"{AUTHENTICATE}": False where you trust all users of the nodes and of their network'
+            )
+            raise ConfigurationError(msg)
+    wrong = next((name for name in JVM_SETTINGS if _TOKEN_FILES in users.get(name, "")), None)
+    if wrong is not None:
+        msg = (
+            f"{_TOKEN_FILES} in {wrong} is not allowed with {AUTHENTICATE}: the session's secret comes that "
+            "way. Name your token file in HADOOP_TOKEN_FILE_LOCATION"
+        )
+        raise ConfigurationError(msg)
 
 
 def _checked_name(name: object) -> str:

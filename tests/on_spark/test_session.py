@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+import ray
 from pipelines.jobs import environment
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from penstock import bridge
-from penstock.runtime import ConfigurationError, GraphError
+from penstock.bridge.session import authentication
+from penstock.runtime import ConfigurationError, DeploymentError, GraphError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +50,85 @@ def test_python_workers_run_this_interpreter_and_nothing_listens_on_all_interfac
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(interpreter).collect() == [sys.executable]
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_spark_answers_nobody_without_the_secret_of_the_session_which_no_command_line_shows(
+    spark: SparkSession,
+) -> None:
+    context: Any = spark.sparkContext
+    secret = context._jsc.sc().env().securityManager().getSecretKey()
+    assert len(secret) == 64
+    assert secret not in str(context.getConf().getAll())
+    family = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
+    assert len(family) >= 4, "the driver, RayDP's master and two executors"
+    shown = [" ".join(each.cmdline()) + str(each.environ()) for each in family]
+    assert not [line for line in shown if secret in line]
+    conf = context.getConf()
+    driver = f"spark://CoarseGrainedScheduler@{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}"
+    for url in (driver, context.master.replace("ray://", "spark://")):
+        assert refusal_of(context._jvm, "true", url) is None
+        assert refusal_of(context._jvm, "false", url) is not None
+
+
+def refusal_of(java: Any, authenticates: str, url: str) -> str | None:
+    """Why an endpoint does not answer a client that has the driver's secret, or one that sends none."""
+    conf = java.org.apache.spark.SparkConf(False).set("spark.authenticate", authenticates)
+    conf = conf.set("spark.rpc.askTimeout", "30s").set("spark.rpc.lookupTimeout", "30s")
+    kind = java.org.apache.spark.SecurityManager
+    default = getattr(kind, "$lessinit$greater$default$3")()
+    manager = kind(conf, java.scala.Option.empty(), default)
+    create = java.org.apache.spark.rpc.RpcEnv.create
+    client = create("client", "127.0.0.1", "127.0.0.1", -1, conf, manager, 0, True)
+    try:
+        client.setupEndpointRefByURI(url)
+    except Py4JJavaError as refused:
+        return str(refused.java_exception)
+    finally:
+        client.shutdown()
+    return None
+
+
+def test_blocks_go_between_driver_and_executors_both_ways(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    sent = context.broadcast(bytes(1_000_000))
+    made = context.parallelize(range(2), 2).map(lambda number: sent.value + bytes(2_000_000))
+    # A result of more than a megabyte is a block of the executor, which the driver fetches.
+    assert [len(each) for each in made.collect()] == [3_000_000, 3_000_000]
+
+
+@pytest.mark.parametrize(("name", "gone"), [("_BACKEND", "gone.Backend"), ("_NETWORK", "gone.")])
+def test_versions_that_can_not_be_authenticated_are_an_error(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, name: str, gone: str
+) -> None:
+    monkeypatch.setattr(authentication, name, gone)
+    with pytest.raises(DeploymentError, match=r"Spark 3\..* and RayDP 1\..* can't be authenticated: .*gone"):
+        authentication.use_id_of_executors(spark)
+
+
+def test_the_jvm_of_raydps_master_obeys_only_who_has_its_token(spark: SparkSession) -> None:
+    import raydp.context
+
+    master = raydp.context._global_spark_context._spark_cluster._spark_master_handle
+    jvm = psutil.Process(ray.get(master.__ray_call__.remote(pid_of_jvm)))
+    ports = [each.laddr.port for each in jvm.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    assert ports
+    for port in ports:
+        stranger = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        with pytest.raises((Py4JError, Py4JNetworkError)):
+            stranger.jvm.java.lang.System.getProperty("user.name")
+        stranger.close()
+
+
+def pid_of_jvm(master: Any) -> int:
+    return int(master._gateway.proc.pid)
+
+
+def test_files_of_a_session_are_for_its_user(spark: SparkSession) -> None:
+    (folder,) = (Path(each) for each in spark.conf.get("spark.local.dir").split(","))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "credentials").stat().st_mode) == 0o600
+    assert len(list(folder.glob("blockmgr-*"))) == 3, "of the driver and two executors"
+    assert not [each for each in folder.parent.glob("blockmgr-*") if each.stat().st_uid == os.geteuid()]
 
 
 def test_python_workers_begin_with_pandas_arrow_and_ray(spark: SparkSession) -> None:

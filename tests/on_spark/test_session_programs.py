@@ -31,6 +31,7 @@ def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_
         assert "; keep " in failure
         assert "start the job again" in failure
         assert f"{kind} restarts: 0" in said
+    assert "files of the session: ['blockmgr', 'credentials'] left: False" in said
     assert "stream kept all that Spark has committed: True" in said
     assert "batch kept all that was committed, each row once: True" in said
     assert not noise_of(said), "Spark and RayDP say errors only"

@@ -1,6 +1,6 @@
-"""`ScratchFolder`: where a database lies while its subtask runs.
+"""`ScratchFolder`: where a database lies while its subtask runs, or Spark's files while a session runs.
 
-It holds nothing that a restart needs. So it is removed with its subtask. A process that is killed removes
+It holds nothing that a restart needs. So it is removed with its owner. A process that is killed removes
 nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
 folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
 also where several containers share a disk and can't see each other's processes.
@@ -26,6 +26,8 @@ from typing import Final
 from penstock.runtime.errors import StorageError
 
 _LOCK: Final = "owner"
+_STATE: Final = "state"
+_REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let TMPDIR of the nodes name one"
 
 
 class ScratchFolder:
@@ -33,25 +35,31 @@ class ScratchFolder:
 
     Args:
         place: Where it is made; `None` for the temporary folder of the node.
+        kind: Part of its name. Abandoned folders of other kinds are left alone.
+        remedy: What to do when it can't be made, for the error.
 
     Raises:
         StorageError: It can't be made.
     """
 
-    def __init__(self, place: Path | None = None) -> None:
+    def __init__(
+        self,
+        place: Path | None = None,
+        *,
+        kind: str = _STATE,
+        remedy: str = _REMEDY,
+    ) -> None:
         root = Path(tempfile.gettempdir()) if place is None else place
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_abandoned(root)
-            self.path = Path(tempfile.mkdtemp(prefix=f"{_name()}-{os.getpid()}-", dir=root))
+            remove_abandoned(root, kind)
+            self.path = Path(tempfile.mkdtemp(prefix=f"{_name(kind)}-{os.getpid()}-", dir=root))
             lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
-            msg = (
-                f"there is no scratch space for RocksDB in {root}: {error}. Give RocksDB(folder=...) a "
-                "folder that can be written, or let TMPDIR of the nodes name one"
-            )
+            owner = "RocksDB" if kind == _STATE else kind
+            msg = f"there is no scratch space for {owner} in {root}: {error}. {remedy}"
             raise StorageError(msg) from error
 
     def remove(self) -> None:
@@ -66,10 +74,10 @@ def _remove(path: Path, lock: int, owner: int) -> None:
         os.close(lock)
 
 
-def remove_abandoned(root: Path) -> int:
+def remove_abandoned(root: Path, kind: str = _STATE) -> int:
     """Delete this user's folders whose owners are dead; returns their number."""
     removed = 0
-    for folder in root.glob(f"{_name()}-*"):
+    for folder in root.glob(f"{_name(kind)}-*"):
         with suppress(OSError):  # it is being removed, or its owner has just begun
             lock = _lock_of(folder)
             try:
@@ -81,8 +89,8 @@ def remove_abandoned(root: Path) -> int:
     return removed
 
 
-def _name() -> str:
-    return f"penstock-state-{os.geteuid()}"
+def _name(kind: str) -> str:
+    return f"penstock-{kind}-{os.geteuid()}"
 
 
 def _lock_of(folder: Path) -> int:

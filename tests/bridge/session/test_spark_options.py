@@ -39,7 +39,11 @@ def test_python_workers_are_forked_by_the_daemon_that_the_user_names_or_by_ours(
     [
         ({"executor.memory": "1g"}, "is no Spark setting"),
         ({"spark.x": None}, "spark.x=None is not allowed"),
-        ({"spark.authenticate": True}, "refuse each other"),
+        ({"spark.authenticate": "maybe"}, "give True or False"),
+        ({"spark.authenticate.secret": "x"}, "makes a secret of its own"),
+        ({"spark.shuffle.service.enabled": True}, "starts without the secret"),
+        ({"spark.kerberos.keytab": "/k"}, "replaces the credentials"),
+        ({"spark.driver.extraJavaOptions": "-Dhadoop.token.files=/t"}, "HADOOP_TOKEN_FILE_LOCATION"),
     ],
 )
 def test_what_can_not_be_a_setting_is_refused(given: dict[str, object], problem: str) -> None:

@@ -59,7 +59,10 @@ def stopped_session(folder: Path, spark: Any) -> None:
     after_rows(batch, 5_000)
     before = committed_ids(partial)
 
+    files = Path(spark.conf.get("spark.local.dir"))
+    inside = {path.name.partition("-")[0] for path in files.iterdir()}
     spark.stop()
+    print("files of the session:", sorted(inside & {"blockmgr", "credentials"}), "left:", files.exists())
     (partial / "go").touch()
     ends_in_failure("batch", batch)
     after = committed_ids(partial)

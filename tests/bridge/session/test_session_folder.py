@@ -1,0 +1,65 @@
+"""Files of a Spark session are for its user alone, on each node."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from penstock.bridge.session.session_folder import remove_here, write_here
+from penstock.runtime.io.rocksdb.scratch import ScratchFolder
+
+
+@pytest.fixture
+def open_umask() -> object:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_another_node_gets_the_folders_for_its_user_alone(tmp_path: Path) -> None:
+    paths = [tmp_path / "first" / "session", tmp_path / "second" / "session"]
+    write_here(paths, b"secret")
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    (file,) = paths[0].iterdir()
+    assert (file.name, file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (
+        "credentials",
+        b"secret",
+        0o600,
+    )
+    write_here(paths, b"secret")  # another node, which shares the disk
+    remove_here(paths)
+    assert not any(path.exists() for path in paths)
+
+
+@pytest.mark.parametrize("trap", ["folder", "link", "file"])
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, trap: str) -> None:
+    path = tmp_path / "session"
+    if trap == "folder":
+        path.mkdir()
+        path.chmod(0o777)
+    elif trap == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.touch(mode=0o700)
+    with pytest.raises(PermissionError, match="is no folder of this user alone"):
+        write_here([path], b"secret")
+    assert not list(tmp_path.rglob("credentials*"))
+
+
+def test_a_session_leaves_folders_of_other_kinds_alone(tmp_path: Path) -> None:
+    state = ScratchFolder(tmp_path)
+    left = tmp_path / state.path.name.replace("state", "spark")
+    state.path.rename(left)  # as if its owner had died
+    state.remove()
+    (left / "owner").touch(mode=0o600)
+    ScratchFolder(tmp_path).remove()
+    assert left.exists()
+    session = ScratchFolder(tmp_path, kind="spark")
+    assert not left.exists()
+    session.remove()
