@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -102,6 +103,8 @@ def _cause(report: JobReport) -> str:
 
 
 def _duration(seconds: float) -> str:
+    if seconds == inf:
+        return "inf s"
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

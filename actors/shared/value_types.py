@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from math import isfinite
+from sys import float_info
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -84,7 +84,7 @@ def _check_union(value: object, kinds: Sequence[Any], kind: Any, where: str) -> 
 
 def _is_plain(value: object, kind: Any) -> bool:
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -10,6 +10,8 @@ import pickle
 import socket
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +25,7 @@ from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.job_card import card
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.jobs import KnownJob, find_job, known_jobs
+from penstock.actors.client.progress import ProgressText
 from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.shared.archive import report_from, save_to_storage
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
@@ -51,7 +54,11 @@ from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+)
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -197,6 +204,10 @@ def unreadable_places(storage: Path) -> dict[str, str]:
         "time-1",
         good.replace('"submitted_at": 1.0', '"submitted_at": "yesterday"').replace("words-1", "time-1"),
     )
+    leave(
+        "huge-1",
+        good.replace('"submitted_at": 1.0', '"submitted_at": 1' + "0" * 400).replace("words-1", "huge-1"),
+    )
     leave("nan-1", good.replace('"submitted_at": 1.0', '"submitted_at": NaN').replace("words-1", "nan-1"))
     (storage / "bytes-1").mkdir()
     (storage / "bytes-1" / "status.json").write_bytes(b"\xff\xfe\x00")
@@ -214,6 +225,7 @@ def unreadable_places(storage: Path) -> dict[str, str]:
         "empty-1": "is no report of a job (JSONDecodeError",
         "deep-1": "is no report of a job (RecursionError",
         "time-1": "submitted_at is 'yesterday' and no float",
+        "huge-1": "and no float",
         "nan-1": "submitted_at is nan and no float",
         "bytes-1": "is no report of a job (UnicodeDecodeError",
         "pipe-1": "it is no plain file",
@@ -309,7 +321,7 @@ def numbers_in(part: object, way: tuple[str | int, ...] = ()) -> Iterator[tuple[
 def test_no_number_in_a_report_keeps_it_from_being_shown(number: float) -> None:
     subtask = SubtaskId("lines", 0)
     counted = SubtaskStatistics(1, 2, 3, 4, 5.0, 6.0, 7, 8, current_watermark=5)
-    statistics = JobStatistics(JobStatus.FAILED, attempt=1)
+    statistics = JobStatistics(JobStatus.FAILED, attempt=1, last_checkpoint_id=7)
     failure = FailureRecord(1, 2.0, FailureCause("operator 'lines' broke", None, "Traceback ..."))
     report = JobReport(
         "words-1",
@@ -323,21 +335,25 @@ def test_no_number_in_a_report_keeps_it_from_being_shown(number: float) -> None:
         history=(Transition(JobState.CREATED, JobState.RUNNING, 1.0), Takeover(2.0)),
         failures=(failure,),
         subtasks=(SubtaskInfo(subtask, 1, SubtaskStatus.RUNNING, statistics=counted),),
+        checkpoints=CoordinatorStatistics(latest_completed_at=1.0),
         checkpoint_history=(CHECKPOINT,),
         rescales=(RescaleRecord(1.0, 1, {"lines": 2}, {"lines": 3}, 2.0),),
         storage="/somewhere",
     )
     whole = report.to_dict()
-    ways = [(way,) for way in numbers_in(json.loads(json.dumps(whole)))]
-    ways += [(first[0], second[0]) for first, second in zip(ways, ways[4:], strict=False)]
+    ways = list(numbers_in(json.loads(json.dumps(whole))))
+    changes = [{way: number} for way in ways]
+    for first, second in permutations(ways, 2):
+        if first[:-1] == second[:-1]:  # a sum or a difference may be infinite
+            changes += [{first: number, second: number}, {first: number, second: -number}]
     shown = 0
-    for changed in ways:
+    for changed in changes:
         data = json.loads(json.dumps(whole))
-        for place, way in enumerate(changed):
+        for way, value in changed.items():
             part = data
             for key in way[:-1]:
                 part = part[key]
-            part[way[-1]] = -number if place else number
+            part[way[-1]] = value
         try:
             known = KnownJob(report_from(data), "failed", False)
         except (TypeError, ValueError, OverflowError, KeyError):
@@ -346,6 +362,7 @@ def test_no_number_in_a_report_keeps_it_from_being_shown(number: float) -> None:
         jobs_table([known])
         list(status_view(known.report))
         card(known.report, "failed")
+        ProgressText().line(replace(known.report, status=JobStatus.RUNNING), 0.0)
         for answer in (
             overview_of(known),
             checkpoints_of(known.report, known.report.checkpoint_history),
