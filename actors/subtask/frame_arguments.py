@@ -34,7 +34,7 @@ def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
     size = sum(map(len, elements))
     if not _ARGUMENT_BYTES < size <= _CUT_BYTES:
         return [elements]
-    joined = elements[0] if len(elements) == 1 else b"".join(elements)
+    joined = b"".join(elements)
     pieces = (joined[start : start + _ARGUMENT_BYTES] for start in range(0, size, _ARGUMENT_BYTES))
     return [[len(element) for element in elements], *pieces]
 

@@ -59,7 +59,7 @@ class MasterLink:
         try:
             await RepeatedCall[None](make, "the JobMaster", self._patience).awaited()
         except ray.exceptions.ActorUnavailableError:
-            return  # the attempt is over
+            pass  # the attempt is over
         except ray.exceptions.RayActorError as error:
             logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
         except Exception:

@@ -30,8 +30,6 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2
 
-_CONSUMED = DeliveryAnswer.CONSUMED.value
-
 
 @dataclass(frozen=True, slots=True)
 class RemotePeer:
@@ -90,9 +88,6 @@ class RemoteChannels:
 
         def answered(future: Future[int]) -> None:
             error = future.exception()
-            if error is None and future.result() == _CONSUMED:  # nearly always
-                self._post(lambda: self._frame_consumed(channel, first))
-                return
             if error is not None and not isinstance(error, ray.exceptions.RayActorError):
                 self._post(lambda: _raise(error))
                 return

@@ -29,5 +29,6 @@ def test_every_argument_of_a_frame_that_is_not_huge_fits_into_the_call(sizes: li
     assert max(len(pickle.dumps(argument)) for argument in arguments) < IN_THE_CALL
 
 
-def test_a_huge_frame_stays_whole() -> None:
-    assert arguments_of([b"x" * 4_000_000]) == [[b"x" * 4_000_000]]
+@pytest.mark.parametrize("size", [96_000, 4_000_000], ids=["just fits", "huge"])
+def test_a_frame_that_fits_into_the_call_or_is_huge_stays_whole(size: int) -> None:
+    assert arguments_of([b"x" * size]) == [[b"x" * size]]

@@ -109,11 +109,27 @@ def test_a_frame_that_waits_to_be_sent_again_is_dropped_with_the_channels(
     assert (sender.heard, len(sender.receiver.calls)) == ([], 1)
 
 
+def test_a_connection_that_is_back_is_used_within_a_second_and_not_asked_without_pause() -> None:
+    assert 0 < remote_channels.RESEND_DELAY < 1
+
+
+def test_a_frame_that_waits_to_be_sent_again_does_not_keep_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_channels, "RESEND_DELAY", 300)
+    before = threading.enumerate()
+    Sender(Unsteady(Receiver(), {"deliver": 1})).channels.send(CHANNEL, 0, [b"row"])
+    [timer] = [t for t in threading.enumerate() if isinstance(t, threading.Timer) and t not in before]
+    assert timer.daemon
+    timer.cancel()
+
+
 def test_an_error_of_the_receiver_is_an_error_of_the_sender() -> None:
     """It is no news of a receiver that is gone: the attempt fails with it."""
     sender = Sender(Unsteady(Receiver(), {"deliver": 1}, error=ValueError("a bug of the receiver")))
     with pytest.raises(ValueError, match="a bug of the receiver"):
         sender.raised(lambda: sender.channels.send(CHANNEL, 0, [b"row"]))
+    assert sender.held.empty()
     assert sender.heard == []
 
 
