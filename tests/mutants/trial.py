@@ -4,7 +4,8 @@ No file is changed: the child compiles the mutant where the import system asks f
 imported other people's libraries, but nothing of Penstock. A trial imports the tests, so it takes seconds;
 `warm` is quicker, for the mutants that it can put in.
 
-Limits are of processor time: a machine that is busy with something else kills no mutant.
+Limits are of processor time: a machine that is busy with something else kills no mutant. A mutant may also
+make a test wait for what never comes, so a trial is ended when it stands still.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -28,6 +31,10 @@ from hypothesis import Phase, settings
 MEMORY_LIMIT = 4 << 30
 #: What pytest is told in every trial. A test's own time limit is of the clock on the wall, so there is none.
 PYTEST_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--timeout=0")
+#: Seconds between two looks at a trial, and of a standstill that ends it: no test waits so long.
+LOOK, STANDSTILL = 0.25, 3.0
+#: Ticks of processor time that a trial may use in a standstill: loops with pauses wait, too.
+_HARDLY_ANY = 15
 #: What tests of any room import.
 _PRELOADED = (
     "hypothesis",
@@ -45,7 +52,7 @@ class Outcome(Enum):
 
     #: A test failed.
     KILLED = "killed"
-    #: It never ended, or ate all memory.
+    #: It never ended, waited for what never came, or ate all memory.
     TIMED_OUT = "timed out"
     #: Every test passed.
     SURVIVED = "survived"
@@ -83,7 +90,9 @@ def try_mutant(module: str, source: str, tests: Sequence[str], cpu_seconds: int)
     child = os.fork()
     if child == 0:
         _run(module, source, tests, cpu_seconds)
-    _, status = os.waitpid(child, 0)
+    status, stood_still = _end_of(child)
+    if stood_still:
+        return Outcome.TIMED_OUT
     if os.WIFSIGNALED(status):
         if os.WTERMSIG(status) == signal.SIGXCPU:
             return Outcome.TIMED_OUT
@@ -97,6 +106,69 @@ def try_mutant(module: str, source: str, tests: Sequence[str], cpu_seconds: int)
         case code:
             msg = f"a trial of {module} ended with code {code}"
             raise RuntimeError(msg)
+
+
+class Watch:
+    """Looks whether a trial stands still: all its threads sleep, and it uses hardly any processor time.
+
+    A thread that waits for a processor or for a disk does not sleep, so a busy machine stops no trial.
+
+    Args:
+        trial: Its process; those that it has started belong to it.
+    """
+
+    def __init__(self, trial: int) -> None:
+        self._trial = trial
+        self._ticks, self._since = 0, time.monotonic()
+
+    def ended(self) -> bool:
+        """Look once; whether the trial stood still for too long and was killed."""
+        processes = self._processes()
+        ticks = sum(ticks for _, ticks in processes.values())
+        is_awake = any(state not in "SZ" for pid in processes for state in _states(pid))
+        if is_awake or not self._ticks <= ticks <= self._ticks + _HARDLY_ANY:
+            self._ticks, self._since = ticks, time.monotonic()
+        if time.monotonic() - self._since < STANDSTILL:
+            return False
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return True
+
+    def _processes(self) -> dict[int, tuple[int, int]]:
+        """The trial and its descendants: parent and ticks of processor time by process id."""
+        everybody = {
+            int(path.name): (int(fields[1]), int(fields[11]) + int(fields[12]))
+            for path in Path("/proc").glob("[0-9]*")
+            if (fields := _stat(path))
+        }
+        found = {self._trial}
+        while more := {pid for pid, (parent, _) in everybody.items() if parent in found} - found:
+            found |= more
+        return {pid: everybody[pid] for pid in found if pid in everybody}
+
+
+def _states(pid: int) -> Iterator[str]:
+    return (fields[0] for path in Path(f"/proc/{pid}/task").glob("*") if (fields := _stat(path)))
+
+
+def _stat(path: Path) -> list[str]:
+    """What the kernel says of a process or a thread, behind its name; nothing when it is gone."""
+    try:
+        return (path / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _end_of(child: int) -> tuple[int, bool]:
+    """Wait for the end of a trial; its status, and whether it stood still."""
+    watch, stood_still = Watch(child), False
+    while True:
+        ended, status = os.waitpid(child, 0 if stood_still else os.WNOHANG)
+        if ended:
+            return status, stood_still
+        time.sleep(LOOK)
+        stood_still = watch.ended()
 
 
 def silence() -> None:

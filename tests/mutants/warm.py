@@ -15,6 +15,7 @@ import gc
 import os
 import pickle
 import resource
+import select
 import signal
 import sys
 import threading
@@ -27,7 +28,7 @@ from typing import Any
 
 import pytest
 from mutations import Mutant
-from trial import MEMORY_LIMIT, PYTEST_OPTIONS, GeneratedOnce, Outcome, silence
+from trial import LOOK, MEMORY_LIMIT, PYTEST_OPTIONS, GeneratedOnce, Outcome, Watch, silence
 
 #: Seconds of processor time that a test may take with a mutant: this, and many times what it takes without.
 PATIENCE, TIMES = 3.0, 10
@@ -258,7 +259,7 @@ class WarmTrials:
             return None
 
         status, killer = _in_child(run)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL):
             outcome = Outcome.TIMED_OUT
         elif status == 0:
             outcome = Outcome.SURVIVED if killer is None else Outcome.KILLED
@@ -283,7 +284,10 @@ class WarmTrials:
 
 
 def _in_child(run: Callable[[], Any]) -> tuple[int, Any]:
-    """Call something in a forked process; gives how that ended, and what it returned."""
+    """Call something in a forked process; gives how that ended, and what it returned.
+
+    One that stands still is killed.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -297,8 +301,16 @@ def _in_child(run: Callable[[], Any]) -> tuple[int, Any]:
         finally:
             os._exit(status)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+    said, watch = b"", Watch(child)
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        while True:
+            if select.select([pipe], [], [], LOOK)[0]:
+                piece = pipe.read(1 << 16)
+                if not piece:
+                    break
+                said += piece
+            elif watch.ended():
+                break
     _, status = os.waitpid(child, 0)
     return status, pickle.loads(said) if status == 0 else None
 
