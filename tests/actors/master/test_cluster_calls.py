@@ -14,6 +14,7 @@ from ray.exceptions import RpcError
 
 from penstock.actors.master import cluster_calls
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
+from penstock.runtime.testing.manual_time import ManualClock
 
 #: Seconds for anything that a test waits for.
 PATIENCE = 30.0
@@ -163,3 +164,99 @@ def test_a_store_that_can_not_be_reached_is_no_answer_and_does_not_stop_later_ca
         asyncio.run(calls.begin("note something", failing).answered(PATIENCE))
     assert "can't note something: RpcError: the store can't be reached" in caplog.text
     assert calls.at_once("count", lambda: 7, otherwise=3) == 7
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    clock = ManualClock()
+    monkeypatch.setattr(cluster_calls, "time", clock)
+    return clock
+
+
+def test_answers_at_once_hold_up_an_event_loop_for_two_of_ten_seconds(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls, waits, passes = ClusterCalls(), list[float](), list[float]()
+
+    def time_passes(futures: list[Any], seconds: float) -> tuple[set[Any], set[Any]]:
+        waits.append(seconds)
+        clock.advance(passes.pop(0))
+        return set(), set(futures)
+
+    monkeypatch.setattr(cluster_calls, "wait", time_passes)
+
+    def ask(passing: float) -> list[float]:
+        """How long the event loop waits for an answer when so much time passes."""
+        passes[:], waits[:] = [passing], []
+        assert calls.at_once("claim a process", lambda: "a process", None) is None
+        return list(waits)
+
+    clock.advance(100.0)
+    assert ask(1.5) == [2.0]
+    assert ask(0.75) == [0.5], "what is left of the two seconds"
+    assert ask(0.0) == [], "nothing is left"
+    clock.advance(7.5)
+    assert ask(0.0) == [], "not yet: 9.75 s have gone by"
+    clock.advance(0.25)
+    assert ask(2.0) == [2.0]
+    assert ask(0.0) == [], "nothing is left"
+    clock.advance(20.0)
+    assert ask(2.0) == [2.0]
+    warning = "can't claim a process: the cluster's key-value store does not answer"
+    assert caplog.messages == [warning] * 4
+
+
+@pytest.mark.parametrize(("took", "is_told"), [(4.75, False), (5.0, True), (7.0, True)])
+def test_a_call_that_takes_long_is_told_in_the_log(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture, took: float, is_told: bool
+) -> None:
+    calls = ClusterCalls()
+    clock.advance(100.0)
+    calls.begin("keep a report", lambda: clock.advance(took))
+    calls.begin("come last", lambda: None).future.result(PATIENCE)
+    told = f"the cluster's key-value store took {took:.0f} s to keep a report"
+    assert caplog.messages == ([told] if is_told else [])
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it is given", "it fails"])
+@pytest.mark.parametrize("is_wanted", [False, True], ids=["nobody takes it", "somebody would take it"])
+def test_an_answer_that_comes_too_late_goes_only_to_those_who_take_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool, is_wanted: bool
+) -> None:
+    calls, store = ClusterCalls(), Store()
+
+    def time_is_up(futures: list[Any], _: float) -> tuple[set[Any], set[Any]]:
+        assert store.is_reached.wait(PATIENCE)
+        return set(), set(futures)
+
+    monkeypatch.setattr(cluster_calls, "wait", time_is_up)
+    claim, given_back = store.call("claim"), list[str]()
+
+    def make() -> str:
+        claim()
+        return str(failing()) if fails else "a process"
+
+    assert calls.at_once("claim", make, "none", given_back.append if is_wanted else None) == "none"
+    store.answers.set()
+    calls.begin("come last", lambda: None).future.result(PATIENCE)
+    assert given_back == (["a process"] if is_wanted and not fails else [])
+    assert "exception calling callback" not in caplog.text
+
+
+def test_a_call_that_is_given_up_before_it_is_made_has_no_late_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls, store = stuck()
+    given_back = list[str]()
+    assert calls.at_once("claim", lambda: "a process", "none", given_back.append) == "none"
+    store.answers.set()
+    calls.begin("come last", lambda: None).future.result(PATIENCE)
+    assert given_back == []
+    assert "exception calling callback" not in caplog.text
+
+
+def test_a_call_that_is_stuck_does_not_keep_its_process() -> None:
+    before = threading.enumerate()
+    ClusterCalls()
+    [thread] = [t for t in threading.enumerate() if t.name == "cluster-calls" and t not in before]
+    assert thread.daemon

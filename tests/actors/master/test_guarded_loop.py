@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import weakref
 
 import pytest
 
@@ -54,3 +56,45 @@ def test_a_failure_of_anything_else_is_told_and_ends_nothing(
     asyncio.run(scenario())
     assert exits == []
     assert "a part of the JobMaster of words-1 failed" in caplog.text
+
+
+def test_a_part_that_is_cancelled_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        guarded = GuardedLoop(asyncio.get_running_loop(), "words-1")
+        guarded.spawn(asyncio.sleep(300))
+        await asyncio.sleep(0)
+        [part] = asyncio.all_tasks() - {asyncio.current_task()}
+        part.cancel()
+        await asyncio.wait({part})
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert caplog.messages == []
+
+
+def test_a_part_that_nobody_else_holds_goes_on_and_is_let_go_at_its_end() -> None:
+    """An event loop alone does not hold its tasks, so that a collection could end one."""
+
+    async def scenario() -> None:
+        loop, ends = asyncio.get_running_loop(), list[bool]()
+        news: list[weakref.ref[asyncio.Future[None]]] = []
+
+        async def part() -> None:
+            future = loop.create_future()
+            news.append(weakref.ref(future))
+            await future
+            ends.append(True)
+
+        guarded = GuardedLoop(loop, "words-1")
+        guarded.spawn(part())
+        await asyncio.sleep(0)
+        gc.collect()
+        future = news[0]()
+        assert future is not None, "the part was given up"
+        future.set_result(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert ends == [True]
+        assert not guarded._tasks
+
+    asyncio.run(scenario())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from penstock.actors.master import job_requests
 from penstock.actors.master.job_requests import JobRequests
 from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
@@ -18,10 +21,12 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointSucceeded,
 )
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused, RescaleStarted
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.testing.manual_time import ManualClock
 
 REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "too late")
 SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
@@ -208,3 +213,132 @@ def test_a_requested_checkpoint_returns_what_it_is_or_why_there_is_none() -> Non
     refused = CheckpointRefused("too late (not_all_required_tasks_running)")
     assert asked_for_a_checkpoint(REFUSED) == refused
     assert asked_for_a_checkpoint(REFUSED, ended=True) == CheckpointRefused("the job has ended: finished")
+
+
+class Job:
+    """A job whose scheduler gives one answer to everything, or none, so that only its end is an answer.
+
+    Args:
+        answer: Of the scheduler; `None` when the job ends without one.
+        ended: Whether it has ended before it is asked.
+    """
+
+    def __init__(self, answer: Any, *, ended: bool = False) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self._answer = answer
+        self._ended = asyncio.Event()
+        if ended:
+            self._ended.set()
+        scheduler = SimpleNamespace(
+            state=JobState.RUNNING,
+            take_savepoint=lambda target, put: self._ask(put, target),
+            rescale=lambda parallelism, put: self._ask(put, parallelism),
+        )
+        report = SimpleNamespace(
+            savepoint="/jobs/j/savepoint-1-1", drained=False, status=JobStatus.FINISHED, failure=None
+        )
+        self.requests = JobRequests(
+            cast("Any", scheduler), "/jobs", lambda call: call(), self._ended, lambda: cast("Any", report)
+        )
+
+    def _ask(self, put: Callable[[Any], None], *what: Any) -> None:
+        self.asked.append(what)
+        if self._answer is None:
+            asyncio.get_running_loop().call_soon(self._ended.set)
+        else:
+            put(self._answer)
+
+
+def asked_of(job: Callable[[], Job], ask: Callable[[JobRequests], Coroutine[Any, Any, Any]]) -> Any:
+    """The answer to a request, and what the scheduler was asked; nothing of it is left in the event loop."""
+
+    async def scenario() -> tuple[Any, list[Any]]:
+        asked, before = job(), asyncio.all_tasks()
+        answer = await ask(asked.requests)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+        return answer, asked.asked
+
+    return asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def rescaled(answer: RescaleAnswer | None, *, ended: bool = False) -> Any:
+    return asked_of(lambda: Job(answer, ended=ended), lambda requests: requests.rescale({"count": 3}))
+
+
+def saved(answer: CheckpointAnswer | None, *, ended: bool = False) -> Any:
+    return asked_of(lambda: Job(answer, ended=ended), lambda requests: requests.savepoint("/backup"))
+
+
+@pytest.mark.parametrize("answer", [RescaleStarted(4), RescaleRefused("no such operator")])
+def test_a_rescale_is_answered_by_the_scheduler(answer: RescaleAnswer) -> None:
+    assert rescaled(answer) == (answer, [({"count": 3},)])
+
+
+def test_a_rescale_that_nobody_answers_is_answered_by_the_end_of_its_job() -> None:
+    answer, asked = rescaled(None)
+    assert answer == RescaleRefused("the job has ended: finished")
+    assert asked == [({"count": 3},)]
+
+
+def test_a_job_that_has_ended_is_not_rescaled() -> None:
+    assert rescaled(RescaleStarted(4), ended=True) == (RescaleRefused("the job has ended: finished"), [])
+
+
+def test_a_savepoint_is_answered_with_its_place_or_why_there_is_none() -> None:
+    metadata = FileHandle("/backup/savepoint-3/metadata", 9, "")
+    taken = CompletedCheckpoint(3, 1, SnapshotKind.SAVEPOINT, {}, 0.0, 0.0, metadata)
+    answer, asked = saved(CheckpointSucceeded(taken))
+    assert isinstance(answer, SavepointTaken)
+    assert asked == [("/backup",)]
+    assert saved(REFUSED)[0] == SavepointRefused("too late (not_all_required_tasks_running)")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["it ends meanwhile", "it has ended"])
+def test_a_savepoint_that_a_job_that_ends_does_not_take_is_the_one_that_it_was_stopped_with(
+    ended: bool,
+) -> None:
+    answer, asked = saved(None, ended=ended)
+    assert answer == SavepointTaken("/jobs/j/savepoint-1-1")
+    assert asked == ([] if ended else [("/backup",)])
+
+
+class ComesUp:
+    """A scheduler of a job that never comes up; a look at it takes some time.
+
+    Args:
+        looks: Seconds until each look.
+    """
+
+    def __init__(self, clock: ManualClock, looks: list[float]) -> None:
+        self._clock, self.looks = clock, looks
+        self.asked_at: list[float] = []
+
+    @property
+    def state(self) -> JobState:
+        self._clock.advance(self.looks.pop(0))
+        return JobState.RESTARTING
+
+    def rescale(self, parallelism: Mapping[str, int], put: Callable[[RescaleAnswer], None]) -> None:
+        self.asked_at.append(self._clock.monotonic())
+        put(RescaleRefused("it restarts"))
+
+
+def test_a_request_waits_a_minute_for_a_job_to_come_up_and_is_made_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        monkeypatch.setattr(job_requests, "time", clock)
+        scheduler = ComesUp(clock, [30.0, 29.5, 0.5, 1.0])
+        requests = JobRequests(
+            cast("Any", scheduler), "/jobs", lambda call: call(), asyncio.Event(), lambda: cast("Any", None)
+        )
+        assert await requests.rescale({"count": 3}) == RescaleRefused("it restarts")
+        assert scheduler.asked_at == [60.0]
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_a_job_that_comes_up_is_looked_at_some_times_a_second() -> None:
+    assert 0 < job_requests._POLL < 1

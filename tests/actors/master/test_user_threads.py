@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
 import threading
@@ -22,6 +23,14 @@ def test_a_call_that_hangs_does_not_delay_others() -> None:
     threads.submit(done.set)
     assert done.wait(30)
     release.set()
+
+
+def test_the_threads_of_calls_are_numbered_daemons() -> None:
+    threads, made = UserThreads("user-code"), queue.SimpleQueue[threading.Thread]()
+    for number in (1, 2):
+        threads.submit(lambda: made.put(threading.current_thread()))
+        thread = made.get(timeout=30)
+        assert (thread.name, thread.daemon) == (f"user-code-{number}", True)
 
 
 def test_a_process_ends_while_a_call_hangs() -> None:
