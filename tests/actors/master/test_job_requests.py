@@ -324,18 +324,19 @@ class ComesUp:
         put(RescaleRefused("it restarts"))
 
 
+@pytest.mark.parametrize("last", [0.5, 0.75], ids=["just then", "a little later"])
 def test_a_request_waits_a_minute_for_a_job_to_come_up_and_is_made_then(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, last: float
 ) -> None:
     async def scenario() -> None:
         clock = ManualClock()
         monkeypatch.setattr(job_requests, "time", clock)
-        scheduler = ComesUp(clock, [30.0, 29.5, 0.5, 1.0])
+        scheduler = ComesUp(clock, [30.0, 29.5, last])
         requests = JobRequests(
             cast("Any", scheduler), "/jobs", lambda call: call(), asyncio.Event(), lambda: cast("Any", None)
         )
         assert await requests.rescale({"count": 3}) == RescaleRefused("it restarts")
-        assert scheduler.asked_at == [60.0]
+        assert scheduler.asked_at == [59.5 + last]
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
 

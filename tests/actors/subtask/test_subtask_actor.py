@@ -17,6 +17,7 @@ import pytest
 import ray
 
 from penstock.actors.shared.cycle_collector import collect_what_has_ended
+from penstock.actors.subtask import task_thread
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
@@ -31,6 +32,7 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.manual_time import ManualClock
 
 NO_MASTER = cast("Any", None)
 LEASE, HEARTBEAT = 60.0, 8.0
@@ -274,6 +276,38 @@ def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process
         assert actor._why_not_again() is None
         assert isinstance(await actor.take(OTHER, LEASE, HEARTBEAT), Place)
         assert actor._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
+
+    run(scenario)
+
+
+def test_a_call_of_a_users_function_is_named_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, entered, release = ManualClock(), threading.Event(), threading.Event()
+    monkeypatch.setattr(task_thread, "time", clock)
+
+    def stuck(value: int) -> int:
+        entered.set()
+        release.wait(15)
+        return value
+
+    async def scenario() -> None:
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1, stuck), NO_MASTER)
+        attempt = actor._attempt
+        assert attempt is not None
+        clock.advance(100.0)
+        assert attempt.long_call() is None, "it waits for its start"
+        running = asyncio.create_task(actor.run(ROLE.at(1), {}))
+        await asyncio.to_thread(entered.wait, 15)
+        clock.advance(4.75)
+        assert attempt.long_call() is None
+        clock.advance(0.25)
+        call = attempt.long_call()
+        assert call is not None
+        assert call.what.startswith("map function stuck (")
+        assert call.seconds == 5.0
+        release.set()
+        await actor.stop(ROLE.at(1))
+        assert await running == SubtaskStopped()
 
     run(scenario)
 

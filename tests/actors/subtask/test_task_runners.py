@@ -1,0 +1,239 @@
+"""What runs an attempt steps its subtask, takes its mail in between, and closes it at every end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, cast
+
+import pytest
+
+from penstock.actors.subtask import task_on_loop, task_thread
+from penstock.actors.subtask.task_on_loop import TaskOnLoop
+from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.task.subtask import StepResult
+
+MORE = StepResult(more=True)
+IDLE = StepResult(more=False)
+FINISHED = StepResult(more=False, finished=True)
+
+Step = StepResult | BaseException | Callable[[], StepResult]
+MakeRunner = Callable[[], TaskRunner]
+
+
+class Played:
+    """A subtask that notes what happens to it, and does step by step what it is told.
+
+    Args:
+        steps: What each step leaves or raises.
+        closing: What `close` raises.
+    """
+
+    def __init__(self, *steps: Step, closing: BaseException | None = None) -> None:
+        self.happened: list[str] = []
+        self.stepped = threading.Semaphore(0)
+        self._steps: Iterator[Step] = iter(steps)
+        self._closing = closing
+
+    def step(self) -> StepResult:
+        self.happened.append("step")
+        self.stepped.release()
+        step = next(self._steps)
+        if isinstance(step, BaseException):
+            raise step
+        return step if isinstance(step, StepResult) else step()
+
+    def close(self) -> None:
+        self.happened.append("close")
+        if self._closing is not None:
+            raise self._closing
+
+    async def has_stepped(self) -> None:
+        """Wait for a step that nobody has waited for."""
+        while not self.stepped.acquire(blocking=False):
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture(params=["thread", "loop"])
+def make_runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MakeRunner:
+    """One of both; an idle one is woken, or sleeps longer than any test."""
+    monkeypatch.setattr(task_thread, "_MAX_IDLE", 300.0)
+    monkeypatch.setattr(task_on_loop, "_MAX_IDLE", 300.0)
+
+    def make() -> TaskRunner:
+        loop = asyncio.get_running_loop()
+        return TaskThread(loop, "count[0]") if request.param == "thread" else TaskOnLoop(loop)
+
+    return make
+
+
+def played(
+    make_runner: MakeRunner,
+    subtask: Played,
+    act: Callable[[TaskRunner], Awaitable[None]] | None = None,
+) -> BaseException | None:
+    """Deploy and start a subtask, or do something else with it when it is deployed; with what it ended."""
+
+    async def scenario() -> BaseException | None:
+        runner = make_runner()
+        runner.deploy(lambda: cast("Any", subtask))
+        await runner.deployed
+        assert runner.subtask is cast("Any", subtask)
+        if act is None:
+            runner.start()
+        else:
+            await act(runner)
+        await asyncio.wait({runner.ended})
+        return runner.ended.exception()
+
+    return asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_subtask_is_stepped_until_it_has_finished_and_then_closed(make_runner: MakeRunner) -> None:
+    subtask = Played(MORE, MORE, FINISHED)
+    assert played(make_runner, subtask) is None
+    assert subtask.happened == ["step", "step", "step", "close"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no state"), SystemExit("no state")])
+def test_a_subtask_that_can_not_be_built_is_not_deployed_and_has_ended(
+    make_runner: MakeRunner, error: BaseException
+) -> None:
+    async def scenario() -> None:
+        def build() -> Any:
+            raise error
+
+        runner = make_runner()
+        runner.deploy(build)
+        with pytest.raises(ValueError if isinstance(error, ValueError) else PenstockError, match="no state"):
+            await runner.deployed
+        assert await runner.ended is None
+        assert runner.subtask is None
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_an_attempt_whose_subtask_was_not_built_can_be_stopped(make_runner: MakeRunner) -> None:
+    async def scenario() -> None:
+        def build() -> Any:
+            raise ValueError("no state")
+
+        runner = make_runner()
+        runner.deploy(build)
+        with pytest.raises(ValueError, match="no state"):
+            await runner.deployed
+        before = asyncio.all_tasks()
+        runner.stop()
+        for begun in asyncio.all_tasks() - before:
+            await begun
+        assert await runner.ended is None
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@pytest.mark.parametrize("closing", [None, OSError("still locked")], ids=["it is closed", "nor be closed"])
+def test_a_subtask_that_fails_is_closed_and_its_failure_is_the_end(
+    make_runner: MakeRunner, closing: BaseException | None
+) -> None:
+    subtask = Played(MORE, ValueError("a bug of the user"), closing=closing)
+    failure = played(make_runner, subtask)
+    assert isinstance(failure, ValueError)
+    assert ("still locked" in str(getattr(failure, "__notes__", ""))) is (closing is not None)
+    assert subtask.happened == ["step", "step", "close"]
+
+
+def test_an_exit_of_users_code_is_a_failure_like_any_other(make_runner: MakeRunner) -> None:
+    failure = played(make_runner, Played(SystemExit(3)))
+    assert isinstance(failure, PenstockError)
+
+
+def test_a_subtask_that_can_not_be_closed_has_failed(make_runner: MakeRunner) -> None:
+    failure = played(make_runner, Played(FINISHED, closing=OSError("still locked")))
+    assert isinstance(failure, OSError)
+
+
+def test_a_subtask_that_is_stopped_before_it_was_started_is_closed_without_a_step(
+    make_runner: MakeRunner,
+) -> None:
+    async def stop(runner: TaskRunner) -> None:
+        runner.stop()
+
+    subtask = Played()
+    assert played(make_runner, subtask, stop) is None
+    assert subtask.happened == ["close"]
+
+
+def test_an_idle_subtask_is_stopped_at_once(make_runner: MakeRunner) -> None:
+    subtask = Played(IDLE)
+
+    async def start_and_stop(runner: TaskRunner) -> None:
+        runner.start()
+        await subtask.has_stepped()
+        runner.stop()
+
+    assert played(make_runner, subtask, start_and_stop) is None
+    assert subtask.happened == ["step", "close"]
+
+
+def test_mail_wakes_an_idle_subtask_and_is_taken_before_its_next_step(make_runner: MakeRunner) -> None:
+    subtask = Played(IDLE, FINISHED)
+
+    async def post(runner: TaskRunner) -> None:
+        runner.start()
+        await subtask.has_stepped()
+        runner.post(lambda: subtask.happened.append("mail"))
+
+    assert played(make_runner, subtask, post) is None
+    assert subtask.happened == ["step", "mail", "step", "close"]
+
+
+def test_mail_waits_for_the_start_and_comes_before_the_second_step(make_runner: MakeRunner) -> None:
+    subtask = Played(MORE, FINISHED)
+
+    async def post_and_start(runner: TaskRunner) -> None:
+        for number in range(3):
+            runner.post(partial(subtask.happened.append, f"mail {number}"))
+        await asyncio.sleep(0)
+        assert subtask.happened == []
+        runner.start()
+
+    assert played(make_runner, subtask, post_and_start) is None
+    assert [what for what in subtask.happened if what != "step"] == ["mail 0", "mail 1", "mail 2", "close"]
+    assert subtask.happened[-2:] == ["step", "close"]
+
+
+def test_mail_that_fails_is_a_failure_of_the_subtask(make_runner: MakeRunner) -> None:
+    subtask = Played(IDLE)
+
+    async def post(runner: TaskRunner) -> None:
+        def fail() -> None:
+            raise ValueError("a bug of the user")
+
+        runner.start()
+        await subtask.has_stepped()
+        runner.post(fail)
+
+    assert isinstance(played(make_runner, subtask, post), ValueError)
+    assert subtask.happened == ["step", "close"]
+
+
+@pytest.mark.parametrize("after", [-1.0, 0.01], ids=["it is over", "it is soon"])
+def test_an_idle_subtask_is_stepped_when_its_time_has_come(make_runner: MakeRunner, after: float) -> None:
+    began = time.monotonic()
+    subtask = Played(lambda: StepResult(more=False, wake_at=time.monotonic() + after), FINISHED)
+    assert played(make_runner, subtask) is None
+    assert subtask.happened == ["step", "step", "close"]
+    assert time.monotonic() - began >= after
+
+
+def test_an_idle_subtask_is_looked_at_now_and_then_whatever_it_waits_for(
+    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (task_thread, task_on_loop):
+        monkeypatch.setattr(module, "_MAX_IDLE", 0.01)
+    later = StepResult(more=False, wake_at=time.monotonic() + 300.0)
+    assert played(make_runner, Played(IDLE, later, FINISHED)) is None
