@@ -273,6 +273,7 @@ class DataStream(Generic[T_co]):
         function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]],
         batch_format: Literal["arrow"],
         *,
+        schema: pa.Schema | None = None,
         id: str | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[dict[str, Any]]: ...
@@ -295,6 +296,7 @@ class DataStream(Generic[T_co]):
         function: type[FunctionObject[pa.RecordBatch, pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]]],
         batch_format: Literal["arrow"],
         *,
+        schema: pa.Schema | None = None,
         fn_constructor_args: Iterable[Any] = (),
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
@@ -307,6 +309,7 @@ class DataStream(Generic[T_co]):
         function: Callable[..., Any],
         batch_format: Literal["rows", "arrow"] = "rows",
         *,
+        schema: pa.Schema | None = None,
         fn_constructor_args: Iterable[Any] = (),
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         id: str | None = None,
@@ -323,7 +326,10 @@ class DataStream(Generic[T_co]):
                 yields several such results. Or a class with a method `__call__` that does so, such as a
                 model. Each subtask makes an object of it before the first batch, and calls its method
                 `close` at the end, if it has one.
-            batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`.
+            batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`. Rows must be
+                dicts for it. They come together only with rows of the same names and types, nulls included.
+            schema: The columns of all Arrow batches. Give it where rows lack values: then they stay together.
+                A row or batch that does not fit it unchanged ends the job.
             fn_constructor_args: Arguments that objects of the class are made with.
             fn_constructor_kwargs: Likewise, by name.
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
@@ -344,10 +350,11 @@ class DataStream(Generic[T_co]):
         """
         if batch_format not in ("rows", "arrow"):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
+        if schema is not None and (batch_format != "arrow" or not isinstance(schema, pa.Schema)):
+            refuse(f"map_batches: schema= is a pyarrow.Schema for batch_format='arrow', not {schema!r:.80}")
         given = given_function("map_batches", function, fn_constructor_args, fn_constructor_kwargs)
-        return self._apply(
-            "map_batches", given, partial(MapBatchesOperator, given, batch_format), id, options
-        )
+        factory = partial(MapBatchesOperator, given, batch_format, schema)
+        return self._apply("map_batches", given, factory, id, options)
 
     @_options
     def process(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import GeneratorType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -17,10 +17,14 @@ from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.exact_casts import exact_batch
 from penstock.runtime.record.exact_values import MisfitError, exact_column
+from penstock.runtime.record.own_types import batches_of_rows
+from penstock.runtime.record.value_types import NoColumnTypeError
 from penstock.runtime.state.own_copy import own_batch, own_copies
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]
+B = TypeVar("B", bound=Batch)
 
 
 class MapBatchesOperator(FunctionOperator):
@@ -33,11 +37,11 @@ class MapBatchesOperator(FunctionOperator):
     Args:
         function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
             With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
-        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts: a column for every key
-            of the batch, null where a row has none.
+        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts; see `arrow_parts`.
+        schema: The columns of all Arrow batches that the function sees.
 
     Raises:
-        ConfigurationError: There is no such format.
+        ConfigurationError: There is no such format, or rows are given a schema.
 
     Example:
         >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
@@ -49,13 +53,20 @@ class MapBatchesOperator(FunctionOperator):
     takes_generators = True
 
     def __init__(
-        self, function: Callable[[Any], Any] | FunctionClass, batch_format: BatchFormat = "rows"
+        self,
+        function: Callable[[Any], Any] | FunctionClass,
+        batch_format: BatchFormat = "rows",
+        schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function)
         if batch_format not in ("rows", "arrow"):
             msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
             raise ConfigurationError(msg)
         self._arrow = batch_format == "arrow"
+        if schema is not None and not self._arrow:
+            msg = 'map_batches takes a schema only with batch_format="arrow"'
+            raise ConfigurationError(msg)
+        self._schema = schema
         self._rows_at_work = 0
 
     @property
@@ -67,8 +78,15 @@ class MapBatchesOperator(FunctionOperator):
     def process(self, batch: Batch) -> Iterator[Output]:
         """Map a batch as a whole."""
         self._records_in += len(batch)
+        if not self._arrow:
+            yield from self._counted(batch, self._through_rows)
+            return
+        for part in arrow_parts(batch, self._schema):
+            yield from self._counted(part, self._through_arrow)
+
+    def _counted(self, batch: B, through: Callable[[B], Iterator[Batch]]) -> Iterator[Output]:
         self._rows_at_work = len(batch)
-        for output in self._through_arrow(batch) if self._arrow else self._through_rows(batch):
+        for output in through(batch):
             if len(output):
                 self._records_out += len(output)
                 yield output
@@ -96,9 +114,9 @@ class MapBatchesOperator(FunctionOperator):
         for batch in _arrow_batches(part):
             yield ArrowBatch(own_batch(batch.batch)) if self._emission is Emission.AT_ONCE else batch
 
-    def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
-        stamps = arrow_timestamps(batch)
-        result = self._function(as_arrow(batch))
+    def _through_arrow(self, batch: ArrowBatch) -> Iterator[Batch]:
+        stamps = batch.timestamps
+        result = self._function(batch.batch)
         whole = isinstance(result, pa.RecordBatch | pa.Table)
         if stamps is not None and whole and result.num_rows == len(batch):
             start = 0
@@ -110,26 +128,29 @@ class MapBatchesOperator(FunctionOperator):
             yield from self._own_batches(part)
 
 
-def arrow_timestamps(batch: Batch) -> pa.Int64Array | None:
-    """The timestamps of a batch as Arrow has them; `None` when it has none."""
-    stamps = batch.timestamps
-    return stamps if stamps is None or isinstance(batch, ArrowBatch) else pa.array(stamps, pa.int64())
+def arrow_parts(
+    batch: Batch,
+    schema: pa.Schema | None = None,
+    wanted: str = 'batch_format="arrow"',
+    instead: str = 'batch_format="rows"',
+) -> Iterator[ArrowBatch]:
+    """A batch as Arrow batches, whose columns do not depend on how the stream was cut into batches.
 
-
-def as_arrow(
-    batch: Batch, wanted: str = 'batch_format="arrow"', instead: str = 'batch_format="rows"'
-) -> pa.RecordBatch:
-    """The columns of a batch; rows must be dicts.
+    Without a schema rows are dealt out, in their order, by their names and by the types of their values. So a
+    column has the type that each of its values has alone, and all rows have all columns.
 
     Args:
+        schema: The columns of all batches. What does not fit them unchanged is refused; what a row lacks is
+            null.
         wanted: What asks for Arrow, for the message.
         instead: The setting that takes rows as they are, for the message.
 
     Raises:
-        PenstockError: A row is no dict, or a column can't have a value unchanged.
+        PenstockError: A row is no dict, or no column has one of its values unchanged.
     """
     if isinstance(batch, ArrowBatch):
-        return batch.batch
+        yield batch if schema is None else ArrowBatch(_cast(batch.batch, schema, wanted), batch.timestamps)
+        return
     rows: Sequence[Any] = batch.rows
     for row in rows:
         if not isinstance(row, dict):
@@ -138,14 +159,67 @@ def as_arrow(
                 f"of type {type(row).__name__}; put a map before it, or use {instead}"
             )
             raise PenstockError(msg)
-    # All keys of all rows: pyarrow's own conversion looks at the first row only and drops the others' keys.
-    names = dict.fromkeys(chain.from_iterable(rows))
+    stamps = None if batch.timestamps is None else pa.array(batch.timestamps, pa.int64())
+    if schema is not None:
+        yield ArrowBatch(_columns_of(rows, schema, wanted), stamps)
+        return
+    start = 0
     try:
-        columns = [exact_column([row.get(name) for row in rows], None, name) for name in names]
-    except MisfitError as error:
-        msg = f"{wanted} needs columns of one type: {error}; put a map before it, or use {instead}"
+        for part in batches_of_rows(rows):
+            yield ArrowBatch(part, None if stamps is None else stamps.slice(start, part.num_rows))
+            start += part.num_rows
+    except NoColumnTypeError as error:
+        msg = (
+            f"{wanted} needs values that a column has unchanged: {error}; the row is "
+            f"{short_repr(rows[error.place])}. Put a map before it, or use {instead}"
+        )
         raise PenstockError(msg) from error
-    return pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _columns_of(rows: Sequence[dict[Any, Any]], schema: pa.Schema, wanted: str) -> pa.RecordBatch:
+    try:
+        return _exact_columns(rows, schema)
+    except MisfitError as failure:
+        for row in rows:
+            try:
+                _exact_columns([row], schema)
+            except MisfitError as error:
+                msg = (
+                    f"{wanted} has a schema that a row does not fit: {error}; the row is {short_repr(row)}. "
+                    "Put a map before it, or give it another schema"
+                )
+                raise PenstockError(msg) from error
+        raise PenstockError(str(failure)) from failure
+
+
+def _exact_columns(rows: Sequence[dict[Any, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    known = set(schema.names)
+    unknown = next((name for name in chain.from_iterable(rows) if name not in known), None)
+    if unknown is not None:
+        msg = f"{unknown!r} is none of its columns {schema.names}"
+        raise MisfitError(msg)
+    columns = {
+        field.name: exact_column([row.get(field.name) for row in rows], field.type, field.name, rounds=True)
+        for field in schema
+    }
+    lacking = next((f.name for f in schema if not f.nullable and columns[f.name].null_count), None)
+    if lacking is not None:
+        msg = f"column '{lacking}' is 'not null', and it has no value"
+        raise MisfitError(msg)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, wanted: str) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        if sorted(batch.schema.names) == sorted(schema.names):
+            return exact_batch(batch, schema)
+        what = f"it has columns {batch.schema.names}"
+    except (MisfitError, pa.ArrowException) as error:
+        what = str(error)
+    msg = f"{wanted} has a schema that an Arrow batch does not fit: {what}. Give it another schema"
+    raise PenstockError(msg)
 
 
 def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:

@@ -17,7 +17,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.functions.function_operator import check_function, rows_of
 from penstock.runtime.operators.functions.keyed_function_operator import selector_location
-from penstock.runtime.operators.functions.map_batches import arrow_timestamps, as_arrow
+from penstock.runtime.operators.functions.map_batches import arrow_parts
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -103,9 +103,10 @@ class UserOperator(Operator):
         """Hand a batch over in the declared format."""
         self._records_in += len(batch)
         self._at = "process"
-        self._given = fitting = self._fitting(batch)
-        yield from self._checked_outputs("process", self._user.process, fitting)
-        self._given = None
+        for fitting in self._fitting(batch):
+            self._given = fitting
+            yield from self._checked_outputs("process", self._user.process, fitting)
+            self._given = None
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Event time has advanced."""
@@ -241,14 +242,11 @@ class UserOperator(Operator):
         assert backend is not None, "a keyed operator is given keyed state"
         return backend
 
-    def _fitting(self, batch: Batch) -> Batch:
+    def _fitting(self, batch: Batch) -> Iterable[Batch]:
         takes = self._user.takes
-        if takes == "rows":
-            return rows_of(batch)
-        if takes == "arrow" and isinstance(batch, RowBatch):
-            columns = as_arrow(batch, 'takes = "arrow"', 'takes = "rows"')
-            return ArrowBatch(columns, arrow_timestamps(batch))
-        return batch
+        if takes == "arrow":
+            return arrow_parts(batch, wanted='takes = "arrow"', instead='takes = "rows"')
+        return [rows_of(batch) if takes == "rows" else batch]
 
     def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
         """What a method of the user yields; empty batches are left out."""

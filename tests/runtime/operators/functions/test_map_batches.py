@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
@@ -82,8 +85,9 @@ def test_arrow_batches_go_through_an_arrow_function():
 
 
 def test_rows_become_columns_without_losing_keys_that_the_first_row_lacks():
+    rows = [{"a": 1}, {"b": "x", "a": 2}]
     with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness:
-        assert harness.push([{"a": 1}, {"b": "x", "a": 2}]) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+        assert harness.push(rows) == rows
 
 
 def test_rows_with_timestamps_keep_them_through_arrow():
@@ -145,13 +149,85 @@ def test_an_unknown_format_is_refused():
 
 @pytest.mark.parametrize(
     "values",
-    [["a", b"a"], [date(2020, 1, 1), datetime(2020, 1, 1, 5, tzinfo=UTC)], [2**53 + 1, 0.5]],
-    ids=["text and bytes", "dates", "numbers"],
+    [
+        ["a", b"a", None],
+        [date(2020, 1, 1), datetime(2020, 1, 1, 5, tzinfo=UTC)],
+        [2**53 + 1, 0.5, True, 2**63],
+        [[1], [1.5], [], [None], {}],
+    ],
+    ids=["text and bytes", "dates", "numbers", "nested"],
 )
-def test_rows_that_a_column_would_change_are_refused(values):
-    changed = r"needs columns of one type.*column 'v'"
+def test_rows_of_several_types_go_through_columns_unchanged(values):
+    rows = [{"v": value} for value in values]
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness:
+        back = harness.push(rows)
+    assert back == rows
+    assert [type(row["v"]) for row in back] == list(map(type, values))
+
+
+ROWS = st.lists(
+    st.dictionaries(
+        st.sampled_from("abc"),
+        st.one_of(
+            st.none(),
+            st.sampled_from([1, 2**63, True, 1.5, "a", b"a", Decimal("1.5"), Decimal("12.5"), Decimal(1)]),
+            st.sampled_from([[], [1], [1, 2.5], [None], {}, {"x": 1}, {"x": None}, {"y": 1}, [{"x": 1}, {}]]),
+            st.sampled_from([datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1)]),  # noqa: DTZ001
+        ),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("schema", [None, pa.schema({"n": pa.float64(), "m": pa.string()})])
+@given(rows=ROWS, cuts=st.sets(st.integers(1, 9)))
+def test_a_function_sees_the_same_columns_of_a_row_whatever_the_cut(schema, rows, cuts):
+    if schema is not None:
+        rows = [{"n": len(row)} if "a" in row else {"m": str(row)} for row in rows]
+
+    def seen(ends):
+        shown = []
+
+        def look(batch):
+            kinds = [(field.name, str(field.type)) for field in batch.schema]
+            shown.extend((kinds, row) for row in batch.to_pylist())
+            return batch
+
+        with OperatorHarness(MapBatchesOperator(look, "arrow", schema)) as harness:
+            start = 0
+            for end in sorted({*(min(end, len(rows)) for end in ends), len(rows)}):
+                harness.push(rows[start:end], list(range(start, end)))
+                start = end
+            stamps = [stamp for batch in harness.batches for stamp in batch.timestamps.to_pylist()]
+        assert stamps == list(range(len(rows)))
+        return shown
+
+    assert seen(cuts) == seen([])
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "message"),
+    [
+        (None, {"v": 2**64}, "unchanged: column 'v': 18446744073709551616.*64 bits.*the row is {'v': 18446"),
+        (None, {1: 2}, "1 is the name of a column, and names are texts"),
+        (None, {"v": [1, "x"]}, "column 'v': .*elements have types that do not go together"),
+        (pa.schema({"v": pa.int64()}), {"v": 1.5}, r"a row does not fit: column 'v'.*the row is {'v': 1\.5}"),
+        (pa.schema({"v": pa.int64()}), {"w": 1}, "'w' is none of its columns"),
+        (pa.schema([pa.field("v", pa.int64(), nullable=False)]), {"v": None}, "'not null'"),
+    ],
+)
+def test_the_first_row_that_has_no_columns_is_named(schema, row, message):
     with (
-        OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow")) as harness,
-        pytest.raises(OperatorError, match=changed),
+        OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow", schema)) as harness,
+        pytest.raises(OperatorError, match=message),
     ):
-        harness.push([{"v": value} for value in values])
+        harness.push([{"v": 1}, row, {"v": object()}])
+
+
+def test_arrow_batches_are_cast_to_a_schema_or_refused():
+    schema = pa.schema({"n": pa.float64()})
+    with OperatorHarness(MapBatchesOperator(lambda batch: batch, "arrow", schema)) as harness:
+        harness.push_batch(ArrowBatch(arrow(n=[1, 2]), pa.array([5, 6])))
+        assert harness.batches == (ArrowBatch(arrow(n=[1.0, 2.0]), pa.array([5, 6])),)
+        with pytest.raises(OperatorError, match="an Arrow batch does not fit: it has columns"):
+            harness.push_batch(ArrowBatch(arrow(m=[1])))
