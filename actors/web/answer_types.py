@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
+from pydantic import StringConstraints
 from typing_extensions import TypedDict
 
 from penstock.actors.web.report_forms import (
@@ -322,18 +323,35 @@ class SessionBody(TypedDict):
     token: str
 
 
+#: An id that the caller chooses: the same request with it is begun once, however often it is sent.
+TriggerKey: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z_-]{1,64}$")]
+
+
 class CheckpointBody(TypedDict):
     """A checkpoint; `full` writes all state anew."""
 
     full: NotRequired[bool]
+    triggerId: NotRequired[TriggerKey | None]
 
 
 SavepointBody = TypedDict(
-    "SavepointBody", {"target-directory": NotRequired[str | None], "cancel-job": NotRequired[bool]}
+    "SavepointBody",
+    {
+        "target-directory": NotRequired[str | None],
+        "cancel-job": NotRequired[bool],
+        "triggerId": NotRequired[TriggerKey | None],
+    },
 )
 SavepointBody.__doc__ = "A savepoint; with `cancel-job` the job is stopped with it."
 
-StopBody = TypedDict("StopBody", {"target-directory": NotRequired[str | None], "drain": NotRequired[bool]})
+StopBody = TypedDict(
+    "StopBody",
+    {
+        "target-directory": NotRequired[str | None],
+        "drain": NotRequired[bool],
+        "triggerId": NotRequired[TriggerKey | None],
+    },
+)
 StopBody.__doc__ = "A savepoint and the end of the job; `drain` lets event time go to its end first."
 
 

@@ -29,7 +29,7 @@ async def checkpoint(server: WebServer, request: web.Request) -> Any:
     def take(handle: RayJobHandle) -> dict[str, Any]:
         return handle.checkpoint(full=body.get("full", False)).to_dict()
 
-    return await server.begin(request, take)
+    return await server.begin(request, take, body)
 
 
 async def savepoint(server: WebServer, request: web.Request) -> Any:
@@ -44,7 +44,7 @@ async def savepoint(server: WebServer, request: web.Request) -> Any:
         warning = warning_of(taken, handle.job_id)
         return {"location": taken.path, "warnings": [] if warning is None else [str(warning)]}
 
-    return await server.begin(request, take)
+    return await server.begin(request, take, body)
 
 
 async def stop(server: WebServer, request: web.Request) -> Any:
@@ -54,7 +54,7 @@ async def stop(server: WebServer, request: web.Request) -> Any:
     def end(handle: RayJobHandle) -> dict[str, Any]:
         return {"location": handle.stop(body.get("target-directory"), drain=body.get("drain", False))}
 
-    return await server.begin(request, end)
+    return await server.begin(request, end, body)
 
 
 async def rescale(server: WebServer, request: web.Request) -> Any:

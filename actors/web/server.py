@@ -188,17 +188,32 @@ class WebServer:
             raise Problem(400, f"this is no {form.__name__}: {'; '.join(problems)}") from error
 
     async def begin(
-        self, request: web.Request, call: Callable[[RayJobHandle], dict[str, Any]]
+        self,
+        request: web.Request,
+        call: Callable[[RayJobHandle], dict[str, Any]],
+        body: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
         """Begin a request to the job that a path names; the answer has its trigger id.
 
+        Args:
+            request: What came.
+            call: What is done with the job's handle.
+            body: What it holds; a request with its `triggerId` is begun once.
+
         Raises:
-            Problem: There is no such job, or it has ended.
+            Problem: There is no such job, it has ended, or the trigger id is that of another request.
         """
         watcher = await self.watcher(request)
         known = watcher.report or await watcher.fresh()
+        chosen = (body or {}).get("triggerId")
+        asked = f"{request.path.rpartition('/')[2]} {sorted((body or {}).items())}"
+        if chosen is not None and (earlier := self.triggers.get(watcher.handle.job_id, chosen)) is not None:
+            if earlier.asked != asked:
+                raise Problem(409, f"trigger id {chosen} is that of another request to job {known.job_id}")
+            return {"request-id": chosen}
         if known.status.is_terminal:
             stopped = "" if known.savepoint is None else f"; it was stopped with savepoint {known.savepoint}"
             raise Problem(409, f"job {known.job_id} has ended: {known.status.value}{stopped}")
-        trigger_id = self.triggers.begin(watcher.handle.job_id, self.in_thread(call, watcher.handle))
+        made = self.in_thread(call, watcher.handle)
+        trigger_id = self.triggers.begin(watcher.handle.job_id, made, asked, chosen)
         return {"request-id": trigger_id}

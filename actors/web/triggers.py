@@ -39,11 +39,15 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
+        job_id: The job that is asked.
+        asked: What was asked: a request with the same id asks the same.
+        is_done: Whether it has ended.
         result: What came of it; `None` while it goes on, and when it has failed.
         failure: Why it has failed, or why its outcome is unknown.
     """
 
     job_id: str
+    asked: str = ""
     is_done: bool = False
     result: dict[str, Any] | None = None
     failure: BaseException | None = None
@@ -67,13 +71,22 @@ class RequestTriggers:
     """All requests of this server, by their ids. Only its event loop touches it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, RequestTrigger] = {}
+        self._known: dict[tuple[str, str], RequestTrigger] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    def begin(self, job_id: str, call: Awaitable[dict[str, Any]]) -> str:
-        """Begin to wait for a call; the id to ask for."""
-        trigger_id = secrets.token_hex(16)
-        trigger = self._known[trigger_id] = RequestTrigger(job_id)
+    def begin(
+        self, job_id: str, call: Awaitable[dict[str, Any]], asked: str = "", trigger_id: str | None = None
+    ) -> str:
+        """Begin to wait for a call; the id to ask for.
+
+        Args:
+            job_id: The job that is asked.
+            call: Gives the answer.
+            asked: Text by which the same request is told from another.
+            trigger_id: The caller's id for it, which no request of this job has.
+        """
+        trigger_id = trigger_id or secrets.token_hex(16)
+        trigger = self._known[job_id, trigger_id] = RequestTrigger(job_id, asked)
         task = asyncio.ensure_future(_await(trigger, call))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -84,8 +97,7 @@ class RequestTriggers:
 
     def get(self, job_id: str, trigger_id: str) -> RequestTrigger | None:
         """A request of this job; `None` when there is none with this id."""
-        trigger = self._known.get(trigger_id)
-        return trigger if trigger is not None and trigger.job_id == job_id else None
+        return self._known.get((job_id, trigger_id))
 
 
 async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> None:

@@ -24,6 +24,7 @@ from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import flame_graph
 from penstock.actors.web.application import description
+from penstock.runtime import JobStatus
 from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -162,6 +163,43 @@ def test_requests_that_fail_say_why(client: Client, job: ActingJob, method: str,
     asked, _ = trigger(client, method, path)
     cause = {"class": "CheckpointError", "message": "the storage is full", "outcome": "failed"}
     assert ended(client, asked) == {"failure-cause": cause}
+
+
+TRIGGER_ID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+
+
+@pytest.mark.parametrize("path", ["/checkpoints", "/savepoints", "/stop"])
+def test_a_request_that_is_sent_again_with_its_trigger_id_is_begun_once(
+    client: Client, job: ActingJob, path: str
+) -> None:
+    body = {**CHANGES["POST", path], "triggerId": TRIGGER_ID}
+    job.goes_on.clear()
+    first = client.change("POST", f"/v1/jobs/{JOB}{path}", body)
+    second = client.change("POST", f"/v1/jobs/{JOB}{path}", body)
+    assert (first.status, first.json) == (second.status, second.json) == (202, {"request-id": TRIGGER_ID})
+    job.goes_on.set()
+    asked = f"/v1/jobs/{JOB}/triggers/{TRIGGER_ID}"
+    assert "result" in ended(client, asked)
+    assert client.change("POST", f"/v1/jobs/{JOB}{path}", body).json == {"request-id": TRIGGER_ID}
+    assert len(job.asked) == 1
+    other = client.change("POST", f"/v1/jobs/{JOB}{path}", {"triggerId": TRIGGER_ID})
+    assert other.status == 409
+    assert client.change("POST", f"/v1/jobs/{JOB}{path}", {"triggerId": "a/b"}).status == 400
+    assert len(job.asked) == 1
+
+
+def test_a_stop_that_is_sent_again_when_the_job_has_ended_is_answered(client: Client, job: ActingJob) -> None:
+    stop = f"/v1/jobs/{JOB}/stop"
+    client.change("POST", stop, {"triggerId": TRIGGER_ID})
+    asked = f"/v1/jobs/{JOB}/triggers/{TRIGGER_ID}"
+    location = ended(client, asked)["result"]["location"]
+    job.current = replace(job.current, status=JobStatus.FINISHED)
+    deadline = time.monotonic() + PATIENCE
+    while client.change("POST", stop, {}).status != 409:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert client.change("POST", stop, {"triggerId": TRIGGER_ID}).status == 202
+    assert ended(client, asked)["result"]["location"] == location
 
 
 def test_savepoints_at_the_same_time_have_warnings_of_their_own(client: Client, job: ActingJob) -> None:
