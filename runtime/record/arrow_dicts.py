@@ -43,7 +43,8 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict per row, from column name to value.
 
     Raises:
-        NoPythonValueError: Python has no value for one of them; the message names the column.
+        NoPythonValueError: Python has no value for one of them, or two columns have one name; names the
+            column.
 
     Example:
         >>> dicts_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
@@ -52,6 +53,10 @@ def dicts_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
     names = batch.schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        msg = f"column {twice!r} is there twice, and a row can hold one of them: rename or drop the other"
+        raise NoPythonValueError(msg)
     columns = [values_of_column(name, column) for name, column in zip(names, batch.columns, strict=True)]
     return dicts_of_lists(names, columns)
 

@@ -12,6 +12,8 @@ from typing import Final
 #: Types that msgpack itself keeps apart and gives back unchanged.
 NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
 
+#: Between the names of flags that are combined.
+FLAGS_SEPARATOR: Final = "|"
 #: How deeply containers may be nested; bounds the stack that encoder and decoder take.
 MAX_DEPTH: Final = 100
 
@@ -38,8 +40,8 @@ class ExtensionCode:
     LEAVES: Final = 12  # [code, [payload, ...]]: a column of one simple type
     RECORD: Final = 13  # [module, qualified name, [field, ...], tuple of values | dict of attributes]
     RECORDS: Final = 14  # [module, qualified name, [field, ...], column of tuples]
-    ENUM: Final = 15  # [module, qualified name, name | value of a combined flag]
-    ENUMS: Final = 16  # [module, qualified name, [name | value, ...]]
+    ENUM: Final = 15  # [module, qualified name, name | names of flags | value of a flag]
+    ENUMS: Final = 16  # [module, qualified name, [name | names | value, ...]]
     ARRAY: Final = 17  # [dtype, shape, order, bytes | column of objects]
     NUMPY_SCALAR: Final = 18  # [dtype, bytes | text]
     NUMPY_SCALARS: Final = 19  # [dtype, bytes]

@@ -25,6 +25,8 @@ _PROTOCOL: Final = 5
 #: What the name of each of Penstock's modules begins with.
 _OUR_MODULES: Final = f"{OURS}.".encode()
 _TYPES_REMEMBERED: Final = 16
+#: Pickle makes values of their subclasses by `__new__`, whose arguments may mean something else.
+_ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 
 
 class PickleFallback:
@@ -63,6 +65,7 @@ class PickleFallback:
         data, back = self._pickled(value, cls, 1)
         if type(back) is not type(value):
             raise self._unreadable(cls, f"it comes back as a value of type {describe_type(type(back))}")
+        self._check_content(cls, [value], [back])
         return data
 
     def dumps_all(self, values: list[Any], cls: type) -> bytes:
@@ -75,6 +78,7 @@ class PickleFallback:
         for kind in map(type, back):
             if kind is not cls:
                 raise self._unreadable(cls, f"it comes back as a value of type {describe_type(kind)}")
+        self._check_content(cls, values, back)
         return data
 
     def loads(self, data: bytes) -> Any:
@@ -132,6 +136,16 @@ class PickleFallback:
             f"a value of type {describe_type(cls)} can be pickled and not be read back: {why}. Instead of it "
             f"{what}, or give the class a __reduce__ that fits it"
         )
+
+    def _check_content(self, cls: type, values: list[Any], back: list[Any]) -> None:
+        """Refuse a subclass of `int`, `str` and the like whose own `__new__` makes another value."""
+        base: Any = next((base for base in _ATOMIC_BASES if issubclass(cls, base)), None)
+        if base is None or cls.__new__ is base.__new__:
+            return
+        for value, read in zip(values, back, strict=True):
+            if base.__repr__(value) != base.__repr__(read):
+                why = f"its __new__ makes {base.__repr__(read):.80} of {base.__repr__(value):.80}"
+                raise self._unreadable(cls, why)
 
     def _read(self, data: bytes) -> Any:
         return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()

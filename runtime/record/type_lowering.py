@@ -15,7 +15,7 @@ from msgpack import ExtType
 
 from penstock.runtime.record.class_directory import ClassDirectory
 from penstock.runtime.record.datetime_columns import datetimes_to_payload
-from penstock.runtime.record.extension_codes import ExtensionCode
+from penstock.runtime.record.extension_codes import FLAGS_SEPARATOR, ExtensionCode
 from penstock.runtime.record.leaf_types import LEAF_TYPES, UNSUPPORTED
 from penstock.runtime.record.numpy_values import (
     array_to_payload,
@@ -95,7 +95,11 @@ class TypeLowering:
             name, number = value._name_, value._value_
             if members.get(name) is value:
                 return name
-            return number if combined and type(number) is int else UNSUPPORTED
+            if not combined or type(number) is not int:
+                return UNSUPPORTED
+            parts: list[Any] = [part for part in value if members.get(part._name_) is part]
+            is_named = len(parts) > 1 and sum(part._value_ for part in parts) == number
+            return FLAGS_SEPARATOR.join(part._name_ for part in parts) if is_named else number
 
         def single(value: Any, depth: int) -> ExtType:
             payload = token(value)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, Flag
-from functools import partial
+from functools import partial, reduce
 from itertools import repeat
-from operator import setitem
+from operator import or_, setitem
 from typing import Any, Final
 
 from msgpack import Unpacker, unpackb
@@ -21,7 +21,7 @@ from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.class_directory import ClassDirectory, describe_type
 from penstock.runtime.record.datetime_columns import datetimes_from_payload
-from penstock.runtime.record.extension_codes import MAX_DEPTH, ExtensionCode
+from penstock.runtime.record.extension_codes import FLAGS_SEPARATOR, MAX_DEPTH, ExtensionCode
 from penstock.runtime.record.leaf_types import LEAF_TYPES
 from penstock.runtime.record.numpy_values import array_from_payload, scalar_from_payload, scalars_from_payload
 from penstock.runtime.record.pickle_fallback import PickleFallback
@@ -178,6 +178,8 @@ def _member(cls: type[Enum], token: Any) -> Enum:
     if type(token) is int and issubclass(cls, Flag):
         return cls(token)
     member = cls.__members__.get(token)
+    if member is None and type(token) is str and FLAGS_SEPARATOR in token and issubclass(cls, Flag):
+        return reduce(or_, (_member(cls, name) for name in token.split(FLAGS_SEPARATOR)))
     if member is None:
         msg = f"enum {describe_type(cls)} no longer has the member {token!r} that the data holds. Keep it"
         raise CodecError(msg)

@@ -29,6 +29,7 @@ from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.fixed_values import FixedValues
 from penstock.runtime.state.heap_states import VIEWS
 from penstock.runtime.state.increments import Increments
+from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock, encode_written
 from penstock.runtime.state.keyed_changes import Block
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
@@ -366,6 +367,8 @@ class HeapKeyedStateBackend:
                 chosen = mine.tolist()
                 keys = list(compress(keys, chosen))
                 values = None if values is None else list(compress(values, chosen))
+            of_keys = [key for key, _ in keys] if block.nested else keys
+            check_restored_keys(block.table, of_keys, block.key_groups[mine], self.max_parallelism)
             table = self.table(block.table, nested=block.nested)
             (_apply_nested if block.nested else _apply_flat)(table.entries, keys, values)
 

@@ -11,15 +11,20 @@ group of a range rounds up. `max_parallelism` itself can't change; it is part of
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.runtime.errors import ConfigurationError, KeyTypeError
+from penstock.runtime.errors import ConfigurationError, KeyTypeError, StateMismatchError
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.stable_hash_arrays import stable_hashes
 
 #: The largest number of key groups (Flink's upper bound); a key group fits 16 bits.
@@ -61,6 +66,57 @@ def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uin
         KeyTypeError: One of them can't be a key.
     """
     return (stable_hashes(keys) % np.uint64(max_parallelism)).astype(np.uint16)
+
+
+#: Keys whose hash and bytes no change of a program can change; a tuple has the keys that are in it.
+LASTING_KEYS: Final = frozenset(
+    {
+        str,
+        int,
+        bool,
+        bytes,
+        float,
+        type(None),
+        datetime,
+        date,
+        time,
+        timedelta,
+        UUID,
+        Decimal,
+        Fraction,
+        tuple,
+    }
+)
+
+
+def check_restored_keys(
+    table: str, keys: Sequence[Any], groups: NDArray[np.uint16], max_parallelism: int
+) -> None:
+    """Refuse restored keys that no record would find again, because their class has changed.
+
+    Args:
+        table: The state's name.
+        keys: The keys, as this program reads them.
+        groups: The key groups under which they were saved.
+
+    Raises:
+        StateMismatchError: A key has another key group now; names state and key.
+    """
+    if types_of_keys(keys) <= LASTING_KEYS:
+        return
+    changed = np.flatnonzero(key_group_array(keys, max_parallelism) != groups)
+    if len(changed):
+        raise changed_key(table, keys[int(changed[0])])
+
+
+def changed_key(table: str, key: Any) -> StateMismatchError:
+    """The error for a saved key that no record of this program would find."""
+    return StateMismatchError(
+        f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: other "
+        "fields, another order of them, or another value or name of an enum's member. No record would find "
+        "this state. Keep the classes of keys as they were, or key by a tuple of plain values; "
+        "read_state and write_state move the state to other keys"
+    )
 
 
 def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:

@@ -50,7 +50,26 @@ _Copier: TypeAlias = Callable[[Any], Any]
 
 #: Methods with which a class says itself how it is copied.
 _OWN_WAYS: Final = ("__deepcopy__", "__setstate__", "__getnewargs_ex__", "__del__")
+_WAYS_OF_COPYING: Final = (
+    *_OWN_WAYS,
+    "__copy__",
+    "__reduce_ex__",
+    "__reduce__",
+    "__getstate__",
+    "__getnewargs__",
+)
 _HEAP_TYPE: Final = 1 << 9
+#: Builtins whose values can't change, and what reads one out of an instance of a subclass, whatever methods
+#: that has. The instances can have attributes that change.
+_FIXED_BASES: Final[dict[Any, _Copier]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    tuple: tuple.__iter__,
+    frozenset: frozenset.__iter__,
+}
 
 
 def own_copy(value: Any) -> Any:
@@ -244,6 +263,15 @@ def _named_tuple(kind: type, value: Any) -> Any:
     return value if _are_same(parts, value) else tuple.__new__(kind, parts)
 
 
+def _from_base(base: Any, kind: type, value: Any) -> Any:
+    """A value of a subclass of `int`, `str` and the like, without a call of the subclass's own `__new__`."""
+    content = _FIXED_BASES[base](value)
+    made = base.__new__(kind, map(_copied, content) if isinstance(content, Iterator) else content)
+    if kind.__dictoffset__:
+        vars(made).update({name: _copied(part) for name, part in vars(value).items()})
+    return made
+
+
 def _object(kind: type, value: Any) -> Any:
     """An object whose attributes are all there is to it."""
     made: Any = object.__new__(kind)
@@ -281,9 +309,11 @@ def _copier_of(kind: type) -> _Copier:
         return _itself
     if issubclass(kind, np.generic) and not issubclass(kind, np.void | np.object_):
         return _itself
-    if issubclass(kind, tuple):
-        is_plain = hasattr(kind, "_fields") and not kind.__dictoffset__ and not _has_own_ways(kind)
-        return partial(_named_tuple, kind) if is_plain else _deep
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and not kind.__dictoffset__:
+        return _deep if _has_own_ways(kind) else partial(_named_tuple, kind)
+    for base in _FIXED_BASES:
+        if issubclass(kind, base):
+            return partial(_from_base, base, kind) if _is_made_of(base, kind) else _deep
     copier = partial(_object, kind) if _is_plain_object(kind) and not _has_own_ways(kind) else _deep
     params, shape = vars(kind).get("__dataclass_params__"), shape_of(kind)
     if params is not None and params.frozen and shape is not None:
@@ -295,6 +325,18 @@ def _has_own_ways(kind: Any) -> bool:
     return any(hasattr(kind, name) for name in _OWN_WAYS) or any(
         getattr(kind, name, None) is not getattr(object, name, None)
         for name in ("__reduce_ex__", "__reduce__", "__getstate__")
+    )
+
+
+def _is_made_of(base: type, kind: type) -> bool:
+    """Whether a value of a builtin and attributes are all there is to an instance of its subclass."""
+    own = kind.__mro__[: kind.__mro__.index(base)]
+    if any(not each.__flags__ & _HEAP_TYPE or _slots_of(each) for each in own):
+        return False
+    return not any(
+        name in vars(each) and not (name == "__getnewargs__" and "_fields" in vars(each))  # a named tuple's
+        for each in own
+        for name in _WAYS_OF_COPYING
     )
 
 

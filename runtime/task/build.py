@@ -348,6 +348,8 @@ class _Builder:
         shared_id = None if task.is_savepoint else task.checkpoint_id
         try:
             backend.restore(restore.keyed, files, restored_checkpoint_id=shared_id)
+        except StateMismatchError as error:
+            raise OperatorError(location, str(error)) from error
         except CorruptSnapshotError as error:
             if not isinstance(error.__cause__, CodecError):
                 raise

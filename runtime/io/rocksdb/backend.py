@@ -29,7 +29,7 @@ from penstock.runtime.io.rocksdb.restore import (
     opened_as_written,
     take_over,
 )
-from penstock.runtime.io.rocksdb.rows import TableRows
+from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
 from penstock.runtime.io.rocksdb.scratch import ScratchFolder
 from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, NativeSnapshot
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
@@ -38,6 +38,7 @@ from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
 from penstock.runtime.state.columns.column_blocks import ColumnBlock
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.heap_states import VIEWS
+from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_blocks import DecodedBlock
 from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import StateFileReader
@@ -392,8 +393,21 @@ class RocksDBKeyedStateBackend:
             if part is not first:
                 scratch = self._scratch.path / f"part-{number}"
                 take_over(self._database, part, files, self.key_groups, scratch)
+        self._check_keys()
         if restored_id is not None:
             self._uploaded.start_from(restored_id, first)
+
+    def _check_keys(self) -> None:
+        """Refuse keys whose class has changed; looks at the first entries of each key group of each table."""
+        for group in self._own:
+            after = b""
+            while (found := self._database.next_table(group, after)) is not None:
+                prefix, name = found
+                after = prefix + b"\xff"
+                rows = TableRows(name, is_nested(prefix), self.max_parallelism, self._codec)
+                for row, data in islice(self._database.scan(rows.begin(group)), _CHECKED_KEYS):
+                    if not rows.check_key(row, data):
+                        break
 
     def _put_all(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
         for file in handle.files:
@@ -411,6 +425,8 @@ class RocksDBKeyedStateBackend:
         rows = TableRows(block.table, block.nested, self.max_parallelism, self._codec)
         own = self.key_groups
         mine = [at for at, group in enumerate(block.key_groups.tolist()) if group in own]
+        of_keys = [block.keys[at][0] if block.nested else block.keys[at] for at in mine]
+        check_restored_keys(block.table, of_keys, block.key_groups[mine], self.max_parallelism)
         entries = (block.keys[at] if block.nested else (block.keys[at], None) for at in mine)
         if block.values is None:
             self._database.write((), (rows.row(key, part) for key, part in entries))
@@ -419,6 +435,10 @@ class RocksDBKeyedStateBackend:
         self._database.write(
             rows.encode(key, part, value) for (key, part), value in zip(entries, values, strict=True)
         )
+
+
+#: Of how many entries of a key group the keys are looked at when state is restored.
+_CHECKED_KEYS: Final = 1000
 
 
 def _batches(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:

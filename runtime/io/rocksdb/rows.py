@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from penstock.runtime.errors import CodecError, CorruptSnapshotError
+from penstock.runtime.errors import CodecError, CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_bytes import key_bytes, key_of
-from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.key_groups import LASTING_KEYS, changed_key, key_group_array
+from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 
 #: Bytes of the key group in front of each row.
 GROUP_BYTES: Final = 2
@@ -72,6 +72,11 @@ def table_of(row: bytes) -> tuple[bytes, str, bool]:
     start = GROUP_BYTES + 3
     end = start + int.from_bytes(row[start - 2 : start])
     return row[GROUP_BYTES:end], row[start:end].decode("utf-8", "surrogatepass"), row[GROUP_BYTES] == _NESTED
+
+
+def is_nested(prefix: bytes) -> bool:
+    """Whether a prefix is that of a nested table."""
+    return prefix[0] == _NESTED
 
 
 class TableRows:
@@ -177,6 +182,33 @@ class TableRows:
         except (ValueError, IndexError) as error:
             msg = f"RocksDB has a row of state {self.name!r} that can't be read: {error}"
             raise CorruptSnapshotError(msg) from error
+
+    def check_key(self, row: bytes, data: bytes) -> bool:
+        """Refuse a restored row that this program would not find by its key.
+
+        Returns:
+            Whether the key is of a kind that a change of the program can change.
+
+        Raises:
+            StateMismatchError: The class of the key or of the second part has changed.
+            CorruptSnapshotError: It can't be read here; the cause says why.
+        """
+        if data[:1] == _NATURAL:
+            return False
+        try:
+            key, part = self.key_and_part(row, data)
+        except CodecError as error:
+            msg = f"state {self.name!r}: {error}"
+            raise CorruptSnapshotError(msg) from error
+        if types_of_keys([key, part]) <= LASTING_KEYS:
+            return False
+        try:
+            is_found = self.row(key, part) == row
+        except KeyTypeError as error:
+            raise changed_key(self.name, (key, part) if self.nested else key) from error
+        if not is_found:
+            raise changed_key(self.name, (key, part) if self.nested else key)
+        return True
 
     def decode(self, row: bytes, data: bytes) -> tuple[Any, Any, Any]:
         """Key, second part and value of a row."""

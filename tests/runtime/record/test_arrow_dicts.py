@@ -96,6 +96,7 @@ def test_very_wide_batches_and_batches_without_columns_have_rows():
     assert dicts_of_arrow(bare) == [{}, {}]
 
 
-def test_of_columns_with_one_name_the_last_counts():
+def test_columns_with_one_name_are_refused_by_name_and_none_is_lost() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
-    assert dicts_of_arrow(batch) == [{"a": 2}]
+    with pytest.raises(NoPythonValueError, match="column 'a' is there twice"):
+        dicts_of_arrow(batch)

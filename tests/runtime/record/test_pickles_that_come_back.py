@@ -41,12 +41,20 @@ class BecomesText:
         return str, ("something else",)
 
 
+class Cents(int):
+    """Is made of euros, and so by pickle a hundred times too large."""
+
+    def __new__(cls, euros: int) -> Cents:
+        return super().__new__(cls, euros * 100)
+
+
 WRONG: dict[str, Callable[[], Any]] = {
     "an exception with two arguments": lambda: TwoArguments(3, "x"),
     "raises": lambda: ReadsItself(ValueError),
     "interrupts": lambda: ReadsItself(KeyboardInterrupt),
     "exits": lambda: ReadsItself(SystemExit),
     "another type": BecomesText,
+    "another value": lambda: Cents(3),
 }
 
 

@@ -398,3 +398,30 @@ def test_a_class_with_an_end_of_its_own_needs_pickle() -> None:
         ValueCodec(allow_pickle=False).loads(written_before)
     assert ended == []
     assert ValueCodec().loads(written_before) == WithEnd(5)
+
+
+def test_combined_flags_are_found_by_their_names_when_their_values_have_changed() -> None:
+    codec = ValueCodec(allow_pickle=False)
+    both = Right.READ | Right.WRITE
+    data = codec.dumps([both, [both, Right.READ], Right(0)])
+
+    class Right2(Flag):
+        EXECUTE = 1
+        READ = 2
+        WRITE = 4
+
+    now = Right2.READ | Right2.WRITE
+    Right2.__module__, Right2.__qualname__ = Right.__module__, Right.__qualname__
+    reader = ValueCodec(allow_pickle=False, classes=[Right2])
+    assert reader.loads(data) == [now, [now, Right2.READ], Right2(0)]
+
+
+def test_a_combination_with_a_flag_that_is_gone_is_refused() -> None:
+    data = ValueCodec(allow_pickle=False).dumps(Right.READ | Right.WRITE)
+
+    class Right3(Flag):
+        READ = 1
+
+    Right3.__module__, Right3.__qualname__ = Right.__module__, Right.__qualname__
+    with pytest.raises(CodecError, match="no longer has the member 'WRITE'"):
+        ValueCodec(allow_pickle=False, classes=[Right3]).loads(data)

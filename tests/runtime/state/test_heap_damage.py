@@ -70,7 +70,7 @@ def test_a_value_that_can_not_be_decoded_here_is_reported_with_the_file() -> Non
         (lambda block: [], "keyed state in chk/0 can't be decoded"),
         (
             lambda block: [*block[:3], ValueCodec().dumps([[]]), block[4]],
-            "keyed state in chk/0 has a key that is none: unhashable type: 'list'",
+            r"keyed state in chk/0 has a key that is none: \[\] of type list can't be a key",
         ),
     ],
 )

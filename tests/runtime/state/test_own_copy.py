@@ -225,3 +225,53 @@ def test_an_arrow_batch_gets_memory_of_its_own() -> None:
     kept = own_batch(batch.slice(1))
     numbers[:] = 0
     assert kept.to_pydict() == {"n": [1, 2, 3], "t": [None, "b", "c"]}
+
+
+class Cents(int):
+    """Is made of euros."""
+
+    def __new__(cls, euros: int) -> Cents:
+        return super().__new__(cls, euros * 100)
+
+
+class Pair(str):
+    def __new__(cls, first: str, second: str) -> Pair:
+        return super().__new__(cls, first + second)
+
+    def __str__(self) -> str:
+        return "hidden"
+
+
+class Vector(tuple[Any, ...]):
+    def __new__(cls, *parts: Any) -> Vector:
+        return super().__new__(cls, parts)
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class PointBase(NamedTuple):
+    x: int
+
+
+class NextPoint(PointBase):
+    def __new__(cls, x: int) -> NextPoint:
+        return super().__new__(cls, x + 1)
+
+
+@pytest.mark.parametrize("value", [Cents(3), Pair("a", "b"), Vector(1, [2]), NextPoint(1)])
+def test_a_copy_is_never_made_by_a_call_of_a_users_new(value: Any) -> None:
+    value.note = ["first"]
+    copied = own_copy(value)
+    value.note.append("second")
+    base = next(kind for kind in (int, str, tuple) if isinstance(value, kind))
+    assert type(copied) is type(value)
+    assert base.__eq__(copied, value)
+    assert copied.note == ["first"]
+
+
+def test_parts_of_a_tuple_of_an_own_class_are_copied() -> None:
+    value = Vector([1])
+    copied = own_copy(value)
+    value[0].append(2)
+    assert copied[0] == [1]
