@@ -8,7 +8,7 @@ the ranges of large files) are shared out among them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -163,6 +163,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         if checked_format(format) == "rows" and schema is not None:
             msg = 'schema= needs format="arrow": rows have what their lines have'
             raise ConfigurationError(msg)
+        _check_names(schema or ())
         form = (
             JsonFormat(*settings, stored_as=stored_as)
             if format == "rows"
@@ -462,6 +463,17 @@ def _declared(types: Any) -> dict[str, Any]:
         msg = f"types={types!r} is not a setting: give 'infer', or a dict from column to type"
         raise ConfigurationError(msg)
     return {} if isinstance(types, str) else dict(types or {})
+
+
+def _check_names(fields: Iterable[pa.Field]) -> None:
+    """Refuse fields of one name, at any depth."""
+    seen: set[str] = set()
+    for each in fields:
+        if each.name in seen:
+            msg = f"schema= has the field {each.name!r} twice"
+            raise ConfigurationError(msg)
+        seen.add(each.name)
+        _check_names(each.type.field(place) for place in range(each.type.num_fields))
 
 
 def _check_csv(

@@ -97,7 +97,7 @@ class ColumnarJsonFormat:
         if not objects:
             return pa.schema([])
         try:
-            schema = _parse(b"\n".join(line for line, _ in objects), None).schema
+            schema = _schema_of([line for line, _ in objects])
         except pa.ArrowException as error:
             msg = (
                 f"{where}: the columns can't be inferred from the first lines of the files: {error}. Give "
@@ -236,6 +236,10 @@ class ColumnarJsonReader:
             if name in value and not self._fits(name, value[name]):
                 kind = self._schema.field(name).type
                 return text, f"field {name!r} does not fit its column of type {kind}: give schema="
+        try:
+            _parse(text.encode("utf-8", "surrogatepass"), self._schema, self._unknown)
+        except pa.ArrowException as error:
+            return text, f"the line does not fit the columns {self._schema.names}: {error}"
         return text, f"the line does not fit the columns {self._schema.names}"
 
     def _fits(self, name: str, value: Any) -> bool:
@@ -246,6 +250,32 @@ class ColumnarJsonReader:
         except pa.ArrowException:
             return False
         return True
+
+
+def _schema_of(lines: Sequence[bytes]) -> pa.Schema:
+    """The columns of a sample. Lines that Arrow does not read are left to the reader, as bad records.
+
+    Raises:
+        pa.ArrowException: The lines have no columns in common, or none can be read.
+    """
+    try:
+        return _parse(b"\n".join(lines), None).schema
+    except pa.ArrowException as error:
+        good = [line for line in lines if _is_readable(line)]
+        if len(good) in (0, len(lines)):
+            raise
+        try:
+            return _parse(b"\n".join(good), None).schema
+        except pa.ArrowException as other:
+            raise other from error
+
+
+def _is_readable(line: bytes) -> bool:
+    try:
+        _parse(line, None)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _parse(text: bytes, schema: pa.Schema | None, unknown: str = "error") -> pa.RecordBatch:

@@ -158,3 +158,38 @@ def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_line(write, read_
     schema = pa.schema({"v": pa.decimal128(9, 2)})
     source = FileSource.json(path, format="arrow", schema=schema, on_error="skip")
     assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
+
+
+#: Lines that Python's parser reads, and Arrow's does not.
+ARROW_REFUSES = [
+    '{"v": 1, "v": 2}',
+    '{"v": 1e400}',
+    '{"v": 1, "t": "\\ud800"}',
+    '{"v": 1, "in": {"a": 1, "a": 2}}',
+]
+
+
+@pytest.mark.parametrize("line", ARROW_REFUSES)
+@pytest.mark.parametrize("before", [0, 5_000])
+def test_a_line_that_arrow_does_not_read_is_a_bad_record_wherever_it_stands(write, read_all, line, before):
+    good = [{"v": float(i), "t": "x" * 90, "in": {"a": i}} for i in range(before)]
+    last = {"v": 0.5, "t": "y", "in": {"a": 7}}
+    path = write("".join(f"{json.dumps(each)}\n" for each in good) + f"{line}\n{json.dumps(last)}\n")
+    back = read_all(FileSource.json(path, format="arrow", on_error="dead_letter"))
+    assert back.rows == [*good, last]
+    (letter,) = back.dead_letters
+    assert letter.record == line
+    with pytest.raises(BadRecordError, match=f"{path}:{path.read_text().index(line)}.* does not fit"):
+        read_all(FileSource.json(path, format="arrow"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([("a", pa.int64()), ("a", pa.int64())]),
+        pa.schema([("a", pa.list_(pa.struct([("b", pa.int64()), ("b", pa.string())])))]),
+    ],
+)
+def test_a_schema_that_names_a_field_twice_is_refused(schema):
+    with pytest.raises(ConfigurationError, match="twice"):
+        FileSource.json("/in", format="arrow", schema=schema)
