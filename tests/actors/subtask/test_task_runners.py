@@ -191,6 +191,22 @@ def test_mail_wakes_an_idle_subtask_and_is_taken_before_its_next_step(make_runne
     assert subtask.happened == ["step", "mail", "step", "close"]
 
 
+def test_a_letter_wakes_an_idle_subtask_once(make_runner: MakeRunner) -> None:
+    subtask = Played(IDLE, IDLE)
+
+    async def post_and_stop(runner: TaskRunner) -> None:
+        runner.start()
+        await subtask.has_stepped()
+        runner.post(lambda: None)
+        await subtask.has_stepped()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        runner.stop()
+
+    assert played(make_runner, subtask, post_and_stop) is None
+    assert subtask.happened == ["step", "step", "close"]
+
+
 def test_mail_waits_for_the_start_and_comes_before_the_second_step(make_runner: MakeRunner) -> None:
     subtask = Played(MORE, FINISHED)
 
@@ -223,11 +239,14 @@ def test_mail_that_fails_is_a_failure_of_the_subtask(make_runner: MakeRunner) ->
 
 @pytest.mark.parametrize("after", [-1.0, 0.01], ids=["it is over", "it is soon"])
 def test_an_idle_subtask_is_stepped_when_its_time_has_come(make_runner: MakeRunner, after: float) -> None:
-    began = time.monotonic()
-    subtask = Played(lambda: StepResult(more=False, wake_at=time.monotonic() + after), FINISHED)
-    assert played(make_runner, subtask) is None
-    assert subtask.happened == ["step", "step", "close"]
-    assert time.monotonic() - began >= after
+    """So often that it is still at it after 20 s when it sleeps for longer."""
+    naps, began = 40, time.monotonic()
+
+    def nap() -> StepResult:
+        return StepResult(more=False, wake_at=time.monotonic() + after)
+
+    assert played(make_runner, Played(*[nap] * naps, FINISHED)) is None
+    assert time.monotonic() - began >= naps * after
 
 
 def test_an_idle_subtask_is_looked_at_now_and_then_whatever_it_waits_for(
