@@ -100,8 +100,10 @@ class TaskThread:
     def long_call(self) -> LongCall | None:
         """The call of a user's function that it is in, if that takes long; from any other thread."""
         since = self._busy_since
-        seconds = 0.0 if since is None else time.monotonic() - since
-        if seconds < _LONG_CALL or self._thread.ident is None:
+        if since is None or self._thread.ident is None:
+            return None
+        seconds = time.monotonic() - since
+        if seconds < _LONG_CALL:
             return None
         what = running_call(sys._current_frames().get(self._thread.ident))
         return None if what is None else LongCall(what, seconds)
@@ -126,8 +128,7 @@ class TaskThread:
 
     def _run(self, subtask: Subtask) -> None:
         mailbox = self._mailbox
-        while not self._may_run.wait(_MAX_IDLE):
-            continue  # `start` or `stop` comes: the lease ends an attempt that hears of neither
+        self._may_run.wait()  # for `start` or `stop`: the lease ends an attempt that hears of neither
         while not self._stopping:
             self._busy_since = time.monotonic()
             result = subtask.step()
@@ -144,12 +145,15 @@ class TaskThread:
         self._busy_since = None
         try:
             mail = mailbox.get(timeout=timeout) if timeout > 0 else mailbox.get_nowait()
-            self._busy_since = time.monotonic()
-            while True:
-                mail()
-                mail = mailbox.get_nowait()
         except Empty:
             return
+        self._busy_since = time.monotonic()
+        while True:
+            mail()  # an `Empty` that it raises is a failure
+            try:
+                mail = mailbox.get_nowait()
+            except Empty:
+                return
 
     def _settle(self, future: asyncio.Future[None], error: BaseException | None) -> None:
         def settle() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -94,9 +95,10 @@ def played(
 
 
 def test_a_subtask_is_stepped_until_it_has_finished_and_then_closed(make_runner: MakeRunner) -> None:
-    subtask = Played(MORE, MORE, FINISHED)
+    """In so many steps that it is still at it after 20 s when it sleeps in between."""
+    subtask = Played(*[MORE] * 40, FINISHED)
     assert played(make_runner, subtask) is None
-    assert subtask.happened == ["step", "step", "step", "close"]
+    assert subtask.happened == ["step"] * 41 + ["close"]
 
 
 @pytest.mark.parametrize("error", [ValueError("no state"), SystemExit("no state")])
@@ -222,18 +224,19 @@ def test_mail_waits_for_the_start_and_comes_before_the_second_step(make_runner: 
     assert subtask.happened[-2:] == ["step", "close"]
 
 
-def test_mail_that_fails_is_a_failure_of_the_subtask(make_runner: MakeRunner) -> None:
+@pytest.mark.parametrize("error", [ValueError("a bug of the user"), queue.Empty(), TimeoutError()])
+def test_mail_that_fails_is_a_failure_of_the_subtask(make_runner: MakeRunner, error: Exception) -> None:
     subtask = Played(IDLE)
 
     async def post(runner: TaskRunner) -> None:
         def fail() -> None:
-            raise ValueError("a bug of the user")
+            raise error
 
         runner.start()
         await subtask.has_stepped()
         runner.post(fail)
 
-    assert isinstance(played(make_runner, subtask, post), ValueError)
+    assert played(make_runner, subtask, post) is error
     assert subtask.happened == ["step", "close"]
 
 
