@@ -344,6 +344,7 @@ def test_an_attempt_is_collected_when_the_next_one_is_deployed() -> None:
         await actor.stop(ROLE.at(1))
         assert await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER) is None
         assert attempt() is None
+        await actor.stop(ROLE.at(2))
 
     run(scenario)
 
