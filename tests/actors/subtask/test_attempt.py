@@ -1,0 +1,231 @@
+"""Attempts of the subtasks of one job send each other frames, and each has one end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import ray
+from unsteady import Unsteady
+
+from penstock.actors.subtask.attempt import Attempt
+from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
+from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.task_on_loop import TaskOnLoop
+from penstock.actors.subtask.task_thread import TaskThread
+from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskFinished, SubtaskStopped
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+IN_THREAD, ON_LOOP = JobConfig(step_on="thread"), JobConfig(step_on="loop")
+
+
+class NoMaster:
+    """A JobMaster that takes all reports."""
+
+    def report(self, *_: object) -> None: ...
+
+
+class Receiver:
+    """The handle of the process of an attempt, whose calls are made in this event loop."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt, self._loop = attempt, asyncio.get_running_loop()
+        self.deliver = SimpleNamespace(remote=self._remote)
+
+    def _remote(
+        self, token: str, attempt: int, channel: int, first: int, frame: FirstArgument, *pieces: bytes
+    ) -> Any:
+        assert (token, attempt) == (self._attempt.role.token, self._attempt.role.attempt)
+
+        async def deliver() -> int:
+            return (await self._attempt.deliver(channel, first, elements_of(frame, pieces))).value
+
+        answer: Future[int] = asyncio.run_coroutine_threadsafe(deliver(), self._loop)
+        return SimpleNamespace(future=lambda: answer)
+
+
+def attempts(
+    config: JobConfig, count: int | None = 50, function: Callable[[int], Any] = abs
+) -> tuple[Attempt, Attempt]:
+    """A source of numbers, and what takes them, with a function, on another subtask."""
+    env = StreamEnvironment()
+    numbers = env.from_source("numbers", GeneratorSource(lambda n: n, count=count))
+    numbers.rebalance().map(function).sink("out", DiscardSink())
+    subtasks = build_execution_graph(env.build()).subtasks
+    source = subtasks[0].vertex.operators[0].source
+    assert source is not None
+    pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
+    made = []
+    for subtask, splits in zip(subtasks, (tuple(source.splits(1)), ()), strict=True):
+        descriptor = TaskDescriptor("job", "job", 1, subtask, config, splits=splits)
+        role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
+        master = cast("Any", Unsteady(NoMaster(), {}))
+        made.append(Attempt(role, descriptor, master, pool, loop))
+    return made[0], made[1]
+
+
+async def begun(sender: Attempt, receiver: Attempt) -> list[asyncio.Task[Any]]:
+    """Deploy both and start them, the receiver last, so that frames come before its start."""
+    for attempt in (sender, receiver):
+        assert attempt.statistics() is None
+        await attempt.deploy()
+    peer = RemotePeer(cast("Any", Receiver(receiver)), receiver.role)
+    sender.start({receiver.descriptor.id: peer})
+    receiver.start({})
+    return [asyncio.create_task(attempt.run()) for attempt in (sender, receiver)]
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(scenario(), 30)
+
+    asyncio.run(bounded())
+
+
+@pytest.mark.parametrize(
+    ("config", "runner"), [(IN_THREAD, TaskThread), (ON_LOOP, TaskOnLoop)], ids=["thread", "loop"]
+)
+def test_what_one_subtask_sends_another_one_takes_and_both_finish(
+    config: JobConfig, runner: type[object]
+) -> None:
+    async def scenario() -> None:
+        seen: list[int] = []
+        sender, receiver = attempts(config, 50, seen.append)
+        assert isinstance(sender._runner, runner)
+        outcomes = await asyncio.gather(*await begun(sender, receiver))
+        assert seen == list(range(50))
+        for attempt, outcome in zip((sender, receiver), outcomes, strict=True):
+            assert isinstance(outcome, SubtaskFinished)
+            assert outcome.statistics is not None
+            assert outcome.statistics.records_in == 50
+            assert not attempt._link._closed, "its reports still have to arrive"
+            attempt.end_reports()
+            assert attempt._link._closed
+        assert await receiver.deliver(0, 10_000, [b"late"]) is DeliveryAnswer.CONSUMED
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("config", [IN_THREAD, ON_LOOP], ids=["thread", "loop"])
+def test_a_subtask_that_is_stopped_sends_and_takes_nothing_more(config: JobConfig) -> None:
+    async def scenario() -> None:
+        entered, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def enter(number: int) -> None:
+            loop.call_soon_threadsafe(entered.set)
+
+        sender, receiver = attempts(config, None, enter)
+        running = await begun(sender, receiver)
+        await entered.wait()
+        for attempt in (receiver, sender):
+            await attempt.stop()
+            assert attempt._link._closed
+        assert await asyncio.gather(*running) == [SubtaskStopped()] * 2
+        assert await receiver.deliver(0, 10**9, [b"late"]) is DeliveryAnswer.STALE
+        assert sender._gateway.channels is not None
+        assert sender._gateway.channels._closed
+
+    run(scenario)
+
+
+def test_a_subtask_that_fails_says_why_and_its_reports_are_not_repeated() -> None:
+    async def scenario() -> None:
+        def fail(number: int) -> None:
+            raise ValueError("a bug of the user")
+
+        sender, receiver = attempts(IN_THREAD, 50, fail)
+        [running, failing] = await begun(sender, receiver)
+        outcome = await failing
+        assert isinstance(outcome, SubtaskFailed)
+        assert "a bug of the user" in outcome.error
+        assert receiver.outcome == outcome
+        assert receiver._link._closed
+        await sender.stop()
+        await running
+
+    run(scenario)
+
+
+def test_an_attempt_goes_on_when_the_call_that_waits_for_its_end_is_cancelled() -> None:
+    async def scenario() -> None:
+        sender, receiver = attempts(IN_THREAD, None)
+        running = await begun(sender, receiver)
+        for call in running:
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        assert sender.outcome is None
+        for attempt in (sender, receiver):
+            await attempt.stop()
+            assert attempt.outcome == SubtaskStopped()
+
+    run(scenario)
+
+
+def test_a_frame_whose_call_was_cancelled_is_consumed_all_the_same() -> None:
+    async def scenario() -> None:
+        release, entered = threading.Event(), threading.Event()
+
+        def wait(number: int) -> None:
+            entered.set()
+            release.wait(20)
+
+        sender, receiver = attempts(IN_THREAD, 50, wait)
+        running = await begun(sender, receiver)
+        await asyncio.to_thread(entered.wait, 20)
+        again, cancelled = (asyncio.create_task(receiver.deliver(0, 1, [])) for _ in range(2))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        release.set()
+        assert await again is DeliveryAnswer.CONSUMED
+        outcomes = await asyncio.gather(*running)
+        assert all(isinstance(outcome, SubtaskFinished) for outcome in outcomes)
+
+    run(scenario)
+
+
+def test_messages_and_answers_for_a_subtask_that_is_not_deployed_are_errors() -> None:
+    async def scenario() -> None:
+        sender, receiver = attempts(IN_THREAD)
+        channel = OutputChannelSpec(receiver.descriptor.id, 0)
+        for act in (
+            lambda: sender._frame_consumed(channel, 0),
+            lambda: sender._receiver_gone(channel),
+        ):
+            with pytest.raises(RuntimeError, match=r"numbers\[0\] was called before it was deployed"):
+                act()
+        await sender.deploy()
+        sender.control(NotifyComplete(1))
+        await sender.stop()
+
+    run(scenario)
+
+
+def test_a_folder_of_checkpoints_that_this_node_does_not_have_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look like the one of the job, and be empty."""
+    node = SimpleNamespace(get_node_id=lambda: "b1f3", get_actor_id=lambda: None)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
+    folder = tmp_path / "of another node"
+
+    async def scenario() -> None:
+        sender, _ = attempts(JobConfig(checkpointing=Checkpointing(every=10, storage=str(folder))))
+        with pytest.raises(PenstockError, match="is no folder; check the path"):
+            await sender.deploy()
+        assert not folder.exists()
+        await sender.stop()
+
+    run(scenario)
