@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 
-from pydantic import StringConstraints
+from pydantic import ConfigDict, StringConstraints, with_config
 from typing_extensions import TypedDict
 
 from penstock.actors.web.report_forms import (
@@ -317,6 +317,11 @@ AcceptedAnswer = TypedDict("AcceptedAnswer", {"request-id": str})
 AcceptedAnswer.__doc__ = "The request goes on; ask `/v1/jobs/{job}/triggers/{request-id}` how far it is."
 
 
+#: For bodies of requests: a field that is misspelt must not be left out without a word.
+_CLOSED: Final = with_config(ConfigDict(extra="forbid"))
+
+
+@_CLOSED
 class SessionBody(TypedDict):
     """A token that begins a session."""
 
@@ -327,6 +332,7 @@ class SessionBody(TypedDict):
 TriggerKey: TypeAlias = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z_-]{1,64}$")]
 
 
+@_CLOSED
 class CheckpointBody(TypedDict):
     """A checkpoint; `full` writes all state anew."""
 
@@ -342,6 +348,7 @@ SavepointBody = TypedDict(
         "triggerId": NotRequired[TriggerKey | None],
     },
 )
+_CLOSED(SavepointBody)
 SavepointBody.__doc__ = "A savepoint; with `cancel-job` the job is stopped with it."
 
 StopBody = TypedDict(
@@ -352,9 +359,11 @@ StopBody = TypedDict(
         "triggerId": NotRequired[TriggerKey | None],
     },
 )
+_CLOSED(StopBody)
 StopBody.__doc__ = "A savepoint and the end of the job; `drain` lets event time go to its end first."
 
 
+@_CLOSED
 class ResourceRequirementsBody(TypedDict):
     """New parallelism by operator id."""
 

@@ -165,6 +165,24 @@ def test_requests_that_fail_say_why(client: Client, job: ActingJob, method: str,
     assert ended(client, asked) == {"failure-cause": cause}
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/savepoints", {"cancelJob": True}),
+        ("/savepoints", {"target_directory": "/there"}),
+        ("/stop", {"mode": "drain"}),
+        ("/checkpoints", {"Full": True}),
+    ],
+)
+def test_a_field_that_a_request_does_not_know_is_refused_by_name(
+    client: Client, job: ActingJob, path: str, body: dict[str, Any]
+) -> None:
+    answer = client.change("POST", f"/v1/jobs/{JOB}{path}", body)
+    assert answer.status == 400
+    assert next(iter(body)) in answer.errors
+    assert job.asked == []
+
+
 TRIGGER_ID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 
 
