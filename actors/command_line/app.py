@@ -241,7 +241,7 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
         print(f"penstock: {left_out}", file=sys.stderr)
         reader.foreign_lines = 0
     if reader.refused_files:
-        files = f"{len(reader.refused_files)} log file(s), {reader.refused_files[0]} among them,"
+        files = f"{len(reader.refused_files)} log file(s), {escaped(reader.refused_files[0])} among them,"
         print(
             f"penstock: {files} are another user's and their lines are missing; ask as the user of the job",
             file=sys.stderr,

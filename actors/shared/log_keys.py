@@ -53,5 +53,6 @@ def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
         >>> sign(key, "a.log", *line) == sign(key, "b.log", *line)
         False
     """
-    signed = b" ".join((file.encode(), at, stream, text))
+    # A stranger's file may have a name that is no text: what is found then is no signature of the job's.
+    signed = b" ".join((file.encode("utf-8", "surrogatepass"), at, stream, text))
     return blake2b(signed, key=key, digest_size=_SIGNATURE).hexdigest().encode()

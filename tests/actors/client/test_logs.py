@@ -387,6 +387,11 @@ def test_what_is_no_plain_file_is_not_waited_for_and_hides_no_line(tmp_path: Pat
     ]
     for index, header in enumerate(headers, 5):
         path_of(tmp_path, index=index).write_text(header + "\n2026-01-01T00:00:00.000000Z out forged\n")
+    # Names that are no text, and headers that fit them.
+    for fields in ({"vertex": "\udcff", "index": None}, {"incarnation": "\udcff"}):
+        header = {**HEADER, **fields}
+        path = tmp_path / log_file_name(JOB, header["vertex"], header["index"], header["incarnation"])
+        path.write_text(json.dumps(header) + "\n2026-01-01T00:00:00.000000Z out 00 forged\n")
     path_of(tmp_path, index=20).write_text(json.dumps(HEADER) + "\n2026-01-01T00:00:00.000000Z out forged\n")
     reader = HereReader(tmp_path)
     assert texts(reader.read()) == ["hello"]
@@ -441,6 +446,17 @@ def test_a_file_of_another_user_is_told_and_hides_no_line(
     assert reader.refused_files == ()
     theirs.close()
     ours.close()
+
+
+def test_names_of_files_are_written_out_for_terminals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class RefusedReader(HereReader):
+        def _new_parts(self) -> Iterator[FilePart]:
+            yield FilePart("penstock@words-1@\x1b[2J\udcff@.log", {}, b"", 0, is_refused=True)
+
+    _print_lines(RefusedReader(tmp_path))
+    assert r"penstock@words-1@\x1b[2J\udcff@.log among them" in capsys.readouterr().err
 
 
 def test_what_penstock_logs_has_no_secrets_and_what_users_log_stays(tmp_path: Path, file: LogFile) -> None:
