@@ -13,6 +13,7 @@ rows.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,6 +33,7 @@ from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSp
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.arrow_streams import read_schema
 from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.record.own_types import common_fields
 
 #: Bytes of a block, at least and at most; a line may be longer.
 _LEAST_BYTES: Final = 4 * 1024
@@ -39,6 +41,9 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 _BLANK: Final = b" \t\r\n"
 #: Integers up to this one are kept by a float.
 _EXACT: Final = 1 << 53
+#: A zone behind a time of day.
+_ZONE_OF_TIME: Final = re.compile(r"[:T ]\d\d(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
+_ZONE: Final = re.compile(rb'[:T ]\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class ColumnarJsonFormat:
         if not objects:
             return pa.schema([])
         try:
-            schema = _schema_of([line for line, _ in objects])
+            schema = self._schema_of([line for line, _ in objects])
         except pa.ArrowException as error:
             msg = (
                 f"{where}: the columns can't be inferred from the first lines of the files: {error}. Give "
@@ -105,8 +110,8 @@ class ColumnarJsonFormat:
             )
             raise ConnectorError(msg) from error
         found = pa.schema([(field.name, _as_read(field.type)) for field in schema])
-        for _, value in objects:
-            if (wide := _wide_integer(value, found)) is not None:
+        for _, value in objects if self.on_error == "fail" else ():
+            if (wide := _changed(value, found)) is not None:
                 name, number = wide
                 msg = (
                     f"{where}: column {name!r} has numbers that neither 64 bits nor a float keep, such as "
@@ -114,6 +119,23 @@ class ColumnarJsonFormat:
                 )
                 raise ConnectorError(msg)
         return found
+
+    def _schema_of(self, lines: Sequence[bytes]) -> pa.Schema:
+        """The columns of the sample; lines that can't have them are left to the reader, which reports them.
+
+        Raises:
+            pyarrow.ArrowException: Lines that fit no column together end the job.
+        """
+        try:
+            return _schema_of(lines)
+        except pa.ArrowException:
+            if self.on_error == "fail":
+                raise
+        fields: list[pa.Field] = []
+        for line in filter(_is_readable, lines):
+            common = common_fields(fields, list(_parse(line, None).schema), numbers=True)
+            fields = fields if common is None else common
+        return pa.schema(fields)
 
 
 class ColumnarJsonReader:
@@ -174,16 +196,16 @@ class ColumnarJsonReader:
             batch = _parse(text, self._schema, self._unknown)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
-        if batch.num_rows != lines or (self._format.schema is None and self._rounds(batch, text)):
+        if batch.num_rows != lines or self._changes(batch, text):
             return None
         return batch
 
-    def _rounds(self, batch: pa.RecordBatch, text: bytes) -> bool:
-        """Whether a column of inferred floats has an integer that no float keeps."""
-        if not any(_has_wide_float(column) for column in batch.columns):
+    def _changes(self, batch: pa.RecordBatch, text: bytes) -> bool:
+        """Whether a column of floats has an integer that no float keeps, or one of times drops a zone."""
+        wide = any(map(_has_wide_float, batch.columns))
+        if not wide and not (_has_naive_times(pa.struct(list(self._schema))) and _ZONE.search(text)):
             return False
-        lines = text.split(b"\n")
-        return any(_wide_integer(json.loads(line), self._schema) is not None for line in lines)
+        return any(_changed(json.loads(line), self._schema) is not None for line in text.split(b"\n"))
 
     def _read_in_parts(self, start: int, raw: bytes) -> Polled[Any]:
         """Read a block that has blank or bad lines."""
@@ -243,7 +265,7 @@ class ColumnarJsonReader:
         return text, f"the line does not fit the columns {self._schema.names}"
 
     def _fits(self, name: str, value: Any) -> bool:
-        if self._format.schema is None and _wide_integer({name: value}, self._schema) is not None:
+        if _changed({name: value}, self._schema) is not None:
             return False
         try:
             _parse(json.dumps({name: value}).encode(), pa.schema([self._schema.field(name)]), "error")
@@ -313,21 +335,29 @@ def _has_wide_float(column: pa.Array) -> bool:
     return False
 
 
-def _wide_integer(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, int] | None:
-    """Field and value of an integer in a column of floats that no float keeps."""
+def _has_naive_times(kind: pa.DataType) -> bool:
+    return (pa.types.is_timestamp(kind) and kind.tz is None) or any(
+        _has_naive_times(kind.field(at).type) for at in range(kind.num_fields)
+    )
+
+
+def _changed(value: dict[str, Any], schema: pa.Schema | pa.StructType) -> tuple[str, Any] | None:
+    """Field and value of an integer that its column of floats rounds, or of a time that loses its zone."""
     for field in schema:
-        number = _wide_integer_in(value.get(field.name), field.type)
-        if number is not None:
-            return field.name, number
+        part = _changed_part(value.get(field.name), field.type)
+        if part is not None:
+            return field.name, part
     return None
 
 
-def _wide_integer_in(value: Any, kind: pa.DataType) -> int | None:
+def _changed_part(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, dict) and pa.types.is_struct(kind):
-        found = _wide_integer(value, kind)
+        found = _changed(value, kind)
         return None if found is None else found[1]
     if isinstance(value, list) and pa.types.is_list(kind):
-        return next((n for each in value if (n := _wide_integer_in(each, kind.value_type)) is not None), None)
+        return next((n for each in value if (n := _changed_part(each, kind.value_type)) is not None), None)
+    if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is None:
+        return value if _ZONE_OF_TIME.search(value) else None
     return value if type(value) is int and abs(value) > _EXACT and pa.types.is_floating(kind) else None
 
 

@@ -193,3 +193,36 @@ def test_a_line_that_arrow_does_not_read_is_a_bad_record_wherever_it_stands(writ
 def test_a_schema_that_names_a_field_twice_is_refused(schema):
     with pytest.raises(ConfigurationError, match="twice"):
         FileSource.json("/in", format="arrow", schema=schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "lost"),
+    [
+        (pa.float64(), 2**53, 2**53 + 1),
+        (pa.list_(pa.float64()), [1], [2**60 + 1]),
+        (pa.timestamp("us"), "2020-01-01T05:00:00.5", "2020-01-01T05:00:00.5+02:00"),
+        (pa.timestamp("us"), "2020-01-01 05:00", "2020-01-01T05Z"),
+        (pa.struct({"t": pa.timestamp("s")}), {"t": "2020-01-01"}, {"t": "2020-01-01T05:00:00-0800"}),
+    ],
+)
+def test_a_value_that_a_given_column_would_change_is_a_bad_record(write, read_all, kind, kept, lost):
+    lines = [json.dumps({"v": value, "z": "2020-01-01T05:00:00Z"}) for value in (kept, lost, kept)]
+    path = write("\n".join(lines) + "\n")
+    schema = pa.schema({"v": kind})
+    back = read_all(FileSource.json(path, format="arrow", schema=schema, on_error="dead_letter"))
+    assert len(back.rows) == 2
+    (letter,) = back.dead_letters
+    assert letter.record == lines[1]
+    assert "field 'v' does not fit its column" in letter.error
+    assert letter.origin == f"{path}:{len(lines[0]) + 1}"
+
+
+@pytest.mark.parametrize("bad", ['{"v": "x"}', '{"v": 1, "v": 2}', '{"v": [1, "x"]}', "nothing"])
+def test_lines_of_the_sample_that_fit_no_column_are_skipped_on_request(write, read_all, bad):
+    path = write('{"v": 1}\n' + bad + '\n{"v": 2.5, "w": null}\n')
+    back = read_all(FileSource.json(path, format="arrow", on_error="dead_letter"))
+    assert [row["v"] for row in back.rows] == [1.0, 2.5]
+    assert [letter.record for letter in back.dead_letters] == [bad]
+    assert read_all(FileSource.json(path, format="arrow", on_error="skip")).skipped == 1
+    with pytest.raises(ConnectorError, match=r"a\.jsonl"):
+        read_all(FileSource.json(path, format="arrow"))

@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.runtime import BadRecordError, FileSource
 from penstock.runtime.io.connectors.formats.json_reader import parse_together
@@ -65,3 +67,53 @@ def test_bad_lines_are_skipped_or_become_dead_letters(tmp_path, read_all):
         (b"\xff", f"{path}:9"),
         ("[" * 100_000, f"{path}:11"),
     ]
+
+
+LOST = [
+    ('{"a": 1, "b": 2, "a": 3}', "two fields 'a'"),
+    ('{"x": [{"a": 1, "a": 1}]}', "two fields 'a'"),
+    ('{"a" : 1, "t": "b", "a": 2}', "two fields 'a'"),
+    ('{"a": 1e400}', "no float is 1e400"),
+    ('{"a": [[-1e400]]}', "no float is -1e400"),
+    ("[1e400]", "no float is 1e400"),
+    ("1e400", "no float is 1e400"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), LOST)
+@pytest.mark.parametrize("beside", [[], ['{"a": 1, "t": "12:30 :"}'], ['{"a": "x"}', '{"x": {"a": [1.5]}}']])
+def test_a_line_of_which_the_parser_loses_something_is_bad(tmp_path, read_all, line, why, beside):
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join([*beside, line, *beside]) + "\n")
+    back = read_all(FileSource.json(path, on_error="dead_letter"))
+    assert back.rows == [json.loads(each) for each in [*beside, *beside]]
+    (letter,) = back.dead_letters
+    assert why in letter.error
+    assert letter.record == line
+    assert letter.origin == f"{path}:{sum(len(each) + 1 for each in beside)}"
+
+
+def test_infinity_that_is_written_so_is_read(tmp_path, read_all):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"a": Infinity}\n{"a": 1e300}\n')
+    assert read_all(FileSource.json(path)).rows == [{"a": math.inf}, {"a": 1e300}]
+
+
+@given(
+    rows=st.lists(
+        st.recursive(
+            st.one_of(
+                st.none(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(':" a\\t')
+            ),
+            lambda inner: st.one_of(
+                st.lists(inner, max_size=3), st.dictionaries(st.text('ab:" ', max_size=2), inner, max_size=3)
+            ),
+            max_leaves=6,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    separators=st.sampled_from([(",", ":"), (", ", ": "), (" ,", " :"), (",", "\t:")]),
+)
+def test_lines_without_a_loss_are_parsed_together(rows, separators):
+    assert parse_together([json.dumps(row, separators=separators) for row in rows]) == rows
