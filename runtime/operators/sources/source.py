@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, Final, NoReturn, TypeVar
 
 from penstock.runtime.errors import PenstockError
@@ -29,7 +30,7 @@ from penstock.runtime.operators.sources.source_alignment import WatermarksAligne
 from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
 from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
 from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
@@ -324,6 +325,26 @@ def _refuse(msg: str) -> NoReturn:
 
 def _checked(polled: Any) -> Polled[Any]:
     if not isinstance(polled, Polled):
-        msg = f"poll returned {short_repr(polled)} of type {type(polled).__name__}; return a Polled(...)"
-        raise PenstockError(msg)
+        _refuse(f"poll returned {short_repr(polled)} of type {type(polled).__name__}; return a Polled(...)")
+    batch, ready_at = polled.batch, polled.ready_at
+    if isinstance(batch, RowBatch):
+        _check_rows(batch)
+    elif batch is not None and not isinstance(batch, ArrowBatch):
+        what = f"poll returned a Polled whose batch is {short_repr(batch)} of type {type(batch).__name__}"
+        _refuse(f"{what}; give Polled(RowBatch([record, ...])) or Polled(ArrowBatch(record_batch))")
+    if ready_at is not None and not isinstance(ready_at, Real):
+        what = f"{short_repr(ready_at)} of type {type(ready_at).__name__}"
+        _refuse(f"poll returned a Polled with ready_at {what}; give seconds of context.clock.monotonic()")
     return polled
+
+
+def _check_rows(batch: RowBatch) -> None:
+    """Refuse what can be read once only: a look at the types of the records would use them up."""
+    rows, stamps = batch.rows, batch.timestamps
+    if type(rows) is not list and not hasattr(rows, "__len__"):
+        what = f"poll returned a RowBatch whose rows are of type {type(rows).__name__}"
+        _refuse(f"{what}, which has no length; give a list of records")
+    if stamps is not None and (not hasattr(stamps, "__len__") or len(stamps) != len(rows)):
+        count = len(stamps) if hasattr(stamps, "__len__") else f"a {type(stamps).__name__} of"
+        what = f"poll returned a RowBatch of {len(rows)} rows with {count} timestamps"
+        _refuse(f"{what}; give a list with one for each row")

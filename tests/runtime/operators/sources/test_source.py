@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import OperatorError
@@ -143,6 +144,30 @@ def test_a_poll_that_returns_something_else_is_told_so(make_context):
 
     with pytest.raises(OperatorError, match=r"poll returned \[1, 2\] of type list; return a Polled"):
         opened(make_context, Lazy()).poll(1)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize(
+    ("polled", "says"),
+    [
+        (lambda: Polled(RowBatch(n for n in [1, 2])), "rows are of type generator, which has no length"),  # type: ignore[arg-type]
+        (lambda: Polled(RowBatch(map(int, "12"))), "rows are of type map, which has no length"),  # type: ignore[arg-type]
+        (lambda: Polled([1, 2]), r"batch is \[1, 2\] of type list; give Polled\(RowBatch"),  # type: ignore[arg-type]
+        (lambda: Polled(pa.record_batch({"a": [1]})), r"give .* Polled\(ArrowBatch\(record_batch\)\)"),  # type: ignore[arg-type]
+        (lambda: Polled(RowBatch([1, 2], [1])), "2 rows with 1 timestamps; give a list with one for each"),
+        (lambda: Polled(RowBatch([1], iter([1]))), "1 rows with a list_iterator of timestamps"),  # type: ignore[arg-type]
+        (lambda: Polled(ready_at="soon"), "ready_at 'soon' of type str; give seconds"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_batch_that_is_none_is_refused_and_no_record_of_it_is_lost(make_context, polled, says, copies):
+    class Wrong(Numbers):
+        def reader(self, context, splits):
+            reader: Any = Reader([])
+            reader.poll, reader.makes_new_records = lambda max_rows: polled(), not copies
+            return reader
+
+    with pytest.raises(OperatorError, match=f"(?s)poll failed: poll returned a .*{says}"):
+        opened(make_context, Wrong()).poll(1)
 
 
 class FollowingReader(Reader):
