@@ -30,6 +30,7 @@ from penstock.bridge.session.authentication import (
     use_id_of_executors,
 )
 from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.secret_settings import driver_jvm, known_to_driver, split_secrets
 from penstock.bridge.session.session_folder import SessionFolder
 from penstock.bridge.session.spark_options import AUTHENTICATE, spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
@@ -208,15 +209,20 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
     begun = time.monotonic()
     places = wanted.options.get(_LOCAL_FOLDERS, "")
     folder = SessionFolder([place.strip() for place in places.split(",") if place.strip()], new_credentials())
+    shown, secret = split_secrets(wanted.options)
     try:
-        session: SparkSession = raydp.init_spark(
-            wanted.app_name,
-            wanted.executors,
-            wanted.cores,
-            wanted.memory,
-            fault_tolerant_mode=fault_tolerant,
-            configs=_in_folder(wanted.options, folder),
-        )
+        with known_to_driver(secret, folder.paths[0]):
+            session: SparkSession = raydp.init_spark(
+                wanted.app_name,
+                wanted.executors,
+                wanted.cores,
+                wanted.memory,
+                fault_tolerant_mode=fault_tolerant,
+                configs=_in_folder(shown, folder),
+            )
+    except ConfigurationError:
+        folder.remove()
+        raise
     except Exception as error:  # Ray, RayDP and Py4J raise many kinds
         raydp.stop_spark()
         folder.remove()
@@ -237,12 +243,11 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
 
 def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, str]:
     """The settings of a session whose files are in a folder."""
-    from pyspark import SparkContext
-
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
-    if SparkContext._jvm is not None:  # of an earlier session; it reads no options any more
-        take_credentials(SparkContext._jvm, folder.credentials)
+    jvm = driver_jvm()
+    if jvm is not None:  # of an earlier session; it reads no options any more
+        take_credentials(jvm, folder.credentials)
     return settings
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from penstock.bridge.session.secret_settings import split_secrets
 from penstock.runtime.errors import ConfigurationError
 
 _OPENED: Final = (
@@ -98,6 +99,7 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
         own = users.get(setting, "").split()
         missing = [option for option in JVM_OPTIONS if option not in own]
         options[setting] = " ".join([*missing, *own])
+    split_secrets(options)
     return options
 
 

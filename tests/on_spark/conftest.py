@@ -75,6 +75,8 @@ def spark() -> Iterator[SparkSession]:
                     "spark.sql.shuffle.partitions": 2,
                     "spark.driver.memory": "600m",
                     "spark.task.maxFailures": 3,
+                    # Each kind of letter that a file of Java properties writes differently.
+                    "spark.hadoop.fs.s3a.secret.key": "to=tell: nobody\\ #! ü",
                     # Small batches, so that rows do not wait for others on their way through a task or a job.
                     "spark.sql.execution.arrow.maxRecordsPerBatch": 2_048,
                 },

@@ -14,9 +14,11 @@ import ray
 from pipelines.jobs import environment
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkConf
 
 from penstock import bridge
 from penstock.bridge.session import authentication
+from penstock.bridge.session.secret_settings import known_to_driver
 from penstock.runtime import ConfigurationError, DeploymentError, GraphError
 
 if TYPE_CHECKING:
@@ -86,6 +88,24 @@ def refusal_of(java: Any, authenticates: str, url: str) -> str | None:
     finally:
         client.shutdown()
     return None
+
+
+def test_secret_settings_reach_the_driver_and_no_command_line_or_environment(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    context: Any = spark.sparkContext
+    secret = "to=tell: nobody\\ #! ü"
+    assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == secret
+    assert context.getConf().get("spark.hadoop.fs.s3a.secret.key") == secret
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    shown = [" ".join(each.cmdline()) + str(each.environ()) for each in family]
+    assert not [line for line in shown if "to=tell" in line]
+    # The next session of this process begins with the same JVM.
+    assert SparkConf().get("spark.hadoop.fs.s3a.secret.key") is None
+    with known_to_driver({"spark.hadoop.a.password": secret}, tmp_path):
+        assert SparkConf().get("spark.hadoop.a.password") == secret
+    assert SparkConf().get("spark.hadoop.a.password") is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_blocks_go_between_driver_and_executors_both_ways(spark: SparkSession) -> None:
