@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime import HeapState, KeyedProcessFunction, MapState, RocksDB, ValueState
-from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.errors import PenstockError, StateMismatchError
 from penstock.runtime.testing import OperatorHarness
 
 HEAP, ROCKSDB = HeapState(), RocksDB(8 * 1024 * 1024, "/dev/shm")
@@ -152,3 +152,29 @@ def test_an_entry_of_a_map_is_found_or_refused(program: Any, change: str, before
             counts(parts, now, after, saved)
     else:  # its snapshot has the parts themselves, and each backend makes of them what it finds them by
         assert counts(parts, now, after, saved)[0] == [2]
+
+
+@pytest.mark.parametrize("backend", [HEAP, ROCKSDB], ids=["heap", "rocksdb"])
+def test_a_value_that_the_program_can_no_longer_read_is_refused_with_its_state(
+    program: Any, backend: Any
+) -> None:
+    class Last(KeyedProcessFunction[Any, Any, Any]):
+        last = ValueState()
+
+        def process(self, value: Any, ctx: Any) -> Any:
+            yield self.last.value()
+            self.last.update(value)
+
+    def build(stream: Any) -> Any:
+        return stream.key_by(lambda value: 1).process("last", Last())
+
+    value = program("@dataclass\nclass Value:\n a: int").Value(1)
+    with OperatorHarness.of(build, state_backend=backend) as harness:
+        harness.push([value])
+        saved = harness.snapshot()
+    program("@dataclass\nclass Value:\n b: int = 1")
+    with (
+        pytest.raises(PenstockError, match=r"state 'last'.*Value no longer has the field\(s\) a"),
+        OperatorHarness.of(build, state_backend=backend, restored=[saved]) as harness,
+    ):
+        harness.push([2])

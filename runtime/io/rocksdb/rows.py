@@ -167,7 +167,11 @@ class TableRows:
             CodecError: It can't be decoded here.
         """
         at = 1 if data[:1] == _NATURAL else 5 + int.from_bytes(data[1:5])
-        return self._codec.loads(data[at:])
+        try:
+            return self._codec.loads(data[at:])
+        except CodecError as error:
+            msg = f"a value of state {self.name!r} can't be read here: {error}"
+            raise CodecError(msg) from error
 
     def key_and_part(self, row: bytes, data: bytes) -> tuple[Any, Any]:
         """The key and the second part of a row; `None` for the latter in a flat table."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from penstock.runtime.error_text import cause_text, error_text, fit_text, traceback_text
@@ -93,7 +93,7 @@ def failing_line(trace: TracebackType | None) -> UserLocation | None:
         module = str(frame.f_globals.get("__name__", ""))
         if module == "penstock" or module.startswith("penstock."):
             continue
-        if found is not None and _is_library(frame.f_code.co_filename):
+        if found is not None and _is_library(frame):
             continue
         found = UserLocation(file_of(frame.f_code, frame.f_globals), line, frame.f_code.co_name)
     return found
@@ -107,9 +107,13 @@ def _describe(error: BaseException) -> str:
     return cause_text(error)
 
 
-def _is_library(filename: str) -> bool:
-    path = filename.replace("\\", "/")
-    return path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path
+def _is_library(frame: FrameType) -> bool:
+    """Whether some code was installed; compiled code has the path of its source, and a module with a file."""
+    paths = (frame.f_code.co_filename, str(frame.f_globals.get("__file__", "")))
+    return any(
+        path.startswith((_LIBRARY, "<frozen")) or "/site-packages/" in path
+        for path in (path.replace("\\", "/") for path in paths)
+    )
 
 
 def _traceback_text(error: BaseException) -> str:

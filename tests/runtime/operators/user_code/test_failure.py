@@ -6,6 +6,8 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
@@ -54,6 +56,21 @@ def test_the_traceback_begins_in_the_users_code_and_survives_a_pickle(open_chain
     assert "decoder.py" in error.cause_text
     assert "chain.py" not in error.cause_text
     assert "operators/functions/map.py" not in error.cause_text
+
+
+def of_arrow(value):
+    return pa.array([value], pa.int64())  # raises in Cython's code, whose path is that of its source
+
+
+def of_numpy(value):
+    return np.random.default_rng(0).integers(5, 1)
+
+
+@pytest.mark.parametrize("function", [of_arrow, of_numpy])
+def test_the_line_is_the_users_and_never_one_of_a_compiled_library(open_chain, function):
+    text = str(failure_of(open_chain, MapOperator(function), rows=["x"]))
+    file = function_location(function).partition("(")[2].partition(":")[0]
+    assert f"at {file}:{function.__code__.co_firstlineno + 1} in {function.__name__}, on record" in text
 
 
 @pytest.mark.parametrize("timestamps", [None, [10, 20, 30]])
