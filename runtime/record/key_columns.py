@@ -1,7 +1,8 @@
 """Key columns of Arrow batches in canonical form: one form for values that are one key.
 
 Types that encode the same values in another way become the plain one: dictionaries, run ends, views,
-extension types. Times become microseconds, as Python's are. NaN becomes one bit pattern and -0.0 becomes 0.0.
+large texts, extension types. Times become microseconds, as Python's are. NaN becomes one bit pattern
+and -0.0 becomes 0.0.
 What is left is numbers, text, bytes, decimals, dates and times, each with a validity bitmap.
 
 Lists, maps and structs are refused: they have no stable hash that a dict of rows would agree with.
@@ -64,7 +65,8 @@ def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
         return column.cast(target)
     except pa.ArrowInvalid as error:
         msg = (
-            f"column {name!r} of type {given} can't be a key: {error}; keys have times of whole microseconds"
+            f"column {name!r} of type {given} can't be a key: {error}; keys have times of whole "
+            "microseconds, and a batch has texts of less than 2 GiB"
         )
         raise KeyTypeError(msg) from error
 
@@ -127,6 +129,10 @@ def _one_width(kind: pa.DataType) -> pa.DataType:
         return pa.duration("us")
     if kinds.is_time(kind):
         return pa.time64("us")
+    if kinds.is_large_string(kind):
+        return pa.string()
+    if kinds.is_large_binary(kind):
+        return pa.binary()
     if kinds.is_decimal(kind) and kind.bit_width < _DECIMAL_BITS:
         return pa.decimal128(kind.precision, kind.scale)
     return pa.date32() if kinds.is_date64(kind) else kind

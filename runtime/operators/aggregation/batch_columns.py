@@ -20,6 +20,13 @@ from penstock.runtime.record.value_types import NoColumnTypeError, type_of_value
 
 #: Digits of decimals in state.
 _DIGITS: Final = 38
+#: Other encodings of texts and bytes, with the plain one.
+_ENCODED: Final = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
 
 
 class ColumnsOfRows(NamedTuple):
@@ -143,4 +150,8 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """The values without their encoding, so that batches of different encodings share a state."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    plain = _ENCODED.get(column.type)
+    return column if plain is None else column.cast(plain)

@@ -89,7 +89,8 @@ class Mean(PartialAggregate):
         """Add both."""
         for name, column in state.items():
             more, valid = column.arrays_of(parts[name])
-            column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
+            with np.errstate(over="ignore", invalid="ignore"):  # as of floats; see `Sum`
+                column.values[slots] = numbers(column, slots) + np.where(valid, more, 0)
             column.valid[slots] = True
 
     def result(self, state: State, slots: Slots) -> pa.Array:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import Count, CountDistinct, DataStream, GraphError, Max, Sum
+from penstock.runtime import Count, CountDistinct, DataStream, GraphError, Last, Max, Min, Sum
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.testing import ManualClock, OperatorHarness
@@ -79,6 +79,24 @@ def test_nulls_nan_and_zeros_of_both_signs_are_one_key_each() -> None:
     with OperatorHarness.of(sums, restored=[snapshot]) as harness:
         (row,) = harness.push(rows((nan, 1)))
         assert row["n"] == 3
+
+
+def test_encodings_of_a_text_are_one_key_and_one_state() -> None:
+    def build(stream: DataStream[Any]) -> DataStream[Any]:
+        return stream.key_by("k").aggregate("t", combine=False, n=Count(), low=Min("v"), last=Last("v"))
+
+    plain = pa.array(["a", "b"])
+    encodings = [
+        plain.cast(pa.large_string()),
+        plain,
+        plain.dictionary_encode(),
+        plain.cast(pa.string_view()),
+    ]
+    with OperatorHarness.of(build) as harness:
+        for count, column in enumerate(encodings, 1):
+            found = harness.push_batch(ArrowBatch(pa.record_batch({"k": column, "v": column})))
+            assert found == [{"k": each, "n": count, "low": each, "last": each} for each in ("a", "b")]
+        assert harness.push([{"k": "a", "v": "a"}])[0]["n"] == len(encodings) + 1
 
 
 def test_a_key_of_several_columns_is_one_key() -> None:
