@@ -4,8 +4,9 @@ pyarrow's sums wrap around without a word: those of int64 at 64 bits, those of `
 a batch is looked at first. If its largest value times its length might not fit, it is summed in wider
 numbers: whole numbers in two halves of 32 bits, decimals as `decimal256`. Most batches are far from that.
 
-Whether a sum fits is asked when it is emitted. Until then a sum of whole numbers may have more digits, in a
-column of its own. So numbers that cancel out do so in any cut of a window's records into batches.
+Whether a sum fits is asked when it is emitted. Until then a sum of whole numbers or decimals may have
+more digits, in a column of its own. So numbers that cancel out do so in any cut of a window's records into
+batches.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
 _EXACT: Final = Context(prec=76)
 #: Holds sums of whole numbers that do not fit 64 bits while more is added to them.
 _WIDE: Final = pa.decimal256(76, 0)
+#: Digits of the sums of decimals that do not fit; another number than that of `_WIDE`.
+_WIDE_DIGITS: Final = 75
 _INT64: Final = np.iinfo(np.int64)
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 
@@ -106,8 +109,10 @@ class Sum(PartialAggregate):
         total.values[slots], total.valid[slots] = new, had | valid
 
     def wider(self, parts: Parts) -> Parts | None:
-        """Whole numbers with room for more digits."""
+        """Whole numbers and decimals with room for more digits."""
         part = parts["sum"]
+        if kinds.is_decimal128(part.type):
+            return {"sum": part.cast(_wide_decimal(part.type))}
         return {"sum": _wide(part.to_pylist())} if kinds.is_integer(part.type) else None
 
     def merge_beside(
@@ -115,8 +120,9 @@ class Sum(PartialAggregate):
     ) -> None:
         """Add to the sum of the own type; decimals and floats have no exact one."""
         (part,) = parts.values()
-        wrong = kinds.is_floating if kinds.is_decimal128(part.type) else kinds.is_decimal128
-        strange = [] if _is_whole(part.type) else [other for other in others if wrong(other.kind)]
+        wrong = kinds.is_floating if kinds.is_decimal(part.type) else kinds.is_decimal
+        strange = [other for other in others if wrong(other.kind) and not _is_whole(other.kind)]
+        strange = [] if _is_whole(part.type) else strange
         refuse_others(self, "which have no exact sum", part, strange, slots)
         self.merge(own, slots, parts)
 
@@ -134,14 +140,19 @@ class Sum(PartialAggregate):
                 elif old is None:
                     found[row] = (value, column.kind)
                 else:
-                    found[row] = self._added(old, kind, value, column, row)
+                    found[row] = self._added(old, kind, value, column.kind, row)
         for row, (total, kind) in enumerate(found):
             if kinds.is_integer(kind) and total is not None and not _INT64.min <= total <= _INT64.max:
                 raise _too_large(self.column, total, row)
+            if kinds.is_decimal(kind):
+                target = pa.int64() if kind.equals(_WIDE) else pa.decimal128(_DIGITS, kind.scale)
+                if not kinds.is_integer(target):
+                    _check_digits(self.column, np.array([total], np.object_), target, row)
+                found[row] = (total, target)
         return found
 
     def _added(
-        self, old: Any, kind: pa.DataType, value: Any, column: GrowingColumn, row: int
+        self, old: Any, kind: pa.DataType, value: Any, other: pa.DataType, row: int
     ) -> tuple[Any, pa.DataType]:
         if isinstance(value, float):
             if float(old) != old:
@@ -151,11 +162,8 @@ class Sum(PartialAggregate):
                 )
                 raise SumOverflowError(msg, row)
             return float(old) + value, pa.float64()
-        scale = max(column.kind.scale, kind.scale if kinds.is_decimal(kind) else 0)
-        target = pa.decimal128(_DIGITS, scale)
-        total = _EXACT.add(Decimal(old), value)
-        _check_digits(self.column, np.array([total], np.object_), target, row)
-        return total, target
+        scale = max(other.scale, kind.scale if kinds.is_decimal(kind) else 0)
+        return _EXACT.add(Decimal(old), value), pa.decimal128(_DIGITS, scale)
 
     def _decimals(
         self,
@@ -196,18 +204,20 @@ class Sum(PartialAggregate):
         return new
 
     def _narrowed(self, kind: pa.DataType, sums: pa.Array) -> pa.Array:
-        """Sums of decimals that were computed in wider ones, in the type of the part."""
+        """Sums of decimals that were computed in wider ones, in the type of the part if they fit."""
         if not kinds.is_decimal256(sums.type):
             return sums
-        target = pa.decimal128(_DIGITS, kind.scale)
-        totals = np.empty(len(sums), np.object_)
-        totals[:] = sums.to_pylist()
-        _check_digits(self.column, totals, target)
-        return pa.array(totals, target)
+        limit = Decimal(10) ** (_DIGITS - kind.scale)
+        fit = all(total is None or total.copy_abs() < limit for total in sums.to_pylist())
+        return sums.cast(pa.decimal128(_DIGITS, kind.scale) if fit else _wide_decimal(kind))
 
 
 def _is_whole(kind: pa.DataType) -> bool:
     return bool(kinds.is_integer(kind) or kind.equals(_WIDE))
+
+
+def _wide_decimal(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal256(_WIDE_DIGITS, kind.scale)
 
 
 def _wide(sums: Sequence[int | None]) -> pa.Array:
@@ -230,7 +240,7 @@ def _too_large(column: str, total: Any, position: int) -> SumOverflowError:
 
 
 def _check_digits(column: str, sums: NDArray[np.object_], kind: pa.DataType, first: int = 0) -> None:
-    limit = Decimal(10) ** (_DIGITS - kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
     for position, total in enumerate(sums, first):
         if total is not None and total.copy_abs() >= limit:
             msg = (

@@ -153,6 +153,32 @@ def test_large_numbers_that_cancel_out_do_not_overflow_in_any_cut_into_batches(l
     assert of(Sum("v"), *[pa.array(values[at : at + length]) for at in range(0, 5, length)]) == 5
 
 
+LARGE = 6 * 10**37
+
+
+@pytest.mark.parametrize("combined", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, 6])
+@pytest.mark.parametrize("scale", [0, 2])
+def test_large_decimals_that_cancel_out_do_so_in_any_cut_into_batches(
+    length: int, scale: int, combined: bool
+) -> None:
+    def scaled(number: int) -> Decimal:
+        return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
+
+    values = [scaled(number) for number in (LARGE, LARGE, -LARGE, -LARGE, 5, LARGE)]
+    aggregated = Aggregated({"s": Sum("v")})
+    for at in range(0, 6, length):
+        part = pa.array(values[at : at + length], pa.decimal128(38, scale))
+        aggregated.add(["a"] * len(part), part, combined=combined)
+        aggregated.add(["b"], pa.array([None], pa.decimal128(38, scale)))
+    results = aggregated.results
+    assert results["a"]["s"] == scaled(LARGE + 5)
+    assert results["b"]["s"] is None
+    aggregated.add(["a"], pa.array([values[0]], pa.decimal128(38, scale)))
+    with pytest.raises(PenstockError, match=r"of key 'a': Sum\('v'\) is .*more than the 38 digits"):
+        assert aggregated.results
+
+
 def test_a_decimal_sum_is_exact_to_the_last_digit() -> None:
     values = [Decimal("12345678901234567890123456789.01"), Decimal("0.01"), Decimal("-0.02")]
     batches = [pa.array([value], pa.decimal128(38, 2)) for value in values]
@@ -165,10 +191,11 @@ def test_decimals_that_do_not_fit_38_digits_within_a_batch_fail_and_name_the_key
     kind = pa.decimal128(38, 0)
     half = Decimal(5 * 10**37)
     one_batch = Aggregated({"s": Sum("v")})
+    one_batch.add(["a", "too much", "too much"], pa.array([Decimal(1), half, half], kind))
     with pytest.raises(
         PenstockError, match=r"'too much': Sum\('v'\) is 1\D*0+\D*, which has more than the 38"
     ):
-        one_batch.add(["a", "too much", "too much"], pa.array([Decimal(1), half, half], kind))
+        assert one_batch.results
     most = [half, Decimal(5 * 10**37 - 1), Decimal(-7), Decimal(7)]
     assert of(Sum("v"), pa.array(most, kind)) == Decimal(10**38 - 1)
     assert of(Sum("v"), pa.array([half, half, -half], kind)) == half
