@@ -26,12 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
-
-_NONE: Final = -1
 
 
 class EventDiscardedError(PenstockError):
@@ -90,7 +88,8 @@ class OperatorEventValve:
         self._sender = sender
         self._held: dict[int, list[HeldEvent]] = {}
         self._is_shut = False
-        self._marked = self._last_marked = _NONE
+        self._marked: int | None = None
+        self._last_marked: int | None = None
         self._passed = self._discarded = 0
 
     @property
@@ -117,10 +116,10 @@ class OperatorEventValve:
         Raises:
             RuntimeError: Another checkpoint is marked, or an equal or newer one was.
         """
-        if self._marked != _NONE and self._marked != checkpoint_id:
+        if self._marked not in (None, checkpoint_id):
             msg = f"the valve is marked for checkpoint {self._marked} and can't be for {checkpoint_id}"
             raise RuntimeError(msg)
-        if checkpoint_id <= self._last_marked:
+        if self._last_marked is not None and checkpoint_id <= self._last_marked:
             msg = f"the valve was marked for checkpoint {self._last_marked} before {checkpoint_id}"
             raise RuntimeError(msg)
         self._marked = self._last_marked = checkpoint_id
@@ -131,15 +130,15 @@ class OperatorEventValve:
         Raises:
             RuntimeError: The valve is not marked for this checkpoint.
         """
-        if checkpoint_id != self._marked or checkpoint_id == _NONE:
-            marked = "nothing" if self._marked == _NONE else f"checkpoint {self._marked}"
+        if checkpoint_id != self._marked:
+            marked = "nothing" if self._marked is None else f"checkpoint {self._marked}"
             msg = f"the valve can't be shut for checkpoint {checkpoint_id}: it is marked for {marked}"
             raise RuntimeError(msg)
         self._is_shut = True
 
     def open_and_unmark(self) -> None:
         """The barriers are injected, or the start was aborted: send what waits."""
-        self._marked = _NONE
+        self._marked = None
         if not self._is_shut:
             return
         self._is_shut = False
@@ -152,7 +151,7 @@ class OperatorEventValve:
         """The job is restored: drop what waits, and open."""
         held, self._held = self._held, {}
         self._is_shut = False
-        self._marked = _NONE
+        self._marked = None
         for events in held.values():
             self._discard(events, "the job was restored")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -42,3 +44,12 @@ def test_an_ended_checkpoint_a_gone_subtask_and_an_attempt_are_forgotten():
     assert counts.missing(2) == counts.missing(3) == ()
     counts.acknowledged(4, 0, 2)
     assert counts.missing(4) == ((0, 0, 2),)
+
+
+def test_events_without_a_gap_take_no_memory_each():
+    counts = EventCounts()
+    counts.came(0, 1)
+    of_one = len(pickle.dumps(counts))
+    for number in (*range(3, 1001), 2):
+        counts.came(0, number)
+    assert len(pickle.dumps(counts)) < of_one + 10, "they are one number"

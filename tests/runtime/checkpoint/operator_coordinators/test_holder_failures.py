@@ -106,6 +106,16 @@ def test_a_failed_snapshot_is_not_finished_when_events_arrive():
     assert [type(each) for each in world.said] == [OSError]
 
 
+def test_a_snapshot_is_not_finished_before_its_coordinator_has_given_it():
+    world = World()
+    world.holder.send_event(0, "before")
+    world.checkpoint(1)
+    world.on_way[0][2].sent()
+    assert world.said == [], "the coordinator has given no state"
+    world.coordinator.answers[0].complete(b"state")
+    assert world.said == [b"state"]
+
+
 @pytest.mark.parametrize("ends", ["a reset", "an abort", "a close"])
 def test_a_snapshot_that_waits_for_events_is_over_with_its_start(ends):
     world = World()
