@@ -139,8 +139,6 @@ class OperatorEventValve:
     def open_and_unmark(self) -> None:
         """The barriers are injected, or the start was aborted: send what waits."""
         self._marked = None
-        if not self._is_shut:
-            return
         self._is_shut = False
         held, self._held = self._held, {}
         for subtask, events in held.items():
