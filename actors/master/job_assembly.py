@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from penstock.actors.shared.background import BackgroundRunner
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.loop_timers import LoopTimers
 from penstock.actors.shared.system_clock import SystemClock
+from penstock.runtime.checkpoint.coordinator.requests import RequestNote
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
@@ -32,6 +34,8 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +157,13 @@ def assemble_scheduler(
         is_new=is_new,
         writer=secrets.token_hex(8),
         submission=submission,
+        note_request=partial(_log_request, job_id),
     )
     if earlier is not None and earlier.checkpoints is not None:
         scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))
     execution.listener = scheduler
     return scheduler
+
+
+def _log_request(job_id: str, note: RequestNote) -> None:
+    logger.log(logging.WARNING if note.is_warning else logging.INFO, "job %s: %s", job_id, note.text)

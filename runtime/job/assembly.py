@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.requests import RequestNote
 from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -43,6 +45,7 @@ class Surroundings:
         writer: A token of this JobMaster's process, which no other one has.
         submission: A token of the job's submission, which all its JobMasters have.
         compact_every: Number of records after which the decision log is compacted.
+        note_request: Takes notes for the job's log about checkpoint requests that wait.
     """
 
     gateway: ExecutionGateway
@@ -56,6 +59,7 @@ class Surroundings:
     writer: str = ""
     submission: str = ""
     compact_every: int = COMPACT_EVERY
+    note_request: Callable[[RequestNote], None] = lambda _: None
 
 
 def assemble(
@@ -129,4 +133,5 @@ def _coordinator(
         coordinators=operators.coordinators,
         initialize_location=place.prepare,
         targets=targets,
+        note_request=around.note_request,
     )

@@ -15,7 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointFailed,
+    OnAnswer,
+    RequestNote,
+)
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
@@ -63,6 +68,7 @@ class JobScheduler:
         submission: A token of the job's submission, which all its JobMasters have. By it the first one leaves
             that has slept until another one had taken its place.
         compact_every: Number of records after which the decision log is compacted; at least 2.
+        note_request: Takes notes for the job's log about checkpoint requests that wait.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -86,6 +92,7 @@ class JobScheduler:
         writer: str = "",
         submission: str = "",
         compact_every: int = COMPACT_EVERY,
+        note_request: Callable[[RequestNote], None] = lambda _: None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -104,6 +111,7 @@ class JobScheduler:
             writer,
             submission,
             compact_every,
+            note_request,
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0

@@ -75,6 +75,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointRequests,
     CheckpointSucceeded,
     OnAnswer,
+    RequestNote,
 )
 from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
 from penstock.runtime.checkpoint.coordinator.trial import Trial
@@ -125,6 +126,7 @@ class CheckpointCoordinator:
         failures: By default as `config` says.
         initialize_location: By default there is nothing to prepare.
         targets: Tries folders of savepoints outside of the job's storage; by default they are not tried.
+        note_request: Takes notes for the job's log about requests that wait.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         end_starts: An abort ends the start that is going on. In Flink 1.11 the next answer of a hook or a
             coordinator does, which may never come.
@@ -146,6 +148,7 @@ class CheckpointCoordinator:
         coordinators: OperatorCoordinators | None = None,
         initialize_location: InitializeLocation | None = None,
         targets: SavepointTargets | None = None,
+        note_request: Callable[[RequestNote], None] = lambda _: None,
         coalesce_periodic: bool = True,
         end_starts: bool = True,
     ) -> None:
@@ -177,6 +180,7 @@ class CheckpointCoordinator:
             self._pending,
             coalesce_periodic=coalesce_periodic,
             given_up=self._given_up,
+            note=note_request,
         )
         #: `None` while the job does not run; then `_not_running` answers requests.
         self._attempt: int | None = None

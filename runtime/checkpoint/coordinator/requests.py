@@ -2,7 +2,7 @@
 
 Joins the decider to three timers: for periodic requests, for the end of a pause, and for requests that are
 served again. Knows the one request whose checkpoint is being started. Each request is answered exactly once,
-whatever happens to it.
+whatever happens to it. Notes for the job's log say which requests wait and why, and how their wait ends.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.coordinator.request_decider import (
     CheckpointRequest,
     CheckpointRequestDecider,
     Decision,
+    RefusedRequest,
     Situation,
 )
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -55,8 +56,25 @@ class CheckpointFailed:
     checkpoint_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RequestNote:
+    """A line for the job's log.
+
+    Attributes:
+        is_warning: The request was lost, and nobody else may be told: periodic requests have no answer.
+    """
+
+    text: str
+    is_warning: bool = False
+
+
 CheckpointAnswer: TypeAlias = CheckpointSucceeded | CheckpointFailed
 OnAnswer: TypeAlias = Callable[[CheckpointAnswer], None]
+
+
+def _named(request: CheckpointRequest) -> str:
+    kind = "periodic checkpoint" if request.periodic else request.kind.value.replace("_", " ")
+    return f"request {request.number} for a {kind}"
 
 
 def _cancel(timer: Cancellable | None) -> None:
@@ -75,6 +93,7 @@ class CheckpointRequests:
         pending: The checkpoints that run; only their number is looked at.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         given_up: Told of a request whose checkpoint was begun and aborted, when there will be no other try.
+        note: Takes notes for the job's log about requests that wait.
 
     Attributes:
         refused: Number of requests that never became a checkpoint.
@@ -90,8 +109,11 @@ class CheckpointRequests:
         *,
         coalesce_periodic: bool = True,
         given_up: Callable[[CheckpointRequest, CheckpointFailed], None] | None = None,
+        note: Callable[[RequestNote], None] = lambda _: None,
     ) -> None:
         self._given_up = given_up
+        self._note = note
+        self._config = config
         self._interval = config.every_seconds
         self._decider = CheckpointRequestDecider(
             max_concurrent=config.max_concurrent, min_pause=config.min_pause_seconds
@@ -101,6 +123,8 @@ class CheckpointRequests:
         self._start = start
         self._pending = pending
         self._answers: dict[int, OnAnswer] = {}
+        #: Numbers of requests whose wait was noted, and since when they wait.
+        self._waiting_since: dict[int, float] = {}
         self._numbers = 0
         self._coalesce_periodic = coalesce_periodic
         self._starting: CheckpointRequest | None = None
@@ -220,7 +244,12 @@ class CheckpointRequests:
         self._ask_again = None
         _cancel(self._retry)
         self._retry = None
-        waiting = [refused.request for refused in self._decider.abort_all(reason)] + self._retrying
+        queued = [refused.request for refused in self._decider.abort_all(reason)]
+        if queued:
+            self._waiting_since.clear()
+            why = f"{reason.value}: {detail}" if detail else reason.value
+            self._note(RequestNote(f"waiting checkpoint requests were refused ({len(queued)}): {why}"))
+        waiting = queued + self._retrying
         self._retrying = []
         for request in waiting:
             self.refuse(request, CheckpointFailed(reason, detail))
@@ -244,6 +273,31 @@ class CheckpointRequests:
 
     def _enter(self, request: CheckpointRequest) -> None:
         self._follow(self._decider.submit(request, self._situation()))
+        numbers = [queued.number for queued in self._decider.queued]
+        if request.number in numbers:
+            self._waiting_since[request.number] = self._clock.monotonic()
+            self._note(RequestNote(self._why_it_waits(request, numbers.index(request.number))))
+
+    def _why_it_waits(self, request: CheckpointRequest, ahead: int) -> str:
+        """In words, with the time until its start if no later request goes first."""
+        now, timeout, pause = self._situation(), self._config.timeout_seconds, self._config.min_pause_seconds
+        if now.is_triggering:
+            # The timeout of its place, then its own.
+            why, at_most = "another one is being started", 2 * timeout + pause
+        elif now.pending >= self._config.max_concurrent:
+            limit = self._config.max_concurrent
+            why, at_most = f"running checkpoints: {now.pending} (max_concurrent={limit})", timeout + pause
+        else:
+            why, at_most = self._rest_of_pause()
+        if ahead:
+            why, at_most = f"{why}; requests in front: {ahead}", at_most + ahead * (2 * timeout + pause)
+        at_most = round(at_most, 2)
+        return f"{_named(request)} waits: {why}. It waits for at most {at_most} s if none overtakes it"
+
+    def _rest_of_pause(self) -> tuple[str, float]:
+        pause = self._config.min_pause_seconds
+        rest = self._last_completion + pause - self._clock.monotonic()
+        return f"min_pause={pause:g} s after the last one is not over", rest
 
     def _situation(self) -> Situation:
         now = self._clock.monotonic()
@@ -255,6 +309,12 @@ class CheckpointRequests:
             if decision.execute is None:
                 return
             self._starting = decision.execute
+            since = self._waiting_since.pop(decision.execute.number, None)
+            if since is not None:
+                waited = self._clock.monotonic() - since
+                self._note(
+                    RequestNote(f"{_named(decision.execute)} starts; it has waited for {round(waited, 2)} s")
+                )
             self._is_in_start = True
             self._start(decision.execute)
             self._is_in_start = False
@@ -262,12 +322,23 @@ class CheckpointRequests:
 
     def _apply(self, decision: Decision) -> None:
         for refused in decision.refused:
+            self._note_refused(refused)
             self.refuse(refused.request, CheckpointFailed(refused.reason))
         if decision.next_periodic_in is not None and self.is_periodic:
             self._set_periodic(decision.next_periodic_in)
         if decision.ask_again_in is not None:
             _cancel(self._ask_again)
             self._ask_again = self._timers.call_later(decision.ask_again_in, self.poll)
+
+    def _note_refused(self, refused: RefusedRequest) -> None:
+        self._waiting_since.pop(refused.request.number, None)
+        name = _named(refused.request)
+        if refused.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
+            why = f"{self.queued} requests wait already, and no more may ({refused.reason.value})"
+            self._note(RequestNote(f"{name} was dropped: {why}", is_warning=True))
+        else:
+            why, rest = self._rest_of_pause()
+            self._note(RequestNote(f"{name} waits: {why}. The next one comes in {round(rest, 2)} s"))
 
     def _set_periodic(self, delay: float) -> None:
         _cancel(self._periodic)

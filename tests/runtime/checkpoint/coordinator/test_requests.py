@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequests
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequests, RequestNote
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 
@@ -41,3 +42,123 @@ def test_one_periodic_request_waits_however_long_a_start_takes() -> None:
     starts.timers.advance(95)
     assert len(starts.begun) == 1
     assert starts.requests.queued == 1
+
+
+class Notes(Starts):
+    """The same, with a log, and with checkpoints that run."""
+
+    def __init__(self, *, min_pause: float = 0.0) -> None:
+        super().__init__()
+        self.notes: list[RequestNote] = []
+        self.pending: list[int] = []
+        self.requests = CheckpointRequests(
+            Checkpointing(every=10, timeout=60, min_pause=min_pause),
+            self.clock,
+            self.timers,
+            self.begun.append,
+            self.pending,
+            note=self.notes.append,
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        return [note.text for note in self.notes]
+
+
+def test_a_request_that_starts_at_once_leaves_no_note() -> None:
+    log = Notes()
+    log.requests.submit()
+    log.requests.start_ended()
+    assert log.texts == []
+
+
+def test_a_request_behind_a_start_is_noted_with_the_time_that_the_start_may_take() -> None:
+    log = Notes(min_pause=3)
+    log.requests.submit()
+    log.requests.submit(SnapshotKind.SYNC_SAVEPOINT)
+    assert log.notes == [
+        RequestNote(
+            "request 2 for a sync savepoint waits: another one is being started. "
+            "It waits for at most 123.0 s if none overtakes it"
+        )
+    ]
+
+
+def test_a_request_over_the_limit_is_noted_when_it_waits_and_when_it_starts() -> None:
+    log = Notes(min_pause=3)
+    log.pending.append(1)
+    log.requests.submit()
+    log.requests.submit()
+    log.timers.advance(1.25)
+    log.pending.clear()
+    log.requests.poll()
+    assert log.texts == [
+        "request 1 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1). "
+        "It waits for at most 63.0 s if none overtakes it",
+        "request 2 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1); requests in front: 1. "
+        "It waits for at most 186.0 s if none overtakes it",
+        "request 1 for a checkpoint starts; it has waited for 1.25 s",
+    ]
+
+
+def test_a_request_in_the_pause_is_noted_with_what_is_left_of_the_pause() -> None:
+    log = Notes(min_pause=3)
+    log.requests.begin_pause()
+    log.timers.advance(1)
+    log.requests.submit()
+    log.timers.advance(2)
+    assert log.texts == [
+        "request 1 for a checkpoint waits: min_pause=3 s after the last one is not over. "
+        "It waits for at most 2.0 s if none overtakes it",
+        "request 1 for a checkpoint starts; it has waited for 2.0 s",
+    ]
+
+
+def test_a_periodic_request_that_the_pause_moves_is_noted() -> None:
+    log = Notes(min_pause=3)
+    log.requests.start_periodic()
+    log.timers.advance(9)
+    log.requests.begin_pause()
+    log.timers.advance(1)
+    assert log.texts == [
+        "request 1 for a periodic checkpoint waits: min_pause=3 s after the last one is not over. "
+        "The next one comes in 2.0 s"
+    ]
+    log.timers.advance(2)
+    assert [request.number for request in log.begun] == [2]
+
+
+def test_a_request_that_the_full_queue_drops_is_a_warning() -> None:
+    log = Notes()
+    log.pending.append(1)
+    for _ in range(1001):
+        log.requests.submit()
+    assert log.notes[-1] == RequestNote(
+        "request 1001 for a checkpoint was dropped: 1000 requests wait already, and no more may "
+        "(too_many_checkpoint_requests)",
+        is_warning=True,
+    )
+    assert not any(note.is_warning for note in log.notes[:-1])
+
+
+def test_a_periodic_request_that_gives_way_in_the_full_queue_is_a_warning() -> None:
+    log = Notes()
+    log.pending.append(1)
+    log.requests.start_periodic()
+    log.timers.advance(10)
+    for _ in range(1000):
+        log.requests.submit()
+    [warning] = [note.text for note in log.notes if note.is_warning]
+    assert warning.startswith("request 1 for a periodic checkpoint was dropped: 1000 requests wait already")
+
+
+def test_waiting_requests_that_end_with_their_attempt_are_one_note() -> None:
+    log = Notes()
+    log.requests.abort_waiting(Reason.JOB_FAILURE)
+    assert log.texts == [], "none waits"
+    log.pending.append(1)
+    log.requests.submit()
+    log.requests.submit()
+    log.requests.abort_waiting(Reason.JOB_FAILURE, "killed")
+    log.requests.abort_waiting(Reason.JOB_FAILURE, "killed")
+    assert log.texts[2:] == ["waiting checkpoint requests were refused (2): job_failure: killed"]
