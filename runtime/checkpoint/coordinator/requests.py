@@ -123,8 +123,6 @@ class CheckpointRequests:
         self._start = start
         self._pending = pending
         self._answers: dict[int, OnAnswer] = {}
-        #: Numbers of requests whose wait was noted, and since when they wait.
-        self._waiting_since: dict[int, float] = {}
         self._numbers = 0
         self._coalesce_periodic = coalesce_periodic
         self._starting: CheckpointRequest | None = None
@@ -246,7 +244,6 @@ class CheckpointRequests:
         self._retry = None
         queued = [refused.request for refused in self._decider.abort_all(reason)]
         if queued:
-            self._waiting_since.clear()
             why = f"{reason.value}: {detail}" if detail else reason.value
             self._note(RequestNote(f"waiting checkpoint requests were refused ({len(queued)}): {why}"))
         waiting = queued + self._retrying
@@ -272,10 +269,9 @@ class CheckpointRequests:
             self._enter(again)
 
     def _enter(self, request: CheckpointRequest) -> None:
-        self._follow(self._decider.submit(request, self._situation()))
+        self._follow(self._decider.submit(request, self._situation()), request)
         numbers = [queued.number for queued in self._decider.queued]
         if request.number in numbers:
-            self._waiting_since[request.number] = self._clock.monotonic()
             self._note(RequestNote(self._why_it_waits(request, numbers.index(request.number))))
 
     def _why_it_waits(self, request: CheckpointRequest, ahead: int) -> str:
@@ -303,18 +299,15 @@ class CheckpointRequests:
         now = self._clock.monotonic()
         return Situation(self._starting is not None, len(self._pending), now, self._last_completion)
 
-    def _follow(self, decision: Decision) -> None:
+    def _follow(self, decision: Decision, entering: CheckpointRequest | None = None) -> None:
         while True:
             self._apply(decision)
             if decision.execute is None:
                 return
             self._starting = decision.execute
-            since = self._waiting_since.pop(decision.execute.number, None)
-            if since is not None:
-                waited = self._clock.monotonic() - since
-                self._note(
-                    RequestNote(f"{_named(decision.execute)} starts; it has waited for {round(waited, 2)} s")
-                )
+            if decision.execute is not entering:
+                waited = round(self._clock.monotonic() - decision.execute.timestamp, 2)
+                self._note(RequestNote(f"{_named(decision.execute)} starts; it has waited for {waited} s"))
             self._is_in_start = True
             self._start(decision.execute)
             self._is_in_start = False
@@ -331,7 +324,6 @@ class CheckpointRequests:
             self._ask_again = self._timers.call_later(decision.ask_again_in, self.poll)
 
     def _note_refused(self, refused: RefusedRequest) -> None:
-        self._waiting_since.pop(refused.request.number, None)
         name = _named(refused.request)
         if refused.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
             why = f"{self.queued} requests wait already, and no more may ({refused.reason.value})"

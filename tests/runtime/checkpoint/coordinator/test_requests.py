@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequests, RequestNote
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointFailed,
+    CheckpointRequests,
+    RequestNote,
+)
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
@@ -42,6 +47,20 @@ def test_one_periodic_request_waits_however_long_a_start_takes() -> None:
     starts.timers.advance(95)
     assert len(starts.begun) == 1
     assert starts.requests.queued == 1
+
+
+def test_only_the_request_that_is_tried_again_waits_for_its_answer() -> None:
+    starts, answers = Starts(), list[CheckpointAnswer]()
+    for _ in range(2):
+        starts.requests.submit(on_answer=answers.append)
+        starts.requests.start_ended()
+    older, newer = starts.begun
+    starts.requests.retry_later(newer, 2)
+    failed = CheckpointFailed(Reason.CHECKPOINT_EXPIRED)
+    starts.requests.answer(newer, failed)
+    assert answers == []
+    starts.requests.answer(older, failed)
+    assert answers == [failed]
 
 
 class Notes(Starts):
@@ -89,7 +108,7 @@ def test_a_request_over_the_limit_is_noted_when_it_waits_and_when_it_starts() ->
     log.pending.append(1)
     log.requests.submit()
     log.requests.submit()
-    log.timers.advance(1.25)
+    log.timers.advance(1.256)
     log.pending.clear()
     log.requests.poll()
     assert log.texts == [
@@ -97,32 +116,39 @@ def test_a_request_over_the_limit_is_noted_when_it_waits_and_when_it_starts() ->
         "It waits for at most 63.0 s if none overtakes it",
         "request 2 for a checkpoint waits: running checkpoints: 1 (max_concurrent=1); requests in front: 1. "
         "It waits for at most 186.0 s if none overtakes it",
-        "request 1 for a checkpoint starts; it has waited for 1.25 s",
+        "request 1 for a checkpoint starts; it has waited for 1.26 s",
     ]
+
+
+def test_a_request_behind_more_than_the_limit_is_noted_with_their_number() -> None:
+    log = Notes()
+    log.pending += [1, 2]
+    log.requests.submit()
+    assert "waits: running checkpoints: 2 (max_concurrent=1)." in log.texts[0]
 
 
 def test_a_request_in_the_pause_is_noted_with_what_is_left_of_the_pause() -> None:
     log = Notes(min_pause=3)
     log.requests.begin_pause()
-    log.timers.advance(1)
+    log.timers.advance(1.234)
     log.requests.submit()
-    log.timers.advance(2)
+    log.timers.advance(1.766)
     assert log.texts == [
         "request 1 for a checkpoint waits: min_pause=3 s after the last one is not over. "
-        "It waits for at most 2.0 s if none overtakes it",
-        "request 1 for a checkpoint starts; it has waited for 2.0 s",
+        "It waits for at most 1.77 s if none overtakes it",
+        "request 1 for a checkpoint starts; it has waited for 1.77 s",
     ]
 
 
 def test_a_periodic_request_that_the_pause_moves_is_noted() -> None:
     log = Notes(min_pause=3)
     log.requests.start_periodic()
-    log.timers.advance(9)
+    log.timers.advance(8.766)
     log.requests.begin_pause()
-    log.timers.advance(1)
+    log.timers.advance(1.234)
     assert log.texts == [
         "request 1 for a periodic checkpoint waits: min_pause=3 s after the last one is not over. "
-        "The next one comes in 2.0 s"
+        "The next one comes in 1.77 s"
     ]
     log.timers.advance(2)
     assert [request.number for request in log.begun] == [2]
