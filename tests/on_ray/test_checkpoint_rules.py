@@ -42,6 +42,7 @@ from penstock.actors.shared.names import NAMESPACE, process_name
 from penstock.actors.shared.process_registry import processes_of_job
 from penstock.runtime import (
     CheckpointError,
+    CheckpointResult,
     FileSink,
     GeneratorSource,
     JobConfig,
@@ -89,6 +90,12 @@ def taken(job: RayJobHandle, vertex: str) -> int:
     counted = statistics(job, vertex).checkpoints
     assert counted is not None
     return counted.taken
+
+
+def logged(job: RayJobHandle, *parts: str) -> list[str]:
+    """Lines of the JobMaster's log that have all of these parts."""
+    lines = [line.text for line in job.logs(operator="job-master")]
+    return [line for line in lines if all(part in line for part in parts)]
 
 
 def records(job: RayJobHandle) -> list[CheckpointRecord]:
@@ -146,11 +153,18 @@ def test_a_checkpoint_that_was_aborted_before_its_barrier_came_is_taken_by_nobod
 def trigger(job: RayJobHandle, vertex: str, checkpoint_id: int) -> None:
     """Send a trigger to a source, as a JobMaster does whose call may have been lost."""
     message = TriggerCheckpoint(CheckpointBarrier(checkpoint_id, time.time()))
+    actor = process_of(job, vertex)
+    role = ray.get(actor.ask.remote()).role
+    assert ray.get(actor.control.remote(role, message)), "it was taken"
+
+
+def process_of(job: RayJobHandle, vertex: str) -> Any:
+    """The actor of the first subtask of a vertex."""
     for process in processes_of_job(job.job_id):
         actor: Any = ray.get_actor(process_name(process), namespace=NAMESPACE)
-        role = ray.get(actor.ask.remote()).role
-        if role.subtask == SubtaskId(vertex, 0):
-            assert ray.get(actor.control.remote(role, message)), "it was taken"
+        if ray.get(actor.ask.remote()).role.subtask == SubtaskId(vertex, 0):
+            return actor
+    raise AssertionError(f"no process of {vertex}")
 
 
 def test_at_least_once_tracks_fifty_checkpoints_and_forgotten_ones_are_subsumed(
@@ -203,12 +217,21 @@ def test_requests_wait_in_a_queue_with_an_end_and_all_are_answered(tmp_path: Pat
     wait_until(job, "one that runs", lambda report: counters(report) == (1, 0, 0))
     asked += ask_for(job, QUEUE + 1)
     wait_until(job, "a full queue", lambda report: counters(report) == (1, QUEUE, 1))
-    job.cancel()
-    told = [answer.why for answer in ray.get(asked, timeout=PATIENCE)]
+    waits = logged(
+        job, "INFO ", "for a checkpoint waits: running checkpoints: 1 (max_concurrent=1)", "at most"
+    )
+    assert len(waits) == QUEUE
+    assert len(logged(job, "WARNING ", f"was dropped: {QUEUE} requests wait already")) == 1
+
     (tmp_path / "open").touch()
+    eventually("a start", lambda: logged(job, "INFO ", "for a checkpoint starts; it has waited for"))
+    job.cancel()
+    answers = ray.get(asked, timeout=PATIENCE)
+    told = ["" if isinstance(answer, CheckpointResult) else answer.why for answer in answers]
     refused = [why for why in told[1:] if "too many checkpoint requests" in why.replace("_", " ")]
     assert len(refused) == 1, "calls of an actor may overtake each other, so it is any of them"
-    assert sum("cancelled" in why for why in told) == len(told) - 1, set(told)
+    assert not told[0], "the one that ran has completed"
+    assert sum("cancelled" in why or not why for why in told) == len(told) - 1, set(told)
 
 
 def test_a_pause_stands_between_checkpoints_and_state_expires(tmp_path: Path) -> None:
