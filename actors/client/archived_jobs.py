@@ -14,6 +14,8 @@ from penstock.runtime.snapshot.paths import check_job_id
 
 #: Reports that are read at the same time.
 _READERS: Final = 16
+#: Bytes of a report; what is larger is none.
+_LARGEST: Final = 64 * 1024 * 1024
 
 
 def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[UnreadableReport]]:
@@ -29,7 +31,7 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
         StorageError: The storage itself can't be read.
     """
     url = absolute_location(storage)
-    opened, folders = open_location(url), list_folders(url)
+    opened, folders = open_location(url, most=_LARGEST), list_folders(url)
     with ThreadPoolExecutor(_READERS) as pool:
         found = list(pool.map(lambda folder: _found_in(opened, folder), filter(_is_job_id, folders)))
     reports = [each for each in found if isinstance(each, JobReport)]
@@ -43,7 +45,7 @@ def archived_job(storage: str | Path, job_id: str) -> JobReport | None:
     Raises:
         StorageError: It can't be read.
     """
-    return _report_in(open_location(absolute_location(storage)), job_id)
+    return _report_in(open_location(absolute_location(storage), most=_LARGEST), job_id)
 
 
 def _found_in(storage: ObjectStorage, job_id: str) -> JobReport | UnreadableReport | None:

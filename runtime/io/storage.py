@@ -8,6 +8,7 @@ never syncs, so files on a local disk are written by `SyncedFiles`.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -75,7 +76,9 @@ def open_storage(url: str, *, create: bool = True, timeout: float = STORAGE_TIME
     return storage
 
 
-def open_location(url: str, *, create: bool = False, timeout: float = STORAGE_TIMEOUT) -> ObjectStorage:
+def open_location(
+    url: str, *, create: bool = False, timeout: float = STORAGE_TIMEOUT, most: int | None = None
+) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
     Nothing in it is decided by who writes first, so conditional writes are not tried. Local folders that
@@ -85,6 +88,7 @@ def open_location(url: str, *, create: bool = False, timeout: float = STORAGE_TI
         url: As for `open_storage`.
         create: Make a missing local folder.
         timeout: As for `open_storage`.
+        most: Bytes behind which an object is not read on: somebody else may have put it there.
 
     Raises:
         StorageError: There is no such place; the message says what can be one.
@@ -92,7 +96,7 @@ def open_location(url: str, *, create: bool = False, timeout: float = STORAGE_TI
     made: list[Path] = []
     calls = BoundedCalls(timeout)
     store = calls.run(f"open {url}", lambda _: _open(url, create, made))
-    return ObjectStorage(store, _shown(url), made, calls=calls)
+    return ObjectStorage(store, _shown(url), made, calls=calls, most=most)
 
 
 def absolute_location(place: str | Path) -> str:
@@ -114,11 +118,19 @@ class ObjectStorage:
         url: For messages.
         made: Local folders that were made for it, outermost first; they go when they are empty again.
         calls: Makes its calls, each with a bound.
+        most: Bytes behind which an object is not read on, within two pieces; `None` for no bound.
     """
 
     def __init__(
-        self, store: Store, url: str, made: Sequence[Path] = (), *, calls: BoundedCalls | None = None
+        self,
+        store: Store,
+        url: str,
+        made: Sequence[Path] = (),
+        *,
+        calls: BoundedCalls | None = None,
+        most: int | None = None,
     ) -> None:
+        self._most = most
         self._calls = BoundedCalls() if calls is None else calls
         self._store = store
         self._url = url
@@ -151,10 +163,12 @@ class ObjectStorage:
 
         Raises:
             ObjectNotFoundError: Nothing is there.
-            StorageError: It could not be read.
+            StorageError: It could not be read, or is too large.
         """
         with self._described("read", check_path(path)):
-            data = self._run("read", path, lambda progress: _get(self._store, path, progress))
+            data = self._run(
+                "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._most))
+            )
         self._counters.read(len(data))
         return data
 
@@ -257,6 +271,22 @@ def _put(store: Store, path: str, data: bytes, create: bool) -> None:
                 msg = "it was refused as taken, and nothing is there; another writer may have failed"
                 raise OSError(msg) from refused
             raise
+
+
+def _bounded(progress: Callable[[], None], most: int | None) -> Callable[[], None]:
+    """Called for each piece, it raises an `OSError` behind `most` bytes."""
+    if most is None:
+        return progress
+    left = most // _CHUNK + 1
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+        progress()
+
+    return count
 
 
 def _get(store: Store, path: str, progress: Callable[[], None]) -> bytes:

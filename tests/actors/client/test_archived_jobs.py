@@ -209,6 +209,9 @@ def unreadable_places(storage: Path) -> dict[str, str]:
         good.replace('"submitted_at": 1.0', '"submitted_at": 1' + "0" * 400).replace("words-1", "huge-1"),
     )
     leave("nan-1", good.replace('"submitted_at": 1.0', '"submitted_at": NaN').replace("words-1", "nan-1"))
+    (storage / "endless-1").mkdir()
+    with open(storage / "endless-1" / "status.json", "wb") as endless:
+        endless.truncate(1 << 40)
     (storage / "bytes-1").mkdir()
     (storage / "bytes-1" / "status.json").write_bytes(b"\xff\xfe\x00")
     for job_id in ("pipe-1", "socket-1", "folder-1", "link-1"):
@@ -227,6 +230,7 @@ def unreadable_places(storage: Path) -> dict[str, str]:
         "time-1": "submitted_at is 'yesterday' and no float",
         "huge-1": "and no float",
         "nan-1": "submitted_at is nan and no float",
+        "endless-1": "it has more than 67,108,864 bytes",
         "bytes-1": "is no report of a job (UnicodeDecodeError",
         "pipe-1": "it is no plain file",
         "socket-1": "it is no plain file",
