@@ -61,7 +61,8 @@ def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
         _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}")
     only = types[0]
     if only in _PLAIN:
-        return _PLAIN[only] if only is not time else _time_type(present, name)
+        find = _BOUNDED.get(only)
+        return _PLAIN[only] if find is None else find(present, name)
     special = _SPECIAL.get(only)
     if special is not None:
         return special(present, name)
@@ -85,6 +86,8 @@ def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType
         return one
     if kinds.is_null(one):
         return other
+    if {one, other} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()  # a negative number is refused with its value when the column is made
     if kinds.is_decimal(one) and kinds.is_decimal(other):
         scale = max(one.scale, other.scale)
         return _decimal(max(one.precision - one.scale, other.precision - other.scale), scale, name)
@@ -119,6 +122,17 @@ def _refuse(name: str, what: str) -> NoReturn:
 
 def _shown(value: Any) -> str:
     return f"{value!r:.80} ({describe_type(type(value))})"
+
+
+def _whole_type(values: Sequence[int], name: str) -> pa.DataType:
+    least, most = min(values), max(values)
+    if least >= -(1 << 63) and most < 1 << 63:
+        return pa.int64()
+    if least >= 0 and most < 1 << 64:
+        return pa.uint64()
+    if most >= 1 << 64 or least < -(1 << 63):
+        _refuse(name, f"it holds {_shown(most if most >= 1 << 64 else least)} of more than 64 bits")
+    _refuse(name, f"it holds both {_shown(least)} and {_shown(most)}, which no type of 64 bits has")
 
 
 def _time_type(values: Sequence[time], name: str) -> pa.DataType:
@@ -196,6 +210,8 @@ def _struct(columns: Iterable[tuple[str, list[Any]]], name: str) -> pa.DataType:
     return pa.struct([(each, arrow_type_of(values, f"{name}.{each}")) for each, values in columns])
 
 
+#: Types whose values may not all fit.
+_BOUNDED: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {int: _whole_type, time: _time_type}
 _SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
     datetime: _datetime_type,
     Decimal: _decimal_type,

@@ -4,7 +4,8 @@ Arrow has one type a column, Python one a value. So a column needs values of one
 that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats. Whoever wants that converts
 the values before.
 
-    bool, int (64 bits), float, str, bytes       bool, int64, double, string, binary
+    bool, int, float, str, bytes                 bool, int64, double, string, binary
+    int from 2**63 on, none of them negative     uint64
     date, time, timedelta, naive datetime        date32, time64[us], duration[us], timestamp[us]
     datetime in a zone                           timestamp[us, zone]: one zone a column
     Decimal (38 digits)                          decimal128

@@ -25,6 +25,7 @@ def leaves() -> st.SearchStrategy[Values]:
         [
             st.booleans(),
             st.integers(-(2**63), 2**63 - 1),
+            st.integers(0, 2**64 - 1),
             st.floats(allow_nan=False),
             TEXT,
             st.binary(max_size=4),
@@ -97,3 +98,13 @@ def test_what_is_mixed_is_refused_or_kept(some: list[Any], others: list[Any]) ->
     back = from_arrow(column)
     assert list(map(types_of, back)) == list(map(types_of, [*some, *others]))
     assert back == [*some, *others]
+
+
+@pytest.mark.parametrize("values", [[2**64], [-(2**63) - 1], [-1, 2**63]])
+def test_whole_numbers_that_no_type_has_are_refused_with_the_number(values: list[int]) -> None:
+    with pytest.raises(NoArrowTypeError, match=rf"'value'.*{max(values, key=abs)}"):
+        arrow_type_of(values, "value")
+    if len(values) > 1:
+        unified = unified_type(*(arrow_type_of([value], "value") for value in values), "value")
+        with pytest.raises(NoArrowTypeError, match="can't carry its values"):
+            to_arrow(values, "value", unified)

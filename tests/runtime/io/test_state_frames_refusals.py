@@ -22,7 +22,7 @@ from penstock.runtime.state.keyed_blocks import encode_deleted, encode_written
     [
         ({1: 1, 2: 2.5}, r"it holds both 1 \(int\) and 2.5 \(float\)"),
         ({1: {1, 2}}, r"it holds \{1, 2\} \(set\)"),
-        ({1: 1 << 70}, "can't carry its values"),
+        ({1: 1 << 70}, r"it holds 1180591620717411303424 \(int\) of more than 64 bits"),
         ({1: {"a": 1, "b": [None, "x", 3]}}, r"column 'value.b\[\]'.*both 'x' \(str\) and 3 \(int\)"),
         ({1: (1,), 2: (1, 2)}, "tuples of different lengths"),
         ({1: Decimal("1e30"), 2: Decimal("1e-30")}, "take 61 digits together, and 38 is the most"),

@@ -76,14 +76,22 @@ class CsvEncoder:
                 text = self._written(values, csv.QUOTE_ALL)
             data = text.encode("utf-8")
         except (csv.Error, UnicodeEncodeError) as error:
-            msg = f"a batch can't be written as CSV: {error}; its first row is {shown(rows[0])}"
-            raise BadRecordError(msg) from error
+            raise self._blame(rows, error) from error
         self._header_due = False
         self._output.write(data)
 
     def end(self) -> None:
         """Nothing is left."""
         self._output = None
+
+    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
+        """The error of the first row that can't be written."""
+        for row in rows:
+            try:
+                self._written([self._fields(row)], csv.QUOTE_ALL).encode("utf-8")
+            except (csv.Error, UnicodeEncodeError) as error:
+                return BadRecordError(f"a row can't be written as CSV: {error}; the row is {shown(row)}")
+        return BadRecordError(f"the header can't be written as CSV: {failure}")
 
     def _written(self, values: Sequence[Sequence[Any]], quoting: Literal[0, 1]) -> str:
         text = io.StringIO(newline="")

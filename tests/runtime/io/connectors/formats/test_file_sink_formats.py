@@ -96,6 +96,13 @@ def test_csv_of_dicts_has_a_header_in_every_file(tmp_path, context, permit):
     assert (tmp_path / pending.name).read_text() == "b,a\n5,6\n"
 
 
+def test_the_first_row_that_is_no_csv_is_shown(tmp_path, context):
+    writer = FileSink.csv(tmp_path).writer(context())
+    with pytest.raises(BadRecordError, match=r"surrogates not allowed; the row is {'a': '.*udc80'}"):
+        writer.write(RowBatch([{"a": "fine"}, {"a": "\udc80"}, {"a": "\udc81"}]))
+    writer.close()
+
+
 def test_csv_of_one_column_and_without_names(tmp_path, context):
     writer = FileSink.csv(tmp_path / "one").writer(context())
     writer.write(RowBatch([{"a": ""}, {"a": 1}]))
