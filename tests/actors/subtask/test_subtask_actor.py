@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import logging
 import os
+import pickle
 import threading
 import time
 import weakref
@@ -446,3 +449,79 @@ def test_an_actor_that_has_given_its_role_back_can_take_one_of_another_job() -> 
         await actor.stop(OTHER.at(1))
 
     run(scenario)
+
+
+def raise_error(kind: type[BaseException]) -> None:
+    raise kind("no such module")
+
+
+class Code:
+    """Code of a job that does something when it is loaded."""
+
+    def __init__(self, act: Any, *arguments: Any) -> None:
+        self._act, self._arguments = act, arguments
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self._act, self._arguments
+
+    def chunks(self) -> tuple[bytes, ...]:
+        return (pickle.dumps(self),)
+
+
+def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
+    async def scenario() -> None:
+        for has_role in (False, True):
+            actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+            if has_role:
+                await actor.take(ROLE, LEASE, HEARTBEAT)
+            actor._lease.is_over(time.monotonic() + 5.0)
+            silent = actor._lease.silent
+            await actor.ask()
+            assert actor._lease.silent == (silent if has_role else 0.0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", [ImportError, ValueError, KeyboardInterrupt, SystemExit])
+def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The deployment raises it again, where it is told with its operator."""
+
+    async def scenario() -> None:
+        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        assert not (await actor.ask()).is_prepared
+        actor._lease.is_over(time.monotonic() + 5.0)
+        await actor.prepare(Code(raise_error, kind).chunks())
+        assert actor._lease.silent == 0.0
+        assert (await actor.ask()).is_prepared
+        assert "the code of the job can't be loaded yet" in caplog.text
+        assert "no such module" in caplog.text
+        assert isinstance(await actor.take(ROLE, LEASE, HEARTBEAT), Place)
+        assert not (await actor.ask()).is_prepared, "the next role may be of another job"
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_process_whose_prepared_code_has_changed_takes_no_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_changed: bool
+) -> None:
+    name = f"module_of_a_user_{os.urandom(4).hex()}"
+    module = tmp_path / f"{name}.py"
+    module.write_text("answer = 1\n")
+    os.utime(module, (1_000_000_000, 1_000_000_000))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def scenario() -> None:
+        actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))
+        await actor.prepare(Code(importlib.import_module, name).chunks())
+        if is_changed:
+            module.write_text("answer = 2\n")
+        taken = await actor.take(ROLE, LEASE, HEARTBEAT)
+        assert (taken == Stale()) is is_changed
+        assert (f"this process takes no other role: {module} has changed" in caplog.text) is is_changed
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
