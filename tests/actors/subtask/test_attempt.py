@@ -23,18 +23,32 @@ from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, Stream
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deliveries import DeliveryAnswer
-from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskFinished, SubtaskStopped
+from penstock.runtime.execution.messages import (
+    Acknowledged,
+    NotifyComplete,
+    SubtaskFailed,
+    SubtaskFinished,
+    SubtaskStopped,
+    TriggerCheckpoint,
+)
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
+from penstock.runtime.io.storage import open_storage, write_proof
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 IN_THREAD, ON_LOOP = JobConfig(step_on="thread"), JobConfig(step_on="loop")
 
 
-class NoMaster:
+class Master:
     """A JobMaster that takes all reports."""
 
-    def report(self, *_: object) -> None: ...
+    def __init__(self) -> None:
+        self.reports: asyncio.Queue[Any] = asyncio.Queue()
+
+    def report(self, role: Role, report: Any) -> None:
+        self.reports.put_nowait(report)
 
 
 class Receiver:
@@ -57,7 +71,10 @@ class Receiver:
 
 
 def attempts(
-    config: JobConfig, count: int | None = 50, function: Callable[[int], Any] = abs
+    config: JobConfig,
+    count: int | None = 50,
+    function: Callable[[int], Any] = abs,
+    master: Master | None = None,
 ) -> tuple[Attempt, Attempt]:
     """A source of numbers, and what takes them, with a function, on another subtask."""
     env = StreamEnvironment()
@@ -71,8 +88,8 @@ def attempts(
     for subtask, splits in zip(subtasks, (tuple(source.splits(1)), ()), strict=True):
         descriptor = TaskDescriptor("job", "job", 1, subtask, config, splits=splits)
         role = Role("job", descriptor.id, 1, f"token of {descriptor.id}")
-        master = cast("Any", Unsteady(NoMaster(), {}))
-        made.append(Attempt(role, descriptor, master, pool, loop))
+        handle = cast("Any", Unsteady(master or Master(), {}))
+        made.append(Attempt(role, descriptor, handle, pool, loop))
     return made[0], made[1]
 
 
@@ -167,9 +184,57 @@ def test_an_attempt_goes_on_when_the_call_that_waits_for_its_end_is_cancelled() 
             with pytest.raises(asyncio.CancelledError):
                 await call
         assert sender.outcome is None
+        assert await receiver.deliver(0, 1, []) is DeliveryAnswer.CONSUMED
         for attempt in (sender, receiver):
             await attempt.stop()
             assert attempt.outcome == SubtaskStopped()
+
+    run(scenario)
+
+
+def test_an_attempt_that_is_being_stopped_repeats_no_report_and_sends_no_frame_any_more() -> None:
+    """Also while it is stuck in users' code, which may last."""
+
+    async def scenario() -> None:
+        release, entered = threading.Event(), threading.Event()
+
+        def wait(number: int) -> None:
+            entered.set()
+            release.wait(20)
+
+        sender, receiver = attempts(IN_THREAD, None, wait)
+        running = await begun(sender, receiver)
+        await asyncio.to_thread(entered.wait, 20)
+        stopping = asyncio.create_task(receiver.stop())
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        assert receiver._link._closed
+        assert receiver._gateway.channels is not None
+        assert receiver._gateway.channels._closed
+        release.set()
+        await asyncio.gather(stopping, sender.stop(), *running)
+
+    run(scenario)
+
+
+def test_a_checkpoint_that_the_job_master_triggers_goes_through_all_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = SimpleNamespace(get_node_id=lambda: "b1f3", get_actor_id=lambda: None)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: node)
+    write_proof(open_storage(str(tmp_path)), SnapshotPaths("job").same_storage, "job")
+    config = JobConfig(checkpointing=Checkpointing(every=10, storage=str(tmp_path)))
+
+    async def scenario() -> None:
+        master = Master()
+        sender, receiver = attempts(config, None, master=master)
+        running = await begun(sender, receiver)
+        sender.control(TriggerCheckpoint(CheckpointBarrier(7, 1_000_000.0)))
+        done = [await master.reports.get() for _ in range(2)]
+        assert {(type(report), report.subtask, report.checkpoint_id) for report in done} == {
+            (Acknowledged, attempt.descriptor.id, 7) for attempt in (sender, receiver)
+        }
+        await asyncio.gather(sender.stop(), receiver.stop(), *running)
 
     run(scenario)
 
