@@ -1,4 +1,4 @@
-"""`make mutants`: which faults in the barrier handlers and the coordinator no test notices.
+"""`make mutants`: which faults in some rooms of the code no test notices.
 
     python tests/mutants/mutants.py [ROOM...]
 

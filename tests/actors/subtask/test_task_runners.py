@@ -259,3 +259,23 @@ def test_an_idle_subtask_is_looked_at_now_and_then_whatever_it_waits_for(
         monkeypatch.setattr(module, "_MAX_IDLE", 0.01)
     later = StepResult(more=False, wake_at=time.monotonic() + 300.0)
     assert played(make_runner, Played(IDLE, later, FINISHED)) is None
+
+
+def test_a_deployment_whose_call_was_cancelled_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    release, subtask = threading.Event(), Played()
+
+    def build() -> Any:
+        assert release.wait(20)
+        return subtask
+
+    async def scenario() -> None:
+        runner = TaskThread(asyncio.get_running_loop(), "count[0]")
+        runner.deploy(build)
+        runner.deployed.cancel()
+        release.set()
+        runner.stop()
+        assert await runner.ended is None
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert subtask.happened == ["close"]
+    assert caplog.messages == []
