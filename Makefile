@@ -43,7 +43,7 @@ help:
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
-	@echo "make mutants    faults put into the rooms of tests/mutants/rooms.toml one at a time: does a test notice? ROOMS=job_master takes four minutes"
+	@echo "make mutants    faults put into the rooms of tests/mutants/rooms.toml one at a time: does a test notice? ROOMS=job_master is one room: four minutes"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; those against Bytewax and PyFlink make environments of their own"

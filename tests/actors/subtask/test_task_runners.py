@@ -16,7 +16,9 @@ from penstock.actors.subtask import task_on_loop, task_thread
 from penstock.actors.subtask.task_on_loop import TaskOnLoop
 from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.task.subtask import StepResult
+from penstock.runtime.testing.manual_time import ManualClock
 
 MORE = StepResult(more=True)
 IDLE = StepResult(more=False)
@@ -279,3 +281,56 @@ def test_a_deployment_whose_call_was_cancelled_is_no_error(caplog: pytest.LogCap
     asyncio.run(asyncio.wait_for(scenario(), 20))
     assert subtask.happened == ["close"]
     assert caplog.messages == []
+
+
+class Gate:
+    """A piece of work that lasts until the test has looked."""
+
+    def __init__(self) -> None:
+        self.entered, self.release = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def work(self, result: Any = None) -> Any:
+        self.thread = threading.current_thread()
+        self.entered.set()
+        assert self.release.wait(20)
+        return result
+
+
+def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(task_thread, "time", clock)
+    monkeypatch.setattr(task_thread, "running_call", lambda frame: "map function parse (job.py:12)")
+    building, stepping, taking_mail = Gate(), Gate(), Gate()
+    subtask = Played(lambda: cast("StepResult", stepping.work(IDLE)), IDLE)
+
+    async def scenario() -> None:
+        runner = TaskThread(asyncio.get_running_loop(), "count[0]")
+
+        async def is_seen_in(gate: Gate) -> None:
+            await asyncio.to_thread(gate.entered.wait, 20)
+            assert runner.long_call() is None
+            clock.advance(5.0)
+            assert runner.long_call() == LongCall("map function parse (job.py:12)", 5.0)
+            gate.release.set()
+
+        clock.advance(100.0)
+        assert runner.long_call() is None
+        runner.deploy(lambda: building.work(subtask))
+        await is_seen_in(building)
+        await runner.deployed
+        clock.advance(100.0)
+        assert runner.long_call() is None, "it waits for its start"
+        runner.start()
+        await is_seen_in(stepping)
+        while runner.long_call() is not None:  # until it waits for mail
+            await asyncio.sleep(0.001)
+        clock.advance(100.0)
+        runner.post(taking_mail.work)
+        await is_seen_in(taking_mail)
+        runner.stop()
+        assert await runner.ended is None
+        assert stepping.thread is not None
+        assert (stepping.thread.name, stepping.thread.daemon) == ("count[0]", True)
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
