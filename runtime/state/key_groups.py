@@ -114,8 +114,8 @@ def changed_key(table: str, key: Any) -> StateMismatchError:
     return StateMismatchError(
         f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: other "
         "fields, another order of them, or another value or name of an enum's member. No record would find "
-        "this state. Keep the classes of keys as they were, or key by a tuple of plain values; "
-        "read_state and write_state move the state to other keys"
+        "this state. Keep the classes of keys as they were and key by a tuple of plain "
+        "values from now on, or give the operator a new id, which begins with nothing"
     )
 
 
