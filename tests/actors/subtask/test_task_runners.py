@@ -300,6 +300,7 @@ class Gate:
 def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     monkeypatch.setattr(task_thread, "time", clock)
+    monkeypatch.setattr(task_thread, "_MAX_IDLE", 300.0)
     monkeypatch.setattr(task_thread, "running_call", lambda frame: "map function parse (job.py:12)")
     building, stepping, taking_mail = Gate(), Gate(), Gate()
     subtask = Played(lambda: cast("StepResult", stepping.work(IDLE)), IDLE)
