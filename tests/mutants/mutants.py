@@ -197,8 +197,32 @@ def run_room(room: Room, outcomes_path: Path, told: Sequence[Explanation]) -> No
         keep(mutant, outcome)
 
 
-def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
-    """The whole text of `docs/mutants.md`."""
+def rows_of(text: str, folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The rows of an earlier table about these folders: the counts of modules, and their survivors."""
+    counts, _, survivors = text.partition("## Survivors")
+    modules = tuple(f"| `{folder}/" for folder in folders)
+    first, second = (
+        [line for line in part.splitlines() if line.startswith(modules)] for part in (counts, survivors)
+    )
+    return first, second
+
+
+def table(
+    tried: dict[str, list[Tried]], told: Sequence[Explanation], kept: tuple[list[str], list[str]] = ([], [])
+) -> str:
+    """The whole text of `docs/mutants.md`.
+
+    Args:
+        kept: Rows of rooms that were not tried here.
+    """
+    counted, survived_rows = kept[0].copy(), kept[1].copy()
+    for module, entries in sorted(tried.items()):
+        counts = [sum(t.outcome is outcome for t in entries) for outcome in (*Outcome, None)]
+        killed, timed_out, survived, not_tried = counts
+        counted.append(f"| `{module}` | {len(entries)} | {killed} | {timed_out} | {survived} | {not_tried} |")
+        for mutant in (t.mutant for t in entries if t.outcome is Outcome.SURVIVED):
+            why = next((e.why for e in told if e.explains(mutant)), "**not explained**")
+            survived_rows.append(f"| `{module}` | {_code(mutant.before)} | {_code(mutant.after)} | {why} |")
     lines = [
         "# Mutants",
         "",
@@ -208,22 +232,20 @@ def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
         "| module | mutants | killed | never ended | survived | not tried |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for module, entries in sorted(tried.items()):
-        counts = [sum(t.outcome is outcome for t in entries) for outcome in (*Outcome, None)]
-        killed, timed_out, survived, not_tried = counts
-        lines.append(f"| `{module}` | {len(entries)} | {killed} | {timed_out} | {survived} | {not_tried} |")
     lines += [
+        *sorted(counted, key=_module_of),
         "",
         "## Survivors",
         "",
         "| where | was | became | why it is no gap |",
         "| --- | --- | --- | --- |",
+        *sorted(survived_rows, key=_module_of),
     ]
-    for module, entries in sorted(tried.items()):
-        for mutant in (t.mutant for t in entries if t.outcome is Outcome.SURVIVED):
-            why = next((e.why for e in told if e.explains(mutant)), "**not explained**")
-            lines.append(f"| `{module}` | {_code(mutant.before)} | {_code(mutant.after)} | {why} |")
     return "\n".join(lines) + "\n"
+
+
+def _module_of(row: str) -> str:
+    return row.split("`")[1]
 
 
 def _code(text: str) -> str:
@@ -240,6 +262,7 @@ def main() -> int:
     arguments = parser.parse_args()
     known, told = rooms(), explanations()
     tried: dict[str, list[Tried]] = {}
+    untried: list[str] = []
     preload()
     for name, room in known.items():
         if arguments.quick:
@@ -251,11 +274,13 @@ def main() -> int:
             run_room(room, outcomes_path, told)
         outcomes = Outcomes(outcomes_path)
         if outcomes.are_none:
-            print(f"the room {name} was never tried")
+            print(f"the room {name} was never tried here: its rows stay")
+            untried.append(room.folder)
             continue
         for mutant in all_mutants(room):
             tried.setdefault(mutant.module, []).append(Tried(mutant, outcomes.of(mutant)))
-    TABLE.write_text(table(tried, told), encoding="utf-8")
+    kept = rows_of(TABLE.read_text(encoding="utf-8"), untried)
+    TABLE.write_text(table(tried, told, kept), encoding="utf-8")
     survivors = [t.mutant for entries in tried.values() for t in entries if t.outcome is Outcome.SURVIVED]
     open_ones = [m for m in survivors if not any(e.explains(m) for e in told)]
     print(f"{len(survivors)} survived, {len(open_ones)} of them are not explained; see {TABLE}")
