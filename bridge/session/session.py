@@ -248,7 +248,17 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
     jvm = driver_jvm()
     if jvm is not None:  # of an earlier session; it reads no options any more
         take_credentials(jvm, folder.credentials)
+        forget_folders(jvm)
     return settings
+
+
+def forget_folders(jvm: Any) -> None:
+    """Let a driver's JVM look up its local folders anew.
+
+    It would make those of the last session again, for all to read, or take what another user put there.
+    """
+    utils = getattr(jvm.org.apache.spark.util, "Utils$")  # Scala's object
+    getattr(utils, "MODULE$").clearLocalRootDirs()
 
 
 def _no_start(error: Exception) -> str:

@@ -19,6 +19,7 @@ from pyspark import SparkConf
 from penstock import bridge
 from penstock.bridge.session import authentication
 from penstock.bridge.session.secret_settings import known_to_driver
+from penstock.bridge.session.session import forget_folders
 from penstock.runtime import ConfigurationError, DeploymentError, GraphError
 
 if TYPE_CHECKING:
@@ -149,6 +150,16 @@ def test_files_of_a_session_are_for_its_user(spark: SparkSession) -> None:
     assert stat.S_IMODE((folder / "credentials").stat().st_mode) == 0o600
     assert len(list(folder.glob("blockmgr-*"))) == 3, "of the driver and two executors"
     assert not [each for each in folder.parent.glob("blockmgr-*") if each.stat().st_uid == os.geteuid()]
+
+
+def test_a_later_session_of_the_same_jvm_has_its_own_folder(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    utils, conf = jvm.org.apache.spark.util.Utils, jvm.org.apache.spark.SparkConf()
+    conf.set("spark.local.dir", str(tmp_path))
+    assert utils.getLocalDir(conf).startswith(spark.conf.get("spark.local.dir"))
+    forget_folders(jvm)
+    assert utils.getLocalDir(conf).startswith(str(tmp_path))
+    forget_folders(jvm)
 
 
 def test_python_workers_begin_with_pandas_arrow_and_ray(spark: SparkSession) -> None:
