@@ -136,9 +136,13 @@ class GeneratorReader(Generic[T]):
         rows: list[T] = []
         try:
             # A loop, not map(): a StopIteration of the function must not look like the end of the records.
-            for index in indices:
-                record = self._function(index)
-                rows.append(own_copy(record) if self.makes_new_records else record)
+            function, append = self._function, rows.append
+            if self.makes_new_records:
+                for index in indices:
+                    append(own_copy(function(index)))
+            else:
+                for index in indices:
+                    append(function(index))
         except Exception as error:  # the user's function
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error_text(error)}"
             raise ConnectorError(msg) from error
