@@ -1,7 +1,7 @@
 """Penstock on Ray: the only part that knows Ray.
 
 `StreamEnvironment.run` and `submit` find the executor by its entry point, so most programs never import this
-package. `__init__.pyi` lists its public names, which are loaded when they are first used.
+package. `penstock` and `penstock.cluster` have its public names.
 
 Its folders are laid out by process. Each may import those below it, and `penstock.runtime`:
 
@@ -11,9 +11,3 @@ Its folders are laid out by process. Each may import those below it, and `pensto
 - `subtask`: the process of one subtask;
 - `shared`: what several of them use.
 """
-
-from __future__ import annotations
-
-from penstock.runtime.misspelt_names import public_names
-
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -22,8 +22,9 @@ from typing import Any, Final
 from measure import Figures, cluster, machine, middle, options, running, scratch, table, versions
 from workload import add, key_of, reading, with_key
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import Checkpointing, CommitPermit, ConnectorContext, GeneratorSource, StreamEnvironment
+from penstock import Checkpointing, GeneratorSource, StreamEnvironment
+from penstock.cluster import RayJobHandle
+from penstock.connectors import CommitPermit, ConnectorContext
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus

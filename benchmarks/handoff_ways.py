@@ -18,17 +18,17 @@ from grown_memory import grown
 from handoff_rows import BATCH, Counter, Maker, Making, PlainPush, summed
 from measure import rows_a_second
 
-from penstock import bridge
-from penstock.actors import RayCollector
-from penstock.runtime import Checkpointing, CollectSink, JobStatus, StreamEnvironment
+from penstock import Checkpointing, CollectSink, JobStatus, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
+from penstock.spark import SparkResults, from_spark
 
 PARTITIONS = 8
 _PATIENCE = 300.0
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-PUSH, SPARK_IN, PANDAS_IN = "plain push to actors", "bridge.from_spark", "df.toPandas()"
+PUSH, SPARK_IN, PANDAS_IN = "plain push to actors", "from_spark", "df.toPandas()"
 PARQUET_IN, DATA_IN = "Parquet files", "ray.data.from_spark"
-SPARK_OUT, PANDAS_OUT = "bridge.SparkResults", "createDataFrame(pandas)"
+SPARK_OUT, PANDAS_OUT = "SparkResults", "createDataFrame(pandas)"
 PARQUET_OUT, DATA_OUT = "Parquet files", "Dataset.to_spark"
 
 
@@ -125,7 +125,7 @@ class Handoff:
         """
         env = self._environment("in")
         collector = RayCollector()
-        sums = bridge.from_spark(env, self.df, id="rows").map_batches(summed, "arrow")
+        sums = from_spark(env, self.df, id="rows").map_batches(summed, "arrow")
         sums.sink("out", CollectSink(collector))
         job: Any = env.submit()
         spark_jobs = self.spark.sparkContext.statusTracker()
@@ -181,7 +181,7 @@ class Handoff:
         env = self._environment("out")
         pieces = env.from_collection("pieces", [{"first": f} for f in range(0, self.rows, BATCH)])
         rows = pieces.map_batches(Making(), "arrow", parallelism=2, id="make")
-        with bridge.SparkResults() as results:
+        with SparkResults() as results:
             rows.sink("out", results)
             job: Any = env.submit()
             while not _has_begun(job):

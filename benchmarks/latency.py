@@ -28,13 +28,8 @@ from measure import (
     versions,
 )
 
-from penstock.runtime import (
-    Checkpointing,
-    CommitPermit,
-    ConnectorContext,
-    GeneratorSource,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, GeneratorSource, StreamEnvironment
+from penstock.connectors import CommitPermit, ConnectorContext
 from penstock.runtime.record.elements import Batch
 
 _TARGET = "p50 under 60 ms"

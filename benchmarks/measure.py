@@ -20,8 +20,8 @@ from typing import Any
 
 import ray
 
-from penstock.actors import RayJobHandle, start_local
-from penstock.runtime import StreamEnvironment
+from penstock import StreamEnvironment
+from penstock.cluster import RayJobHandle, start_local
 
 _POLL = 0.25
 _START_TIMEOUT = 90.0

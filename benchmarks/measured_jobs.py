@@ -20,7 +20,7 @@ from workload import (
     with_key,
 )
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     GeneratorSource,
     JobConfig,

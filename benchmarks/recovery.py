@@ -21,9 +21,10 @@ from typing import TypeAlias
 
 from measure import Figures, cluster, machine, middle, options, running, scratch, spread, table, versions
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import Checkpointing, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import Checkpointing, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import RayJobHandle
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.testing import kill_process
 
 Row: TypeAlias = tuple[int, bytes]
 

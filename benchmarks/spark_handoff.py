@@ -20,8 +20,8 @@ from handoff_rows import BATCH
 from handoff_ways import PANDAS_IN, PANDAS_OUT, PUSH, SPARK_IN, SPARK_OUT, Handoff, Seen
 from measure import Figures, machine, middle, options, rows_a_second, scratch, spread, table, versions
 
-from penstock import bridge
-from penstock.actors import start_local
+from penstock.cluster import start_local
+from penstock.spark import spark_session
 
 
 def show(handoff: Handoff, figures: Figures) -> None:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
     with scratch() as folder:
         # `ray.data.from_spark` works in RayDP's fault-tolerant mode only.
-        session = bridge.spark_session(
+        session = spark_session(
             "handoff", executors=1, cores=2, memory="2g", configs=share, fault_tolerant=True
         )
         with session as spark:

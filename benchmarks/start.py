@@ -23,7 +23,8 @@ from measure import Figures, cluster, machine, middle, options, running, scratch
 from measured_jobs import keyed_sum
 from recovery import first_mark_after, stateful_job, wait_for_checkpoint
 
-from penstock.actors import RayJobHandle, kill_process
+from penstock.cluster import RayJobHandle
+from penstock.testing import kill_process
 
 _RECORDS = 30
 _KEYS = 100

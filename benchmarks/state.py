@@ -45,9 +45,9 @@ from measure import (
 )
 from measured_jobs import keyed_process_sum
 
+from penstock import HeapState, RocksDB
 from penstock.actors.shared.cycle_collector import spare_loaded_modules
 from penstock.actors.shared.system_clock import SystemClock
-from penstock.runtime import HeapState, RocksDB
 from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.state.state_sweep import StateSweep

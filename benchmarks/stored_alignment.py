@@ -38,8 +38,8 @@ from measure import (
 )
 from workload import reading, with_key
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import RayJobHandle
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

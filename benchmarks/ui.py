@@ -43,7 +43,7 @@ from measure import (
 )
 from measured_jobs import keyed_sum
 
-from penstock.actors import RayJobHandle
+from penstock.cluster import RayJobHandle
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # a client, a browser and made-up jobs
 

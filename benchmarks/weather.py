@@ -31,8 +31,8 @@ sys.path += [str(Path(__file__).resolve().parents[1] / "tests" / folder) for fol
 
 from jobs.nodes import Nodes, lives, three_nodes
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import JobStatus, PenstockError
+from penstock import JobStatus, PenstockError
+from penstock.cluster import JobReport, RayJobHandle
 
 #: Seconds, as they are promised.
 GOALS: Final[Mapping[str, float]] = {

@@ -1,10 +1,10 @@
 """Spark DataFrames and Ray Data in and out of job graphs: the only part that knows Spark.
 
-    from penstock import bridge
+    from penstock.spark import from_spark, spark_session, to_spark
 
-    with bridge.spark_session("my-app", executors=2) as spark:
-        stream = bridge.from_spark(env, spark.read.parquet("orders"))
-        counts = bridge.to_spark(stream.map(...), spark)
+    with spark_session("my-app", executors=2) as spark:
+        stream = from_spark(env, spark.read.parquet("orders"))
+        counts = to_spark(stream.map(...), spark)
 
 Each folder serves one purpose; its `__init__.py` says what it may import. Words that all of them use:
 
@@ -17,12 +17,6 @@ Each folder serves one purpose; its `__init__.py` says what it may import. Words
 * partition assignment: which receive buffer takes a partition; decided when its Spark task begins.
 * block: an Arrow IPC stream of a job's results in Ray's object store.
 
-PySpark is imported when it is needed, so this package can be imported without it. `__init__.pyi` lists the
-public names. Each is loaded when it is first asked for: receive buffers and Spark's Python workers need none.
+PySpark is imported when it is needed, so this package can be imported without it. `penstock.spark` and
+`penstock.ray_data` have the public names.
 """
-
-from __future__ import annotations
-
-from penstock.runtime.misspelt_names import public_names
-
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)

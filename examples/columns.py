@@ -20,17 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from penstock.runtime import (
-    Checkpointing,
-    Count,
-    DataStream,
-    FileSink,
-    FileSource,
-    Max,
-    PenstockError,
-    StreamEnvironment,
-    Sum,
-)
+from penstock import Checkpointing, DataStream, FileSink, FileSource, PenstockError, StreamEnvironment
+from penstock.aggregates import Count, Max, Sum
 
 SHOPS = 50
 

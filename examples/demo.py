@@ -19,7 +19,7 @@ from generate_text import generate_text
 from rich.console import Console
 from word_count import kill_one_subtask, paced, word_count
 
-from penstock.runtime import JobHandle
+from penstock import JobHandle
 
 CHECKPOINT_INTERVAL = 1.0
 KILL_AFTER = 3

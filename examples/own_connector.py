@@ -19,17 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import (
-    Batch,
-    Checkpointing,
-    CommitPermit,
-    ConnectorContext,
-    ConnectorError,
-    PenstockError,
-    Polled,
-    RowBatch,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, ConnectorError, PenstockError, StreamEnvironment
+from penstock.connectors import CommitPermit, ConnectorContext, Polled
+from penstock.operators import Batch, RowBatch
 
 #: The rows from the first number to the last one, both included.
 Split = tuple[int, int]

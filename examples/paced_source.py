@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime import ConnectorContext, FileSource, Polled, RowBatch, SourceReader
+from penstock import FileSource
+from penstock.connectors import ConnectorContext, Polled, SourceReader
+from penstock.operators import RowBatch
 
 #: Seconds until a reader that has read its part is asked again.
 _PATIENCE = 0.05

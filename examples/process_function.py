@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     FileSink,
     GeneratorSource,

@@ -19,18 +19,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     Checkpointing,
-    EventTimeSessionWindows,
     FileSink,
     GeneratorSource,
     OutputTag,
     PenstockError,
     StreamEnvironment,
-    TimeWindow,
     WatermarkStrategy,
 )
+from penstock.windows import EventTimeSessionWindows, TimeWindow
 
 SECOND = 1_000_000
 

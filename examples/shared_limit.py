@@ -19,20 +19,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import (
-    Checkpointing,
+from penstock import Checkpointing, FileSink, FixedDelay, GeneratorSource, StreamEnvironment
+from penstock.cluster import RayJobHandle
+from penstock.operators import (
     CoordinatorAnswer,
-    FileSink,
-    FixedDelay,
-    GeneratorSource,
     Operator,
     OperatorContext,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RowBatch,
-    StreamEnvironment,
 )
+from penstock.testing import kill_process
 
 
 class Limits(OperatorCoordinator):

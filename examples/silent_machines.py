@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     FileSink,
     GeneratorSource,

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.runtime import Batch, Checkpointing, CommitPermit, ConnectorContext, RowBatch, StreamEnvironment
-from penstock.runtime.testing import SimulationReport, simulate
+from penstock import Checkpointing, StreamEnvironment
+from penstock.connectors import CommitPermit, ConnectorContext
+from penstock.operators import Batch, RowBatch
+from penstock.testing import SimulationReport, simulate
 
 
 class Table:

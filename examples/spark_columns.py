@@ -19,18 +19,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock import bridge
-from penstock.runtime import (
-    Checkpointing,
-    Count,
-    DataStream,
-    Max,
-    PenstockError,
-    StreamEnvironment,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import Checkpointing, DataStream, PenstockError, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Count, Max, Sum
+from penstock.spark import from_spark, spark_session, to_spark
+from penstock.windows import TumblingEventTimeWindows
 
 SHOPS = 20
 #: Seconds that Spark's partitions may be apart in event time: all that the sales cover.
@@ -79,7 +71,7 @@ def run(spark: SparkSession, count: int, storage: str) -> bool:
     """There, back, and compare."""
     sales = make_sales(spark, count)
     env = StreamEnvironment("minutes", parallelism=2, checkpointing=Checkpointing(every=1, storage=storage))
-    minutes = bridge.to_spark(by_minute(bridge.from_spark(env, sales, id="sales")), spark)
+    minutes = to_spark(by_minute(from_spark(env, sales, id="sales")), spark)
     columns = ["shop", "window_start", "cents", "sales", "largest"]
     found, right = minutes.select(columns), expected(sales).select(columns)
     same = found.exceptAll(right).isEmpty() and right.exceptAll(found).isEmpty()
@@ -98,9 +90,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="spark-columns-") as storage,
-            bridge.spark_session(
-                "spark-columns", executors=1, cores=2, memory="600m", configs=share
-            ) as spark,
+            spark_session("spark-columns", executors=1, cores=2, memory="600m", configs=share) as spark,
         ):
             same = run(spark, given.sales, storage)
     except PenstockError as error:

@@ -23,9 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock import bridge
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DataStream,
     KeyedProcessFunction,
@@ -34,6 +32,9 @@ from penstock.runtime import (
     StreamEnvironment,
     ValueState,
 )
+from penstock.cluster import RayJobHandle
+from penstock.spark import SparkResults, from_spark, spark_session
+from penstock.testing import kill_process
 
 CUSTOMERS = 97
 COUNTRIES = ("Chile", "Ghana", "Japan", "Norway")
@@ -118,11 +119,11 @@ def kill_in_the_middle(job: RayJobHandle) -> None:
 def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, tuple[int, int, int]]:
     """Spark, the job, Spark."""
     env = StreamEnvironment("loyalty", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=storage))
-    orders: DataStream[dict[str, Any]] = bridge.from_spark(
+    orders: DataStream[dict[str, Any]] = from_spark(
         env, clean_and_join(spark, make_orders(spark, count)), id="orders", format="rows", window=1 << 18
     )
     numbered = orders.key_by(lambda order: order["customer"]).process("loyalty", Loyalty())
-    with bridge.SparkResults(NUMBERED) as results:
+    with SparkResults(NUMBERED) as results:
         numbered.sink("numbered", results)
         job = env.submit()
         assert isinstance(job, RayJobHandle)
@@ -159,7 +160,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="spark-in-out-") as storage,
-            bridge.spark_session("spark-in-out", executors=1, cores=2, memory="600m", configs=share) as spark,
+            spark_session("spark-in-out", executors=1, cores=2, memory="600m", configs=share) as spark,
         ):
             found = run(spark, options.orders, storage, options.kill)
     except PenstockError as error:

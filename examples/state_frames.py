@@ -17,16 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import (
-    Checkpointing,
-    DiscardSink,
-    GeneratorSource,
-    PenstockError,
-    StreamEnvironment,
-    read_state,
-    write_state,
-)
+from penstock import Checkpointing, DiscardSink, GeneratorSource, PenstockError, StreamEnvironment
+from penstock.cluster import RayJobHandle
+from penstock.state import read_state, write_state
 
 PAGES = 50
 

@@ -26,8 +26,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from penstock import bridge
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     KeyedProcessFunction,
     PenstockError,
@@ -35,6 +34,7 @@ from penstock.runtime import (
     StreamEnvironment,
     ValueState,
 )
+from penstock.spark import SparkTable, from_structured_streaming, spark_session
 
 SENSORS = 5
 KNOWN = pa.schema({"sensor": pa.string(), "number": pa.int64(), "highest": pa.float64()})
@@ -77,7 +77,7 @@ def expected(readings: list[tuple[str, float]]) -> dict[str, tuple[int, int, flo
     return {sensor: (count[sensor], count[sensor], highest[sensor]) for sensor in count}
 
 
-def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironment, bridge.SparkTable]:
+def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironment, SparkTable]:
     """The first query and the job behind it; the table that the job writes."""
     watched = (
         spark.readStream.schema("sensor string, celsius double")
@@ -88,7 +88,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
     env = StreamEnvironment(
         "highest", checkpointing=Checkpointing(every=60, storage=str(folder / "checkpoints"))
     )
-    rows = bridge.from_structured_streaming(
+    rows = from_structured_streaming(
         env,
         watched.where("celsius IS NOT NULL"),
         id="readings",
@@ -96,7 +96,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
         checkpoint_location=str(folder / "query"),
         trigger={"availableNow": True},  # ends when all files are read; leave it out to go on for ever
     )
-    table = bridge.SparkTable(folder / "highest", KNOWN)
+    table = SparkTable(folder / "highest", KNOWN)
     rows.key_by(lambda row: row["sensor"]).process("highest", Highest()).sink("table", table)
     return env, table
 
@@ -147,7 +147,7 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="structured-streaming-") as folder,
-            bridge.spark_session("streaming", executors=1, cores=2, memory="600m", configs=configs) as spark,
+            spark_session("streaming", executors=1, cores=2, memory="600m", configs=configs) as spark,
         ):
             correct = run(spark, Path(folder), options.files, options.readings)
     except PenstockError as error:

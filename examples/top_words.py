@@ -21,17 +21,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     Checkpointing,
     FileSink,
     GeneratorSource,
     PenstockError,
     StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 SECOND = 1_000_000
 MINUTE = TumblingEventTimeWindows(timedelta(minutes=1))

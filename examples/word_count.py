@@ -17,17 +17,18 @@ from typing import Any
 
 from paced_source import PacedText
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     FileSink,
     FileSource,
     FixedDelay,
     JobHandle,
     PenstockError,
-    Source,
     StreamEnvironment,
 )
+from penstock.cluster import RayJobHandle
+from penstock.connectors import Source
+from penstock.testing import kill_process
 
 
 def with_one(word: str) -> tuple[str, int]:

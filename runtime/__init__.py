@@ -1,13 +1,5 @@
-"""Penstock's public names: `from penstock.runtime import StreamEnvironment`.
+"""What decides, without knowing Ray or Spark: the implementation behind the public names of `penstock`.
 
-`__init__.pyi` lists them. Each name is loaded when it is first asked for. So users find the graph, the
-settings and the connectors in one place, and importing a part of the runtime imports only that part.
-Otherwise the pure parts would load `penstock.runtime.io` (files, object stores) through this file, and every
-subtask would pay for modules that it never uses.
+All of it is pure but `io`: single-threaded Python that is given events and calls ports.
+`tests/runtime/test_purity.py` checks its imports.
 """
-
-from __future__ import annotations
-
-from penstock.runtime.misspelt_names import public_names
-
-__getattr__, __dir__, __all__ = public_names(__name__, __file__)

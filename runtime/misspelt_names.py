@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable
 from enum import EnumMeta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
-import lazy_loader
-
 from penstock.runtime.errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -186,25 +184,3 @@ class NearestMembers:
         def __getattr__(self, name: str) -> NoReturn:
             """Explain what the object does not have."""
             raise unknown_attribute(self, name)
-
-
-def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package that loads each name when it is asked for.
-
-    A package that imports all its parts makes every process pay for them. A subtask is a process, and a job
-    that restarts waits for its imports.
-
-    Args:
-        package: The package's `__name__`. A module in it must not have the name of something public.
-        file: The package's `__file__`. The stub beside it (`__init__.pyi`) lists the names.
-    """
-    load, names, exported = lazy_loader.attach_stub(package, file)
-
-    def find(name: str) -> Any:
-        if name in exported:
-            return load(name)
-        hint = "" if name.startswith("_") else nearest_name(name, exported)
-        msg = f"module {package!r} has no public name {name!r}{hint}"
-        raise AttributeError(msg)
-
-    return find, names, exported

@@ -183,7 +183,7 @@ def ray_cluster() -> None:
     import ray
     from lean_nodes import start_only_what_jobs_need
 
-    from penstock.actors import start_local
+    from penstock.cluster import start_local
 
     if not ray.is_initialized():
         with pytest.MonkeyPatch.context() as patch:

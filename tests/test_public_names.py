@@ -1,4 +1,4 @@
-"""The packages export their public names, lazily."""
+"""`import penstock`: the names that users have, where they are defined, and what they cost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,37 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jedi
 import pytest
+from door import HOUSE, public_modules, public_values
 
-import penstock.actors as actors
-import penstock.bridge as bridge
-import penstock.runtime as runtime
-import penstock.runtime.testing as testing
+import penstock
+import penstock.cluster
+import penstock.ray_data
+import penstock.spark
+import penstock.state
+from penstock import testing
 
-PACKAGES = [runtime, testing, actors, bridge]
+MODULES = public_modules()
+ROOT = Path(__file__).resolve().parents[1]
 
 #: Of a job that has ended; it asks no cluster before a call is checked.
-HANDLE: Any = actors.RayJobHandle("none", "none")
+HANDLE: Any = penstock.cluster.RayJobHandle("none", "none")
+
+#: A program of a user, as a type checker and an editor see it.
+PROGRAM = """\
+from penstock import Checkpointing, DataStream, FileSink, FileSource, StreamEnvironment
+from penstock.aggregates import Count, Sum
+from penstock.windows import TumblingEventTimeWindows
+
+
+def build(folder: str) -> StreamEnvironment:
+    env = StreamEnvironment("orders", checkpointing=Checkpointing(every=5, storage=folder))
+    orders: DataStream[dict[str, int]] = env.from_source("orders", FileSource.json(folder))
+    totals = orders.key_by(lambda order: order["customer"]).reduce("totals", lambda one, two: {**one, **two})
+    totals.sink("out", FileSink.json(folder))
+    return env
+"""
 
 
 def mapped(stream: Any) -> Any:
@@ -39,70 +59,120 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def listed(package: ModuleType) -> list[tuple[str, str]]:
-    """Module and name of everything in the package's stub."""
-    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
+def type_errors(program: str, folder: Path) -> str:
+    """What a strict type checker says of a program of a user."""
+    file = folder / "program.py"
+    file.write_text(program)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        "",
+        "--cache-dir",
+        str(folder),
+        str(file),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False).stdout
+
+
+def listed(module: ModuleType) -> list[tuple[str, str]]:
+    """Module and name of everything that a public module lists."""
+    (block,) = [node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.If)]
     found = []
-    for node in stub.body:
+    for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
             assert alias.asname == alias.name, "a re-export needs `as`"
-            found.append((f"{package.__name__}.{node.module}", alias.name))
+            found.append((str(node.module), alias.name))
     return found
 
 
+@pytest.mark.parametrize("name", public_values())
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    assert public_values()[name].__doc__ or name == "penstock.operators.Batch"
+
+
+def test_the_front_door_has_the_names_that_a_program_needs_and_no_more() -> None:
+    assert 50 <= len(penstock.__all__) <= 65
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_name_is_listed_once(module: ModuleType) -> None:
+    assert sorted(name for _, name in listed(module)) == module.__all__
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_each_name_is_public_in_one_module() -> None:
+    """But `read_state` and `write_state`: with tables, and with DataFrames."""
+    counted = Counter(name for module in MODULES for name in module.__all__)
+    assert {name for name, count in counted.items() if count > 1} == {"read_state", "write_state"}
+
+
 @pytest.mark.parametrize(
-    ("package", "name"), [(package, name) for package in PACKAGES for name in package.__all__]
+    ("module", "home", "name"), [(module, home, name) for module in MODULES for home, name in listed(module)]
 )
-def test_every_public_name_can_be_imported(package: ModuleType, name: str) -> None:
-    assert getattr(package, name).__doc__ or name == "Batch"
+def test_each_name_is_listed_where_it_is_defined(module: ModuleType, home: str, name: str) -> None:
+    value = getattr(module, name)
+    assert value.__module__ == home if inspect.isclass(value) or inspect.isfunction(value) else True
+    assert getattr(importlib.import_module(home), name) is value
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_name_is_listed_once(package: ModuleType) -> None:
-    assert sorted(name for _, name in listed(package)) == package.__all__
-    assert len(set(package.__all__)) == len(package.__all__)
-
-
-@pytest.mark.parametrize(
-    ("package", "module", "name"), [(p, module, name) for p in PACKAGES for module, name in listed(p)]
-)
-def test_each_name_is_listed_where_it_is_defined(package: ModuleType, module: str, name: str) -> None:
-    value = getattr(package, name)
-    assert value.__module__ == module if inspect.isclass(value) or inspect.isfunction(value) else True
-    assert getattr(importlib.import_module(module), name) is value
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_module_hides_a_public_name(package: ModuleType) -> None:
+def test_no_module_hides_a_public_name() -> None:
     """Once a module is imported, its package has an attribute of that name."""
-    within = Path(package.__file__).parent
-    assert not {path.stem for path in within.iterdir()} & set(package.__all__)
+    beside = {path.stem for path in (ROOT / "src" / "penstock").iterdir()}
+    assert not beside & set(penstock.__all__)
+
+
+def test_nothing_but_the_public_modules_names_what_is_public() -> None:
+    assert [name for name in HOUSE if vars(importlib.import_module(f"penstock.{name}")).get("__all__")] == []
 
 
 @pytest.mark.parametrize(
-    ("package", "misspelt", "meant"),
+    ("module", "misspelt", "meant"),
     [
-        (runtime, "StreamEnviroment", "StreamEnvironment"),
-        (actors, "RayJobHandel", "RayJobHandle"),
-        (bridge, "from_sparks", "from_spark"),
+        (penstock, "StreamEnviroment", "StreamEnvironment"),
+        (penstock.cluster, "RayJobHandel", "RayJobHandle"),
+        (penstock.spark, "from_sparks", "from_spark"),
+        (testing, "simulat", "simulate"),
     ],
 )
-def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, misspelt: str, meant: str) -> None:
+def test_a_misspelt_name_is_answered_with_the_nearest(module: ModuleType, misspelt: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"'{meant}'"):
-        getattr(package, misspelt)
+        getattr(module, misspelt)
+
+
+def test_a_strict_type_checker_accepts_a_program_and_finds_a_wrong_name_in_it(tmp_path: Path) -> None:
+    said = type_errors(PROGRAM, tmp_path)
+    assert said.startswith("Success"), said
+    wrong = PROGRAM.replace("StreamEnvironment\n", "StreamEnviroment\n", 1).replace("every=5", "evry=5")
+    said = type_errors(wrong, tmp_path)
+    assert 'Module "penstock" has no attribute "StreamEnviroment"' in said
+    assert 'Unexpected keyword argument "evry"' in said
+
+
+def test_an_editor_completes_public_names_and_their_members() -> None:
+    def offered(program: str) -> set[str]:
+        return {found.name for found in jedi.Script(program).complete()}
+
+    assert set(penstock.__all__) <= offered("import penstock\npenstock.")
+    assert {"TumblingEventTimeWindows", "CountTrigger"} <= offered("from penstock.windows import ")
+    assert {"from_source", "run"} <= offered(
+        "from penstock import StreamEnvironment\nStreamEnvironment('a')."
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "meant"),
     [
-        (lambda: bridge.spark_session("app", excutors=1), "executors"),
-        (lambda: bridge.SparkTable("/t", compresion="zstd"), "compression"),
-        (lambda: bridge.read_state("s", spark=None, operator="o", stat="x"), "state"),
-        (lambda: bridge.SparkTable.of(None, "t", compresion="zstd"), "compression"),
-        (lambda: bridge.SparkResults(schma=None), "schema"),
-        (lambda: runtime.read_state("s", operatr="o"), "operator"),
-        (lambda: actors.job("j", storge="s"), "storage"),
+        (lambda: penstock.spark.spark_session("app", excutors=1), "executors"),
+        (lambda: penstock.spark.SparkTable("/t", compresion="zstd"), "compression"),
+        (lambda: penstock.spark.read_state("s", spark=None, operator="o", stat="x"), "state"),
+        (lambda: penstock.spark.SparkTable.of(None, "t", compresion="zstd"), "compression"),
+        (lambda: penstock.spark.SparkResults(schma=None), "schema"),
+        (lambda: penstock.state.read_state("s", operatr="o"), "operator"),
+        (lambda: penstock.job("j", storge="s"), "storage"),
         (lambda: HANDLE.savepoint(tiemout=1), "timeout"),
         (lambda: HANDLE.stop(drian=True), "drain"),
         (lambda: HANDLE.wait(progres=True), "progress"),
@@ -111,28 +181,34 @@ def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, missp
         (lambda: testing.simulate(dict, output=list, seed=[1]), "seeds"),
         (lambda: testing.OperatorHarness.of(mapped, paralelism=2), "parallelism"),
         (lambda: testing.OperatorHarness.of(mapped).push([1], timestamp=[1]), "timestamps"),
-        (lambda: testing.SourceHarness(runtime.CollectionSource([1]), restord=()), "restored"),
-        (lambda: testing.SourceHarness(runtime.CollectionSource([1])).poll(max_row=1), "max_rows"),
+        (lambda: testing.SourceHarness(penstock.CollectionSource([1]), restord=()), "restored"),
+        (lambda: testing.SourceHarness(penstock.CollectionSource([1])).poll(max_row=1), "max_rows"),
     ],
 )
 def test_a_misspelt_argument_is_answered_with_the_nearest(call: Callable[[], object], meant: str) -> None:
-    with pytest.raises(runtime.ConfigurationError, match=f"did you mean '{meant}'"):
+    with pytest.raises(penstock.ConfigurationError, match=f"did you mean '{meant}'"):
         call()
 
 
 @pytest.mark.parametrize(
     ("call", "meant"),
     [
-        (lambda: bridge.from_spark(runtime.StreamEnvironment(), None, windw=1), "window"),
-        (lambda: bridge.from_spark(runtime.StreamEnvironment(), None, paralelism=1), "parallelism"),
-        (lambda: bridge.from_ray_dataset(runtime.StreamEnvironment(), None, fromat="rows"), "format"),
-        (lambda: bridge.from_structured_streaming(None, None, checkpoint_loc="/c"), "checkpoint_location"),
-        (lambda: runtime.StreamEnvironment().run(timout=1), "timeout"),
-        (lambda: runtime.StreamEnvironment().submit(restore="/s"), "restore_from"),
+        (lambda: penstock.spark.from_spark(penstock.StreamEnvironment(), None, windw=1), "window"),
+        (lambda: penstock.spark.from_spark(penstock.StreamEnvironment(), None, paralelism=1), "parallelism"),
+        (
+            lambda: penstock.ray_data.from_ray_dataset(penstock.StreamEnvironment(), None, fromat="rows"),
+            "format",
+        ),
+        (
+            lambda: penstock.spark.from_structured_streaming(None, None, checkpoint_loc="/c"),
+            "checkpoint_location",
+        ),
+        (lambda: penstock.StreamEnvironment().run(timout=1), "timeout"),
+        (lambda: penstock.StreamEnvironment().submit(restore="/s"), "restore_from"),
     ],
 )
 def test_a_misspelt_argument_names_the_line_of_the_program(call: Callable[[], object], meant: str) -> None:
-    with pytest.raises(runtime.GraphError, match=rf"test_public_names\.py:\d+ .* did you mean '{meant}'"):
+    with pytest.raises(penstock.GraphError, match=rf"test_public_names\.py:\d+ .* did you mean '{meant}'"):
         call()
 
 
@@ -141,9 +217,9 @@ def test_a_misspelt_argument_names_the_line_of_the_program(call: Callable[[], ob
     [
         (lambda: HANDLE.cancle, "cancel"),
         (lambda: testing.OperatorHarness.of(mapped).snapshots, "snapshot"),
-        (lambda: testing.SourceHarness(runtime.CollectionSource([1])).pol, "poll"),
+        (lambda: testing.SourceHarness(penstock.CollectionSource([1])).pol, "poll"),
         (lambda: testing.SimulationReport(1, 1).failing_sed, "failing_seed"),
-        (lambda: runtime.JobStatistics(runtime.JobStatus.RUNNING).restrats, "restarts"),
+        (lambda: penstock.cluster.JobStatistics(penstock.JobStatus.RUNNING).restrats, "restarts"),
     ],
 )
 def test_a_misspelt_member_is_answered_with_the_nearest(look: Callable[[], object], meant: str) -> None:
@@ -152,30 +228,30 @@ def test_a_misspelt_member_is_answered_with_the_nearest(look: Callable[[], objec
 
 
 def test_no_two_classes_have_one_name() -> None:
-    root = Path(__file__).resolve().parents[1]
     names = Counter(
         node.name
-        for package in ("runtime", "actors", "bridge")
-        for file in (root / package).rglob("*.py")
+        for package in HOUSE
+        for file in (ROOT / package).rglob("*.py")
         for node in ast.parse(file.read_text()).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
-    assert set(package.__all__) <= set(dir(package))
+@pytest.mark.parametrize("module", MODULES)
+def test_public_names_are_listed_for_completion(module: ModuleType) -> None:
+    assert set(module.__all__) <= set(dir(module))
 
 
-def test_importing_a_package_loads_none_of_its_parts() -> None:
-    loaded = loaded_after("import penstock.actors; import penstock.bridge")
-    names = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names", "redaction")}
-    assert loaded == {"penstock", "penstock.actors", "penstock.bridge", "penstock.runtime", *names}
+def test_importing_the_door_loads_nothing_behind_it() -> None:
+    names = {module.__name__ for module in MODULES}
+    loaded = loaded_after("import " + ", ".join(sorted(names)))
+    behind = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names", "redaction")}
+    assert loaded == {*names, "penstock._public_names", "penstock.runtime", *behind}
 
 
 def test_building_a_graph_loads_no_input_and_output() -> None:
-    loaded = loaded_after("from penstock.runtime import StreamEnvironment; StreamEnvironment('a')")
+    loaded = loaded_after("from penstock import StreamEnvironment; StreamEnvironment('a')")
     assert "penstock.runtime.graph.streams.stream_environment" in loaded
     assert not [name for name in loaded if name.startswith("penstock.runtime.io")]
 
@@ -199,7 +275,7 @@ def test_a_handle_of_a_subtask_loads_nothing_that_runs_one() -> None:
 
 
 def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
-    statement = "from penstock.runtime import FileSink; FileSink.json('/out'); import sys"
+    statement = "from penstock import FileSink; FileSink.json('/out'); import sys"
     loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
     assert "penstock.runtime.io.connectors.files.file_sink" in loaded
     assert "penstock.runtime.io.connectors.files.file_source" not in loaded
@@ -207,6 +283,6 @@ def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
 
 def test_naming_streams_and_connectors_loads_no_pandas() -> None:
     """Modules of users do it in each process of their job, and pandas would take half a second."""
-    imports = "from penstock.runtime import DataStream, FileSink, FileSource, StreamEnvironment; import sys"
+    imports = "from penstock import DataStream, FileSink, FileSource, StreamEnvironment; import sys"
     loaded = loaded_after(f"{imports}; assert not {{'pandas', 'pyarrow.dataset'}} & set(sys.modules)")
     assert "penstock.runtime.operators.expressions.expressions" in loaded

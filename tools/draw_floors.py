@@ -31,6 +31,8 @@ _LEFT: Final = 620
 _TOP: Final = 150
 _INDENT: Final = 16
 _COLOURS: Final = {"bridge": "#7b4ea3", "actors": "#b5651d", "runtime": "#1f6f8b"}
+#: The public modules.
+_DOOR: Final = "#555555"
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,13 @@ class Room:
 
     @property
     def package(self) -> str:
-        """`runtime`, `actors` or `bridge`."""
+        """`runtime`, `actors`, `bridge`, or a public module."""
         return self.module.split(".")[1]
+
+    @property
+    def colour(self) -> str:
+        """That of its package."""
+        return _COLOURS.get(self.package, _DOOR)
 
     @property
     def name(self) -> str:
@@ -73,7 +80,7 @@ def containers(settings: Mapping[str, Any]) -> dict[str, list[list[str]]]:
 
 
 def rooms(
-    floors: Mapping[str, Sequence[Sequence[str]]], container: str = "", depth: int = 0
+    floors: Mapping[str, Sequence[Sequence[str]]], container: str = "penstock", depth: int = 0
 ) -> Iterator[Room]:
     """All rooms from the top floor to the ground, each in front of the rooms in it."""
     for number, floor in enumerate(floors[container]):
@@ -85,7 +92,7 @@ def rooms(
 
 def first_line(module: str) -> str:
     """The first line of a module's docstring."""
-    path = ROOT.joinpath(*module.split(".")[1:])
+    path = (ROOT / "src").joinpath(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
@@ -101,11 +108,7 @@ def room_of(module: str, known: Mapping[str, int]) -> int | None:
 
 def imports(shown: Sequence[Room]) -> set[tuple[int, int]]:
     """Rows of rooms where one imports the other."""
-    graph = grimp.build_graph(
-        *sorted({f"penstock.{room.package}" for room in shown}),
-        exclude_type_checking_imports=True,
-        cache_dir=None,
-    )
+    graph = grimp.build_graph("penstock", exclude_type_checking_imports=True, cache_dir=None)
     known = {room.module: row for row, room in enumerate(shown)}
     found = set()
     for importer in graph.modules:
@@ -133,7 +136,7 @@ def draw(shown: Sequence[Room], arrows: set[tuple[int, int]]) -> str:
         '<text x="12" y="66" fill="#555">No dot lies right of the diagonal: nothing imports upwards.</text>',
     ]
     for row, room in enumerate(shown):
-        y, colour = _TOP + _ROW * row, _COLOURS[room.package]
+        y, colour = _TOP + _ROW * row, room.colour
         x = 12 + _INDENT * room.depth
         weight = "bold" if room.depth == 0 else "normal"
         says = escape(shorter(room.says.replace("`", ""), 72))
@@ -151,7 +154,7 @@ def draw(shown: Sequence[Room], arrows: set[tuple[int, int]]) -> str:
     for importer, imported in sorted(arrows):
         x = _LEFT + _CELL * (len(shown) - 1 - imported) + _CELL / 2
         y = _TOP + _ROW * importer + _ROW / 2
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{_COLOURS[shown[importer].package]}"/>')
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{shown[importer].colour}"/>')
     return "\n".join([*parts, "</svg>", ""])
 
 

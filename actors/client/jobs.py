@@ -103,12 +103,31 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
         DeploymentError: There is no Ray cluster to join, and no `storage` was given.
         StorageError: The storage can't be read.
     """
+    _join(storage)
+    return find_job(job, storage)
+
+
+@checked_keywords
+def jobs(*, storage: str | Path | None = None) -> list[KnownJob]:
+    """All jobs that the cluster has seen, and those that have ended and left a report, oldest first.
+
+    Args:
+        storage: A checkpoint storage whose ended jobs are listed too. With it no cluster need run.
+
+    Raises:
+        DeploymentError: There is no Ray cluster to join, and no `storage` was given.
+        StorageError: The storage can't be read.
+    """
+    _join(storage)
+    return known_jobs(storage)
+
+
+def _join(storage: str | Path | None) -> None:
     if storage is None:
         join_existing()
     else:
         with suppress(DeploymentError):
             join_existing()
-    return find_job(job, storage)
 
 
 def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:

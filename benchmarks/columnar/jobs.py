@@ -7,17 +7,10 @@ from typing import Any
 
 from columnar.files import Files
 
-from penstock.runtime import (
-    Checkpointing,
-    DataStream,
-    FileSink,
-    FileSource,
-    StreamEnvironment,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import Checkpointing, DataStream, FileSink, FileSource, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Sum
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.windows import TumblingEventTimeWindows
 
 #: Seconds that records may be out of order.
 LATENESS = 5.0

@@ -13,8 +13,8 @@ from typing import Any
 from columnar import jobs
 from columnar.work import Work
 
-from penstock import bridge
-from penstock.runtime import Count, Sum
+from penstock.aggregates import Count, Sum
+from penstock.spark import from_spark, spark_session, to_spark
 
 #: Spark's settings, which hold for both ways.
 SETTINGS = {
@@ -43,9 +43,7 @@ class RoundTrip(Work):
 
     def prepare(self) -> None:
         """Start Spark, and let both ways warm up; they must give the same sums."""
-        self.spark = bridge.spark_session(
-            "round-trip", executors=1, cores=2, memory="2g", configs={**SETTINGS}
-        )
+        self.spark = spark_session("round-trip", executors=1, cores=2, memory="2g", configs={**SETTINGS})
         self.closing.callback(self.spark.stop)
         self.notes["Spark"] = f"Settings: {', '.join(f'`{k}={v}`' for k, v in SETTINGS.items())}."
         self.many, self.few = (
@@ -69,9 +67,9 @@ class RoundTrip(Work):
         """From Spark's executors into a job, from its sink back."""
         from pyspark.sql import functions as F
 
-        rows = bridge.from_spark(jobs.environment(self.storage, 2), frame, id="rows")
+        rows = from_spark(jobs.environment(self.storage, 2), frame, id="rows")
         sums = rows.key_by("k").aggregate("sums", total=Sum("v"), rows=Count(), emit_every=60.0)
-        results = bridge.to_spark(sums, self.spark)
+        results = to_spark(sums, self.spark)
         newest = results.groupBy("k").agg(F.max_by("total", "rows").alias("total"))
         found = sorted((row.k, row.total) for row in newest.collect())
         results.unpersist()

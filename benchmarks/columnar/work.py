@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from measure import Figures, Steady, compare, rows_a_second, steady, table
 
-from penstock.runtime import StreamEnvironment
+from penstock import StreamEnvironment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from columnar.spark_query import Query
 from columnar.work import Work
 from measure import call
 
-from penstock.runtime import StreamEnvironment
+from penstock import StreamEnvironment
 
 SPARK = "Spark Structured Streaming, local[2]"
 ONE, TWO = "penstock, columns 1x1", "penstock, columns 2x2"

@@ -35,7 +35,7 @@ class ReadableBatches:
             given, because the user has declared such a column.
 
     Example:
-        >>> from penstock.runtime import RowBatch
+        >>> from penstock.operators import RowBatch
         >>> ReadableBatches().convert(RowBatch([{"a": 1, "b": "x"}])).schema.names
         ['a', 'b']
     """

@@ -132,7 +132,7 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
             f"the sinks of job {job_id} that hold rows for Spark are {those}: name one of them with id="
             if found
             else f'job {job_id} holds no rows for Spark: give it a sink, stream.sink("out", '
-            "bridge.SparkResults()), and keep the program that made it until they are read. What "
+            "SparkResults()), and keep the program that made it until they are read. What "
             "unpersist() has released is gone"
         )
     name, schema = found[chosen]

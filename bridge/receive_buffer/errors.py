@@ -9,7 +9,7 @@ from penstock.runtime.errors import PenstockError
 #: The program that would transfer the rest is gone.
 NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
-    "both until bridge.wait_for_transfer(job) returns, and start the job again"
+    "both until wait_for_transfer(job) returns, and start the job again"
 )
 #: Ray could not reach that program's rendezvous for long, and does not report it dead.
 UNREACHABLE_PROGRAM: Final = (

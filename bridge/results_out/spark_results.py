@@ -1,6 +1,6 @@
 """`SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
 
-results = bridge.SparkResults()
+results = SparkResults()
 stream.sink("out", results)
 env.run()
 df = results.to_dataframe(spark)

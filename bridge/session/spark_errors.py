@@ -27,7 +27,7 @@ def spark_error_text(error: BaseException, session: SparkSession) -> str:
     if not is_alive(session):
         return (
             "the Spark session was stopped before all partitions were transferred; keep it until "
-            "bridge.wait_for_transfer(job) returns, and start the job again"
+            "wait_for_transfer(job) returns, and start the job again"
         )
     return f"Spark failed: {shortened(str(error))}"
 

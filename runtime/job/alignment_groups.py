@@ -22,7 +22,7 @@ class AlignmentGroups:
         operators: All operators of the job.
 
     Example:
-        >>> from penstock.runtime import CollectionSource, WatermarkStrategy
+        >>> from penstock import CollectionSource, WatermarkStrategy
         >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_alignment("all", max_drift=0.00001)
         >>> sources = [OperatorSpec(x, x, None, CollectionSource([]), watermarks=strategy) for x in "ab"]
         >>> groups, a, b = AlignmentGroups(sources), SubtaskId("a", 0), SubtaskId("b", 0)

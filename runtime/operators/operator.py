@@ -231,8 +231,8 @@ class Operator:
     may pause it after each batch.
 
     Example:
-        >>> from penstock.runtime import Operator, RowBatch
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.operators import Operator, RowBatch
+        >>> from penstock.testing import OperatorHarness
         >>> class Sums(Operator):
         ...     '''Adds numbers up and emits the sum in front of each checkpoint.'''
         ...

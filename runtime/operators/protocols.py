@@ -153,7 +153,7 @@ class ReportsSplits(Protocol):
         ...         name, rows = next(iter(self._left.items()))
         ...         del self._left[name]
         ...         return Polled(RowBatch(rows), split=name, finished=not self._left)
-        >>> from penstock.runtime import RowBatch
+        >>> from penstock.operators import RowBatch
         >>> reader = Partitions({"a": [1, 2], "b": [3]})
         >>> isinstance(reader, ReportsSplits), reader.poll(10).split, reader.split_progress.reading
         (True, 'a', ('b',))

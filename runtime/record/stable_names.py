@@ -85,6 +85,7 @@ HOMES: Final[dict[str, str]] = {
     "Last": "penstock.runtime.operators.aggregation.functions.Last",
     "ListState": "penstock.runtime.state.keyed_states.ListState",
     "LogLine": "penstock.actors.client.logs.LogLine",
+    "KnownJob": "penstock.actors.client.jobs.KnownJob",
     "LostInputError": "penstock.runtime.errors.LostInputError",
     "LostOutputError": "penstock.runtime.errors.LostOutputError",
     "MapState": "penstock.runtime.state.keyed_states.MapState",

@@ -101,8 +101,8 @@ class ValueState(_OfOneType, Generic[T]):
         ConfigurationError: The default is mutable, or an argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import KeyedProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import KeyedProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
         ...     seen = ValueState(int, default=0)
         ...
@@ -217,8 +217,8 @@ class ListState(_OfOneType, Generic[T]):
         ConfigurationError: An argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import KeyedProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import KeyedProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Pairs(KeyedProcessFunction[int, int, list[int]]):
         ...     waiting = ListState(int)
         ...
@@ -312,8 +312,8 @@ class MapState(KeyedState, MutableMapping[K, V]):
         ConfigurationError: An argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import KeyedProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import KeyedProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Visits(KeyedProcessFunction[str, tuple[str, str], tuple[str, dict[str, int]]]):
         ...     pages = MapState(str, int)
         ...
@@ -405,8 +405,8 @@ class ReducingState(_OfOneType, Generic[T]):
         ConfigurationError: An argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import KeyedProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import KeyedProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Highest(KeyedProcessFunction[str, tuple[str, int], tuple[str, int]]):
         ...     highest = ReducingState(max, int)
         ...
@@ -495,8 +495,8 @@ class AggregatingState(KeyedState, Generic[In, Out]):
         ConfigurationError: An argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import AggregateFunction, KeyedProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import AggregateFunction, KeyedProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Mean(AggregateFunction[float, tuple[float, int], float]):
         ...     def create_accumulator(self):
         ...         return 0.0, 0

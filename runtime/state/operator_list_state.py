@@ -47,8 +47,8 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
         ConfigurationError: There is no such mode, or an argument is not what it should be.
 
     Example:
-        >>> from penstock.runtime import ProcessFunction
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import ProcessFunction
+        >>> from penstock.testing import OperatorHarness
         >>> class Pairs(ProcessFunction[str, tuple[str, str]]):
         ...     waiting = OperatorListState(str)
         ...

@@ -66,7 +66,7 @@ class StateTtl:
         ConfigurationError: The duration is not greater than zero, or an argument has no such value.
 
     Example:
-        >>> from penstock.runtime import StateTtl
+        >>> from penstock import StateTtl
         >>> StateTtl(90, time="event").duration
         datetime.timedelta(seconds=90)
         >>> StateTtl(0)

@@ -30,7 +30,7 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         OperatorError: The coordinator failed; so do all calls.
 
     Example:
-        >>> from penstock.runtime import Operator, OperatorCoordinator
+        >>> from penstock.operators import Operator, OperatorCoordinator
         >>> class Sum(OperatorCoordinator):
         ...     def __init__(self, context):
         ...         self.context, self.sum = context, 0

@@ -54,7 +54,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         OperatorError: The reader could not be made.
 
     Example:
-        >>> from penstock.runtime import CollectionSource
+        >>> from penstock import CollectionSource
         >>> with SourceHarness(CollectionSource("abcd")) as harness:
         ...     first, snapshot = harness.poll(3), harness.snapshot()
         >>> with SourceHarness(CollectionSource("abcd"), restored=[snapshot]) as harness:

@@ -79,8 +79,8 @@ class WatermarkGenerator(Generic[T]):
         ...
         ...     def on_periodic(self, output):
         ...         output.emit_watermark(self.newest[0])
-        >>> from penstock.runtime import WatermarkStrategy
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import WatermarkStrategy
+        >>> from penstock.testing import OperatorHarness
         >>> strategy = WatermarkStrategy.for_generator(BehindTheSecondNewest, interval=1)
         >>> strategy = strategy.with_timestamp_assigner(lambda number: number)
         >>> with OperatorHarness.of(lambda n: n.assign_timestamps_and_watermarks(strategy)) as harness:

@@ -86,7 +86,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             ConfigurationError: It is no function.
 
         Example:
-            >>> from penstock.runtime.testing import OperatorHarness
+            >>> from penstock.testing import OperatorHarness
             >>> def end_of_hour(row, timestamp):
             ...     return timestamp - 1 if row["hour_ends"] else None
             >>> strategy = WatermarkStrategy.for_punctuated(end_of_hour).with_timestamp_column("at")
@@ -162,7 +162,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             ConfigurationError: It is no span of time.
 
         Example:
-            >>> from penstock.runtime.testing import OperatorHarness
+            >>> from penstock.testing import OperatorHarness
             >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=1))
             >>> strategy = strategy.with_timestamp_assigner(lambda number: number)
             >>> with OperatorHarness.of(lambda n: n.assign_timestamps_and_watermarks(strategy)) as harness:

@@ -14,9 +14,9 @@ from serving.live_page import LivePage, live_page
 from serving.pipeline import PipelinePage, pipeline_page, pipeline_report
 from serving.reports import leave, report_of
 
+from penstock import JobStatus
 from penstock.actors.web.job_directory import JobDirectory
 from penstock.actors.web.server import WebServer
-from penstock.runtime import JobStatus
 
 _HERE = Path(__file__).parent
 

@@ -13,8 +13,8 @@ from serving.in_thread import served
 from serving.pipeline import JOB, pipeline_report
 from serving.reports import leave, report_of
 
+from penstock import JobStatus
 from penstock.actors.web.job_directory import JobDirectory
-from penstock.runtime import JobStatus
 
 expect.set_options(timeout=PATIENCE)
 

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 from serving.browser import PATIENCE, until
 from serving.pipeline import BEGAN, JOB, PipelinePage, pipeline_page, pipeline_report
 
+from penstock import JobStatus
 from penstock.actors.web.server import WebServer
-from penstock.runtime import JobStatus
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.snapshot.subtask_id import SubtaskId

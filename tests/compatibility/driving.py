@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
 
-from penstock.runtime import JobConfig, StreamEnvironment
+from penstock import JobConfig, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph

@@ -19,8 +19,8 @@ from typing import Any
 import ray
 from saved_ray_job import environment, write_input
 
-from penstock.actors import JobReport, start_local
-from penstock.runtime import JobStatus
+from penstock import JobStatus
+from penstock.cluster import JobReport, start_local
 
 
 def main(target: str) -> None:

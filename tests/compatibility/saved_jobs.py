@@ -28,32 +28,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     Checkpointing,
-    CollectedRows,
     CollectSink,
-    ConnectorContext,
-    DeadLetter,
     FileSink,
     FileSource,
     GeneratorSource,
     JobConfig,
     JobStatus,
     KeyedProcessFunction,
-    OnRequest,
-    Polled,
     RuntimeContext,
-    SlidingEventTimeWindows,
-    Source,
-    SourceReader,
     StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
+from penstock.connectors import ConnectorContext, DeadLetter, OnRequest, Polled, Source, SourceReader
+from penstock.runtime.io.connectors.collect_sink import CollectedRows
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo
 from penstock.runtime.io.connectors.filesystems.local_files import LocalFileSystem
+from penstock.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
 #: Where the jobs believe their files to be.
 ROOT: Final = "/kept-for-compatibility"

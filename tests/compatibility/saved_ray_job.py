@@ -12,19 +12,8 @@ from typing import Any, Final
 
 from saved_jobs import ROOT, Counted, Placed, counted, record, write_small_files
 
-from penstock.runtime import (
-    Checkpointing,
-    ConnectorContext,
-    DeadLetter,
-    FileSink,
-    FileSource,
-    FixedDelay,
-    OnRequest,
-    Polled,
-    Source,
-    SourceReader,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, FileSink, FileSource, FixedDelay, StreamEnvironment
+from penstock.connectors import ConnectorContext, DeadLetter, OnRequest, Polled, Source, SourceReader
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 
 #: This record fails the job, once.

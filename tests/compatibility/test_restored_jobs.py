@@ -20,7 +20,9 @@ from driving import (
 )
 from saved_jobs import JOBS, ROOT, Order, committed, expected_of
 
-from penstock.runtime import ArrowBatch, CollectedRows, DeadLetter, RowBatch
+from penstock.connectors import DeadLetter
+from penstock.operators import ArrowBatch, RowBatch
+from penstock.runtime.io.connectors.collect_sink import CollectedRows
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.index_range import IndexRange

@@ -16,9 +16,9 @@ from driving import DATA, coordinator_state, copy_of, finish_job, list_state
 from saved_jobs import committed, in_json
 from saved_ray_job import cut_of, environment, expected_rows
 
+from penstock import JobStatus
 from penstock.actors.shared.archive import load_from_storage
 from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded

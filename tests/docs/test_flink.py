@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
+from door import public_modules
 
-import penstock.actors as actors
-import penstock.runtime as runtime
 from penstock.actors.command_line.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,9 +124,9 @@ def is_public(name: str) -> bool:
     """Whether `Name`, `Name.member`, `Name.method()` or `Name(field=...)` is in what users import."""
     call = _CALL.match(name)
     head, _, member = (f"{call[1]}.{call[2]}" if call else name.removesuffix("()")).partition(".")
-    for package in (runtime, actors):
-        if head in package.__all__:
-            value = getattr(package, head)
+    for module in public_modules():
+        if head in module.__all__:
+            value = getattr(module, head)
             has_field = member in getattr(value, "__dataclass_fields__", {})
             return not member or has_field or (call is None and hasattr(value, member))
     return False

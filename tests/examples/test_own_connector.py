@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from own_connector import SqliteReader, SqliteSink, SqliteSource, make_readings
 
-from penstock.runtime import ConnectorContext, ConnectorError, Sink, Source
-from penstock.runtime.testing import ManualClock, OperatorHarness
+from penstock import ConnectorError
+from penstock.connectors import ConnectorContext, Sink, Source
+from penstock.testing import ManualClock, OperatorHarness
 
 
 def driven(sink: Sink[Any], **settings: Any) -> OperatorHarness:

@@ -7,7 +7,7 @@ from pathlib import Path
 from paced_source import PacedReader
 from word_count import paced
 
-from penstock.runtime import ConnectorContext
+from penstock.connectors import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 
 

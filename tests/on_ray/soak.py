@@ -49,9 +49,7 @@ from jobs.words import add, as_update, line, with_one, word_of  # noqa: E402
 from measure import machine, table, versions  # noqa: E402
 from run_all import RESULTS, replace_part  # noqa: E402
 
-from penstock.actors import JobReport, RayJobHandle  # noqa: E402
-from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess  # noqa: E402
-from penstock.runtime import (  # noqa: E402
+from penstock import (  # noqa: E402
     Checkpointing,
     FileSink,
     FixedDelay,
@@ -59,6 +57,8 @@ from penstock.runtime import (  # noqa: E402
     PenstockError,
     StreamEnvironment,
 )
+from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess  # noqa: E402
+from penstock.cluster import JobReport, RayJobHandle  # noqa: E402
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY  # noqa: E402
 from penstock.runtime.snapshot.synced_files import STAGED  # noqa: E402
 from penstock.runtime.state.compaction import CompactionPolicy  # noqa: E402

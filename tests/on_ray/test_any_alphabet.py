@@ -13,7 +13,7 @@ import ray
 from jobs.commands import run_here
 from jobs.driving import PATIENCE, eventually, submit, wait_until
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DiscardSink,
     FunctionContext,

@@ -14,10 +14,10 @@ from jobs.driving import eventually, finish, penstock_actors, submit
 from jobs.talking import talking_job
 from ray.experimental import internal_kv
 
-from penstock.actors import job as find_job
+from penstock import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
+from penstock import job as find_job
 from penstock.actors.client.jobs import short_ids
 from penstock.actors.shared.archive import load_from_cluster
-from penstock.runtime import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
 from penstock.runtime.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -24,17 +24,9 @@ from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
+from penstock import FileSink, FileSource, FixedDelay, GraphError, JobConfig, NoRestart, StreamEnvironment
 from penstock.actors.shared.failure_text import failure_text
-from penstock.runtime import (
-    FileSink,
-    FileSource,
-    FixedDelay,
-    GraphError,
-    JobConfig,
-    NoRestart,
-    StreamEnvironment,
-)
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

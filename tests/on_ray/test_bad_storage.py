@@ -24,12 +24,8 @@ from jobs.oracle import committed_rows, committed_updates, expected_updates
 from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines, wide_line, word_count
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import (
-    FileSink,
-    GeneratorSource,
-    JobConfig,
-)
+from penstock import FileSink, GeneratorSource, JobConfig
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -24,8 +24,8 @@ from jobs.faults import Stuck
 from jobs.oracle import committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
+from penstock import FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
 from penstock.actors.shared.archive import save_to_cluster
-from penstock.runtime import FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

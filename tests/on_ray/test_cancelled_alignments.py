@@ -27,8 +27,8 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.three_exchanges import build, expected
 from jobs.words import environment
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import CheckpointError, CheckpointResult, JobConfig
+from penstock import CheckpointError, CheckpointResult, JobConfig
+from penstock.cluster import RayJobHandle
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 

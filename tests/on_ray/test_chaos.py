@@ -12,8 +12,9 @@ from jobs.driving import finish, submit, wait_until
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import counted, environment, lines, paced_lines
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import FileSink, FixedDelay
+from penstock import FileSink, FixedDelay
+from penstock.cluster import RayJobHandle
+from penstock.testing import kill_process
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.long]
 

@@ -18,9 +18,9 @@ from jobs.driving import (
 from jobs.words import NEVER, paced_lines, word_count
 from typer.testing import CliRunner
 
-from penstock.actors import JobReport, RayJobHandle
+from penstock import JobStatus
 from penstock.actors.command_line.app import app
-from penstock.runtime import JobStatus
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
 

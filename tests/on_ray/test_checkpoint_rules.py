@@ -36,11 +36,7 @@ from jobs.lasting import Lasting
 from jobs.oracle import committed_rows
 from jobs.words import NEVER, environment, last_word, lines, paced_lines
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.actors.shared.master_registry import find_master
-from penstock.actors.shared.names import NAMESPACE, process_name
-from penstock.actors.shared.process_registry import processes_of_job
-from penstock.runtime import (
+from penstock import (
     CheckpointError,
     CheckpointResult,
     FileSink,
@@ -50,6 +46,10 @@ from penstock.runtime import (
     NoRestart,
     WatermarkStrategy,
 )
+from penstock.actors.shared.master_registry import find_master
+from penstock.actors.shared.names import NAMESPACE, process_name
+from penstock.actors.shared.process_registry import processes_of_job
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.execution.messages import TriggerCheckpoint
 from penstock.runtime.record.elements import CheckpointBarrier

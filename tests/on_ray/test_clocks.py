@@ -18,8 +18,8 @@ from jobs.driving import after_checkpoints, eventually, finish, kill_subtask, su
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import start_local
-from penstock.runtime import FailureRate
+from penstock import FailureRate
+from penstock.cluster import start_local
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

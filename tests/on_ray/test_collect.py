@@ -14,15 +14,10 @@ import ray
 from jobs.driving import PATIENCE, after_checkpoints, eventually, finish, kill_subtask, submit
 from jobs.talking import talking_job
 
-from penstock.actors import RayCollector
-from penstock.runtime import (
-    CollectSink,
-    GeneratorSource,
-    InMemoryCollector,
-    JobFailedError,
-    StreamEnvironment,
-)
+from penstock import CollectSink, GeneratorSource, JobFailedError, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
 from penstock.runtime.errors import GraphError, PenstockError
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -97,8 +92,8 @@ PROGRAM = """
 import sys
 import time
 from pathlib import Path
-from penstock.actors import RayCollector
-from penstock.runtime import CollectSink, GeneratorSource, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
+from penstock import CollectSink, GeneratorSource, StreamEnvironment
 
 go = sys.argv[1]
 
@@ -115,7 +110,7 @@ print(env.submit().job_id)
 
 
 def test_a_job_that_outlives_the_program_with_its_collector_says_so(tmp_path: Path) -> None:
-    from penstock.actors import job as find_job
+    from penstock import job as find_job
 
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)

@@ -18,8 +18,8 @@ from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import FileSink, FixedDelay
+from penstock import FileSink, FixedDelay
+from penstock.cluster import RayJobHandle
 from penstock.runtime.errors import RescaleError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

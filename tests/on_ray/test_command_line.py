@@ -27,10 +27,10 @@ from jobs.oracle import assert_exactly_once
 from jobs.talking import talking_job
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
+from penstock import DiscardSink, JobStatus, StreamEnvironment
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import logs_folder
-from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -10,7 +10,7 @@ from jobs.faults import DeadlySink
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import lines, paced_lines, word_count
 
-from penstock.runtime import FileSink
+from penstock import FileSink
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -17,8 +17,8 @@ from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, 
 from jobs.throttled import Throttled
 from jobs.words import NEVER, counted, environment, lines, paced_lines
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock import FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -14,12 +14,12 @@ import ray
 from jobs.driving import PATIENCE, after_checkpoints, eventually, submit, wait_until
 from jobs.talking import talking_job
 
-from penstock.actors import RayJobHandle
+from penstock import JobStatus, JobTimeoutError
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.command_line.app import app
 from penstock.actors.shared.answers import NoAnswerError, answer_of
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import JobStatus, JobTimeoutError
+from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

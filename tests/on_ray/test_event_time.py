@@ -11,9 +11,11 @@ from jobs.driving import finish, submit, wait_until
 from jobs.quiet_numbers import QuietNumbers, add, moment, third
 from jobs.words import environment
 
-from penstock.actors import JobReport, RayCollector
-from penstock.runtime import CollectSink, TumblingEventTimeWindows, WatermarkStrategy
+from penstock import CollectSink, WatermarkStrategy
+from penstock.actors.client.collect import RayCollector
+from penstock.cluster import JobReport
 from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.windows import TumblingEventTimeWindows
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -21,7 +21,7 @@ from jobs.faults import SlowToOpen, first_time
 from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
-from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus, NoRestart
+from penstock import FileSink, FixedDelay, JobFailedError, JobStatus, NoRestart
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -16,8 +16,8 @@ from jobs.nodes import Nodes, counted_on_workers, lives, send, three_nodes
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import JobStatus
+from penstock import JobStatus
+from penstock.cluster import JobReport, RayJobHandle
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -26,8 +26,8 @@ from jobs.driving import (
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines, wide_line
 
+from penstock import FileSink, FixedDelay, GeneratorSource, RocksDB
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import FileSink, FixedDelay, GeneratorSource, RocksDB
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -12,11 +12,11 @@ from jobs.commands import run_here
 from jobs.driving import after_checkpoints, eventually, finish, kill_master, submit, when_records_flow
 from jobs.talking import talking_job
 
+from penstock import JobStatus
 from penstock.actors.client.logs import read_files
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.log_names import log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import logs_folder
-from penstock.runtime import JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -20,19 +20,12 @@ from jobs.driving import (
 )
 from jobs.talking import talking_job
 
-from penstock.actors import RayJobHandle
-from penstock.actors import job as find_job
+from penstock import DiscardSink, JobCancelledError, JobFailedError, JobResult, JobStatus, StreamEnvironment
+from penstock import job as find_job
 from penstock.actors.client.logs import ask_node, read_files
 from penstock.actors.shared.log_names import log_file_pattern
 from penstock.actors.shared.master_registry import has_master
-from penstock.runtime import (
-    DiscardSink,
-    JobCancelledError,
-    JobFailedError,
-    JobResult,
-    JobStatus,
-    StreamEnvironment,
-)
+from penstock.cluster import RayJobHandle
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -174,7 +167,7 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
             return []
 
         def reader(self, context: Any, splits: Any) -> Any:
-            from penstock.runtime import GeneratorSource
+            from penstock import GeneratorSource
 
             return GeneratorSource(abs, count=0).reader(context, splits)
 

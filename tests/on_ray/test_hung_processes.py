@@ -26,9 +26,7 @@ from jobs.oracle import assert_exactly_once, committed_rows
 from jobs.sticking import RECORDS, Backtracks, WaitsForFile
 from jobs.words import NEVER, environment, lines, paced_lines, word_count
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
-from penstock.runtime import (
+from penstock import (
     FileSink,
     GeneratorSource,
     JobCancelledError,
@@ -36,6 +34,8 @@ from penstock.runtime import (
     JobFailedError,
     StreamEnvironment,
 )
+from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -11,8 +11,8 @@ from jobs.oracle import assert_exactly_once, committed_updates, expected_updates
 from jobs.unanswered import unanswered
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FixedDelay, JobCancelledError, JobStatus
+from penstock import FixedDelay, JobCancelledError, JobStatus
+from penstock.cluster import JobReport, RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -18,9 +18,9 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.outside import BEFORE, HANG, PARTS, Decisions, Hooked, Journal, Outside
 from jobs.words import environment
 
-from penstock.actors import RayJobHandle
+from penstock import FileSink, FixedDelay, GeneratorSource, JobConfig
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import FileSink, FixedDelay, GeneratorSource, JobConfig
+from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.record.value_codec import ValueCodec

@@ -30,15 +30,16 @@ from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle, kill_process
+from penstock import FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
 from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.master_registry import find_master
-from penstock.runtime import FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
+from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.testing import kill_process
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -10,8 +10,8 @@ import pytest
 from jobs.commands import run_here
 from jobs.driving import submit, wait_until
 
-from penstock.actors import JobReport
-from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import Checkpointing, DiscardSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import JobReport
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -10,7 +10,7 @@ from jobs.driving import finish
 from saved_jobs import committed, in_json
 from saved_ray_job import cut_of, environment, expected_rows
 
-from penstock.actors import RayJobHandle
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

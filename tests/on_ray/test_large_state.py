@@ -11,8 +11,9 @@ from jobs.large_state import SIZE, Remember
 from jobs.lasting import Lasting
 from jobs.words import NEVER, environment
 
-from penstock.actors import RayCollector, RayJobHandle
-from penstock.runtime import CollectSink, FixedDelay, GeneratorSource, JobStatus, RocksDB
+from penstock import CollectSink, FixedDelay, GeneratorSource, JobStatus, RocksDB
+from penstock.actors.client.collect import RayCollector
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -16,8 +16,8 @@ PROGRAM = """
 import contextlib, os, sys
 import ray
 import psutil
-from penstock.actors import RayCollector
-from penstock.runtime import CollectSink, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
+from penstock import CollectSink, StreamEnvironment
 
 results = RayCollector()
 env = StreamEnvironment("local")

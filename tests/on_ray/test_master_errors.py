@@ -10,8 +10,8 @@ from jobs.failing_masters import Uncatalogued, Unclosable, Unsendable
 from jobs.oracle import assert_exactly_once
 from jobs.words import lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
 from penstock.actors.shared.job_report import Takeover
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -27,8 +27,8 @@ from jobs.outside import (
 )
 from jobs.words import NEVER, environment, lines, paced_lines
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, FixedDelay
+from penstock import FileSink, FixedDelay
+from penstock.cluster import JobReport, RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -25,10 +25,10 @@ from jobs.mortal_master import (
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import JobReport, RayJobHandle
+from penstock import FileSink, JobResult, JobStatus, SavepointError
 from penstock.actors.shared.archive import load_from_storage
 from penstock.actors.shared.job_report import Takeover
-from penstock.runtime import FileSink, JobResult, JobStatus, SavepointError
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.checkpoint.log.records import AttemptBegun, CheckpointCompleted
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location, open_storage

@@ -12,9 +12,7 @@ import pytest
 import ray
 from rich.console import Console
 
-from penstock.actors import RayJobHandle
-from penstock.actors.command_line.views import metrics_table
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DiscardSink,
     FunctionContext,
@@ -23,6 +21,8 @@ from penstock.runtime import (
     StreamEnvironment,
     WatermarkStrategy,
 )
+from penstock.actors.command_line.views import metrics_table
+from penstock.cluster import RayJobHandle
 
 _PATIENCE = 120.0
 

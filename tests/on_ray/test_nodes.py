@@ -19,10 +19,10 @@ from jobs.nodes import (
 from jobs.oracle import hidden_files
 from jobs.words import NEVER, paced_lines
 
+from penstock import JobStatus
 from penstock.actors.shared.job_report import SubtaskProcess
 from penstock.actors.shared.node_processes import own_node
 from penstock.actors.web import flame_graph
-from penstock.runtime import JobStatus
 from penstock.runtime.errors import DeploymentError
 
 COUNT, RATE = 3_000, 3_000.0

@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 
 CELLS = (
     """
-    from penstock.runtime import Checkpointing, FileSink, StreamEnvironment
+    from penstock import Checkpointing, FileSink, StreamEnvironment
     import glob, json
 
     def initial(word):
@@ -49,7 +49,7 @@ def test_a_handle_is_a_card_that_follows_its_job(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_environment["RAY_ADDRESS"])
     cells = (
-        "from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment",
+        "from penstock import DiscardSink, GeneratorSource, StreamEnvironment",
         "env = StreamEnvironment('<b>card</b>')\n"
         "numbers = env.from_source('numbers', GeneratorSource(lambda i: i, count=3_000, rate=1_000))\n"
         "numbers.sink('out', DiscardSink())\n"

@@ -21,8 +21,8 @@ from jobs.driving import after_checkpoints, eventually, finish, kill_master, kil
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, lines, paced_lines
 
-from penstock.actors import RayJobHandle, start_local
-from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock import Checkpointing, FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock.cluster import RayJobHandle, start_local
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ from jobs.oracle import committed_rows
 from jobs.ordering import ChecksOrder, Numbered, key_of
 from jobs.words import environment
 
-from penstock.runtime import FileSink, GeneratorSource, JobConfig
+from penstock import FileSink, GeneratorSource, JobConfig
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -17,8 +17,10 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.own_operators import Model, own_count
 from jobs.words import NEVER, environment, lines, paced_lines
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import FileSink, FixedDelay, NoRestart, Operator, OperatorContext, RowBatch, write_state
+from penstock import FileSink, FixedDelay, NoRestart
+from penstock.cluster import RayJobHandle
+from penstock.operators import Operator, OperatorContext, RowBatch
+from penstock.state import write_state
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

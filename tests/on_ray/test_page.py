@@ -18,8 +18,7 @@ from jobs.driving import after_checkpoints, kill_master, kill_subtask, submit, w
 from jobs.lasting import Lasting
 from serving.browser import PATIENCE, browser, opened
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DiscardSink,
     FixedDelay,
@@ -29,6 +28,7 @@ from penstock.runtime import (
     StreamEnvironment,
     WatermarkStrategy,
 )
+from penstock.cluster import RayJobHandle
 
 pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.browser]
 

@@ -15,8 +15,9 @@ from jobs.words import RESTART
 from pipelines.harness.pipeline import load
 from pipelines.harness.scenario import BACKENDS, MODES
 
-from penstock.actors import RayCollector, RayJobHandle
-from penstock.runtime import Checkpointing, CollectSink
+from penstock import Checkpointing, CollectSink
+from penstock.actors.client.collect import RayCollector
+from penstock.cluster import RayJobHandle
 from penstock.runtime.testing.simulation.user_graph.comparison import difference
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

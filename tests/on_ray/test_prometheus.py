@@ -17,8 +17,7 @@ from jobs.commands import run_here
 from jobs.driving import kill_subtask, submit, wait_until
 from serving.prometheus import answers, scraping
 
-from penstock.actors.command_line.monitoring import RULES
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DiscardSink,
     FixedDelay,
@@ -27,6 +26,7 @@ from penstock.runtime import (
     StreamEnvironment,
     WatermarkStrategy,
 )
+from penstock.actors.command_line.monitoring import RULES
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from jobs.driving import PATIENCE, eventually
 
-from penstock.actors.client.jobs import known_jobs
-from penstock.runtime import (
+from penstock import (
     CollectSink,
     FileSink,
     GeneratorSource,
@@ -20,6 +19,7 @@ from penstock.runtime import (
     JobTimeoutError,
     StreamEnvironment,
 )
+from penstock.actors.client.jobs import known_jobs
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

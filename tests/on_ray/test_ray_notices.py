@@ -40,7 +40,7 @@ def test_the_notice_of_a_killed_worker_is_in_the_log_and_not_in_the_programs_out
 _OWN_CONNECTION = """
 import os, signal, sys, time
 import ray
-from penstock.runtime import Checkpointing, DiscardSink, FixedDelay, GeneratorSource, StreamEnvironment
+from penstock import Checkpointing, DiscardSink, FixedDelay, GeneratorSource, StreamEnvironment
 
 ray.init(address=os.environ["RAY_ADDRESS"])
 env = StreamEnvironment(

@@ -16,8 +16,8 @@ from jobs.driving import after_checkpoints, eventually, finish, submit, wait_unt
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import JobReport
-from penstock.runtime import FixedDelay, JobStatus
+from penstock import FixedDelay, JobStatus
+from penstock.cluster import JobReport
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

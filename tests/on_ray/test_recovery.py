@@ -23,8 +23,8 @@ from jobs.faults import RaisesOnce, SlowToOpen
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
-from penstock.actors import JobReport
-from penstock.runtime import FileSink, JobConfig, JobStatus
+from penstock import FileSink, JobConfig, JobStatus
+from penstock.cluster import JobReport
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -12,8 +12,8 @@ from jobs.faults import RaisesOnce
 from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, wide_line
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, JobConfig, StreamEnvironment
+from penstock import FileSink, JobConfig, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

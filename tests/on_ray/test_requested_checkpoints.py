@@ -22,8 +22,7 @@ from jobs.held_records import HeldAtEachRecord
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines, wide_line, word_count
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import (
+from penstock import (
     CheckpointError,
     CheckpointResult,
     FileSink,
@@ -33,9 +32,11 @@ from penstock.runtime import (
     JobTimeoutError,
     StreamEnvironment,
 )
+from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.testing import kill_process
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -11,8 +11,9 @@ from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.pieces import Pieces
 from jobs.words import lines, word_count
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, OnRequest, StreamEnvironment
+from penstock import FileSink, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
+from penstock.connectors import OnRequest
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -19,15 +19,8 @@ from jobs.rescaling import CASES, Case, itself
 from jobs.throttled import Throttled
 from jobs.words import NEVER, environment
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import (
-    FileSink,
-    GeneratorSource,
-    JobCancelledError,
-    JobConfig,
-    JobStatus,
-    StreamEnvironment,
-)
+from penstock import FileSink, GeneratorSource, JobCancelledError, JobConfig, JobStatus, StreamEnvironment
+from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -9,8 +9,8 @@ from jobs.driving import finish, submit, subtask_statistics, when_records_flow
 from jobs.oracle import assert_exactly_once
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import JobStatus
+from penstock import JobStatus
+from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.coordinator.place import TRIAL
 from penstock.runtime.errors import SavepointError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus

@@ -30,8 +30,9 @@ from jobs.words import (
     word_count,
 )
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import FileSink, JobFailedError, JobStatus, Source, StreamEnvironment
+from penstock import FileSink, JobFailedError, JobStatus, StreamEnvironment
+from penstock.cluster import RayJobHandle
+from penstock.connectors import Source
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus

@@ -22,11 +22,10 @@ import sys
 import time
 from typing import NamedTuple
 
-from penstock.actors import RayCollector, kill_process
-from penstock.runtime import (
-    Checkpointing, CollectSink, FixedDelay, GeneratorSource, KeyedProcessFunction, StreamEnvironment,
-    ValueState,
-)
+from penstock.actors.client.collect import RayCollector
+from penstock.testing import kill_process
+from penstock import Checkpointing, CollectSink, FixedDelay, GeneratorSource, KeyedProcessFunction
+from penstock import StreamEnvironment, ValueState
 
 
 class Colour(enum.Enum):

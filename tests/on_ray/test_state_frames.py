@@ -11,9 +11,10 @@ from jobs.driving import after_checkpoints, finish, submit, when_records_flow
 from jobs.oracle import committed_updates, expected_updates
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import JobFailedError, read_state, write_state
+from penstock import JobFailedError
+from penstock.cluster import RayJobHandle
 from penstock.runtime.record.arrow_values import from_arrow
+from penstock.state import read_state, write_state
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -23,8 +23,9 @@ from jobs.oracle import hidden_files
 from jobs.words import wide_line
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import ConnectorContext, FileSink, SinkWriter
+from penstock import FileSink
+from penstock.cluster import RayJobHandle
+from penstock.connectors import ConnectorContext, SinkWriter
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 

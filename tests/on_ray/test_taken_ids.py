@@ -15,12 +15,12 @@ from jobs.driving import eventually, failure_of, finish, submit
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
+from penstock import JobStatus
 from penstock.actors.client import executor
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.master_registry import SubmittedJob
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths

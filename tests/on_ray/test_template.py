@@ -18,8 +18,8 @@ PROGRAM = """
 import ctypes, json, os, random, signal, sys, tempfile, threading
 from pathlib import Path
 import numpy, psutil, ray
-from penstock.actors import start_local
-from penstock.runtime import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
+from penstock.cluster import start_local
+from penstock import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
 
 start_local(num_cpus=1)
 

@@ -14,7 +14,7 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.timers import add_to, expected_reminders, expected_sessions
 from jobs.words import environment
 
-from penstock.runtime import FileSink, FixedDelay, JobConfig, RescaleError, RocksDB
+from penstock import FileSink, FixedDelay, JobConfig, RescaleError, RocksDB
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -19,7 +19,7 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="without pe
 PROGRAM = """
 import sys
 from pathlib import Path
-from penstock.actors import start_local
+from penstock.cluster import start_local
 from jobs.driving import after_checkpoints, finish, kill_subtask, submit, wait_until
 from jobs.talking import talking_job
 

@@ -16,8 +16,8 @@ from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import FileSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import FileSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -22,8 +22,8 @@ from jobs.throttled import Throttled
 from jobs.windowed import add_windows, committed_windows, expected_windows, numbers_in
 from jobs.words import NEVER, environment
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, FixedDelay, JobConfig, JobStatus
+from penstock import FileSink, FixedDelay, JobConfig, JobStatus
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.errors import JobTimeoutError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

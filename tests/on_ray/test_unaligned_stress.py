@@ -22,8 +22,8 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.stress import Anomalies, Stress, anomalies, armed, multi_input, pipeline, union
 from jobs.words import environment
 
-from penstock.actors import RayJobHandle
-from penstock.runtime import FixedDelay, JobConfig, JobStatus
+from penstock import FixedDelay, JobConfig, JobStatus
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

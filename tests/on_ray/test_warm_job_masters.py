@@ -16,8 +16,8 @@ from jobs.driving import after_checkpoints, eventually, finish, kill_master, sub
 from jobs.oracle import assert_exactly_once
 from jobs.words import NEVER, lines, paced_lines, word_count
 
-from penstock.actors import RayJobHandle
-from penstock.actors import job as job_of
+from penstock import DiscardSink, JobConfig, JobFailedError, JobStatus, StreamEnvironment
+from penstock import job as job_of
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.master_registry import (
     SubmittedJob,
@@ -28,7 +28,7 @@ from penstock.actors.shared.master_registry import (
 )
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.actors.shared.process_registry import processes_of_job
-from penstock.runtime import DiscardSink, JobConfig, JobFailedError, JobStatus, StreamEnvironment
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -40,7 +40,7 @@ from pathlib import Path
 from jobs import footprints
 from jobs.driving import finish, submit
 from jobs.words import NEVER, paced_lines, word_count
-from penstock.runtime import DiscardSink, StreamEnvironment
+from penstock import DiscardSink, StreamEnvironment
 
 folder = Path(sys.argv[1])
 env = StreamEnvironment("small")

@@ -16,17 +16,10 @@ from jobs import footprints
 from jobs.driving import eventually, finish, kill_master, submit, when_records_flow
 from jobs.words import NEVER, paced_lines, word_count
 
-from penstock.actors import RayCollector
+from penstock import CollectSink, DiscardSink, GeneratorSource, JobConfig, JobFailedError, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
 from penstock.actors.shared.names import NAMESPACE, process_name
 from penstock.actors.shared.process_registry import claim, remove_from_job, warm_processes
-from penstock.runtime import (
-    CollectSink,
-    DiscardSink,
-    GeneratorSource,
-    JobConfig,
-    JobFailedError,
-    StreamEnvironment,
-)
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -19,10 +19,10 @@ from jobs.driving import after_checkpoints, eventually, kill_master, kill_subtas
 from jobs.talking import remainder, talking_job
 from serving.client import PATIENCE, Client
 
-from penstock.actors import RayJobHandle
+from penstock import DiscardSink, JobStatus, StreamEnvironment
 from penstock.actors.client.user_interface import open_interfaces
 from penstock.actors.web.application import ROUTES, description
-from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
+from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -17,7 +17,7 @@ from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
 
-from penstock.runtime import FileSink, FixedDelay, JobConfig, RocksDB
+from penstock import FileSink, FixedDelay, JobConfig, RocksDB
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

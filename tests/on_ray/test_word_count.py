@@ -30,14 +30,7 @@ from jobs.oracle import (
 )
 from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
 
-from penstock.runtime import (
-    CheckpointingMode,
-    FileSink,
-    FileSource,
-    GeneratorSource,
-    JobFailedError,
-    JobStatus,
-)
+from penstock import CheckpointingMode, FileSink, FileSource, GeneratorSource, JobFailedError, JobStatus
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

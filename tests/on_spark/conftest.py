@@ -12,9 +12,9 @@ import pytest
 import ray
 from lean_nodes import start_only_what_jobs_need
 
-from penstock import bridge
-from penstock.actors import start_local
 from penstock.bridge.session.java import find_java, use_java
+from penstock.cluster import start_local
+from penstock.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,7 @@ def spark() -> Iterator[SparkSession]:
         start_only_what_jobs_need(patch)
         start_local(num_cpus=6)
         try:
-            with bridge.spark_session(
+            with spark_session(
                 "tests",
                 executors=2,
                 cores=1,

@@ -17,9 +17,9 @@ import ray
 from pipelines.jobs import eventually, finish
 from pipelines.streams import arrive, stream_into_table, watched
 
-from penstock import bridge
-from penstock.actors import start_local
 from penstock.bridge.session.java import find_java, use_java
+from penstock.cluster import start_local
+from penstock.spark import spark_session
 
 
 def main(target: str) -> None:
@@ -29,7 +29,7 @@ def main(target: str) -> None:
     use_java(find_java(os.environ), os.environ)
     start_local(num_cpus=6)
     try:
-        with bridge.spark_session("kept", executors=1, cores=1, memory="600m", start_timeout=280.0) as spark:
+        with spark_session("kept", executors=1, cores=1, memory="600m", start_timeout=280.0) as spark:
             arrive(folder, 0, 1)
             job, _ = stream_into_table(spark, folder, watched(spark, folder), parallelism=2)
             eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)

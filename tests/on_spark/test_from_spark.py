@@ -22,9 +22,9 @@ from pipelines.jobs import (
 from pipelines.memory import LITTLE, driver_memory
 from pipelines.numbered import COUNT, WIDTH, numbers, wide_numbers
 
-from penstock import bridge
-from penstock.actors import RayCollector
-from penstock.runtime import CollectSink, FileSink
+from penstock import CollectSink, FileSink
+from penstock.actors.client.collect import RayCollector
+from penstock.spark import from_spark, to_spark, wait_for_transfer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +62,8 @@ def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_rea
 
     env = environment(tmp_path, parallelism=2)
     results = RayCollector()
-    nothing = bridge.from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
-    few = bridge.from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
+    nothing = from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
+    few = from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
     nothing.union(few).map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
     env.run(timeout=PATIENCE, progress=False)
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(3)]
@@ -74,10 +74,8 @@ def test_columns_of_any_name_travel(spark: SparkSession, tmp_path: Path) -> None
     names = ["sum((v * 0.5))", "a.b", "a`b", "`", "", " ", "日本", "_1", "_0"]
     rows = [tuple(range(at, at + len(names) + 2)) for at in (0, 100)]
     frame = spark.createDataFrame(rows, [f"c{place}" for place in range(len(names) + 2)])
-    read = bridge.from_spark(
-        environment(tmp_path, parallelism=1), frame.toDF(*names, "same", "SAME"), format="rows"
-    )
-    back = bridge.to_spark(read.map(with_other_name), spark)
+    read = from_spark(environment(tmp_path, parallelism=1), frame.toDF(*names, "same", "SAME"), format="rows")
+    back = to_spark(read.map(with_other_name), spark)
     assert back.columns == [*names, "same", "other"]
     assert sorted(map(tuple, back.collect())) == rows
 
@@ -95,12 +93,12 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_pro
         "id", "concat(cast(id AS string), repeat('-', 7000)) AS text"
     )
     env = environment(tmp_path, parallelism=1)
-    stream: Any = bridge.from_spark(env, wide, id="rows", window=window)
+    stream: Any = from_spark(env, wide, id="rows", window=window)
     narrow = stream.map_batches(NarrowedUntilTheLast(rows - 1, tmp_path / "go"), "arrow")
     narrow.sink("out", FileSink.parquet(tmp_path / "out"))
     with driver_memory(spark) as memory:
         job: Any = env.submit()
-        (seen,) = bridge.wait_for_transfer(job, PATIENCE)
+        (seen,) = wait_for_transfer(job, PATIENCE)
         slow_release(tmp_path)
         finish(job)
     assert_each_once(tmp_path, rows)

@@ -20,9 +20,9 @@ from pipelines.jobs import (
 )
 from pipelines.numbered import COUNT, wide_numbers
 
-from penstock import bridge
-from penstock.actors import RayJobHandle
-from penstock.runtime import JobFailedError
+from penstock import JobFailedError
+from penstock.cluster import RayJobHandle
+from penstock.spark import wait_for_transfer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def test_a_task_that_fails_and_a_killed_executor_cost_nothing(spark: SparkSessio
     stops.may_fail(2)
     eventually("a failure", stops.failed(2).exists)
     kill_executor(stops.executor(3))
-    bridge.wait_for_transfer(job, PATIENCE)
+    wait_for_transfer(job, PATIENCE)
     seen = buffers(job)
     stops.may_fail(3)  # what is left of the executor's Python worker may end
     slow_release(tmp_path)

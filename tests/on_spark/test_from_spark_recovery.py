@@ -21,10 +21,10 @@ from pipelines.jobs import (
 )
 from pipelines.numbered import COUNT, numbers, wide_numbers
 
-from penstock import bridge
-from penstock.actors import kill_process
+from penstock import FileSink, JobFailedError
 from penstock.bridge.dataframes_in.spark_source import BufferSplit
-from penstock.runtime import FileSink, JobFailedError
+from penstock.spark import from_spark, read_state
+from penstock.testing import kill_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     env = environment(tmp_path, every=600.0)
-    stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
+    stream: Any = from_spark(env, numbers(spark), id="rows")
     slow = stream.map_batches(Slowed(5_000, tmp_path / "go"), "arrow")
     slow.sink("out", FileSink.parquet(tmp_path / "out"))
     job: Any = env.submit()
@@ -80,14 +80,14 @@ def test_a_job_can_not_continue_inside_a_transfer_to_another_job(spark: SparkSes
     after_rows(job, 1)
     savepoint = job.stop()
     assert finish(job).statistics.restarts == 0
-    splits = bridge.read_state(
+    splits = read_state(
         spark, savepoint, "rows", "splits", classes=[BufferSplit], value=rows_by_partition
     ).collect()
     known = [(each.partition, each.rows) for split in splits for each in split.value]
     assert len(dict(known)) == len(known), "each partition goes to one reader"
     assert sum(rows for _, rows in known) == committed(tmp_path).num_rows > 0
     env = environment(tmp_path)
-    again: Any = bridge.from_spark(env, numbers(spark), id="rows", window=1 << 22)
+    again: Any = from_spark(env, numbers(spark), id="rows", window=1 << 22)
     again.map_batches(slow, "arrow", id="slow").sink("out", FileSink.parquet(tmp_path / "out"))
     with pytest.raises(JobFailedError, match="position refers to rows that are no longer held"):
         env.submit(restore_from=savepoint).wait(PATIENCE)

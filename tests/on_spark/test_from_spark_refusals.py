@@ -10,9 +10,9 @@ import pytest
 from pipelines.jobs import PATIENCE, copied, environment
 from pipelines.numbered import numbers, wide_numbers
 
-from penstock import bridge
+from penstock import FileSink, GraphError, JobFailedError
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.runtime import FileSink, GraphError, JobFailedError
+from penstock.spark import from_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def test_rows_that_no_checkpoint_covers_and_that_exceed_the_limit_on_disk_fail_t
 ) -> None:
     """No checkpoint comes, so the receive buffers must hold all that was read."""
     env = environment(tmp_path, every=600)
-    rows = bridge.from_spark(env, wide_numbers(spark), id="rows", window=1 << 16, max_disk_bytes=1 << 20)
+    rows = from_spark(env, wide_numbers(spark), id="rows", window=1 << 16, max_disk_bytes=1 << 20)
     rows.sink("out", FileSink.parquet(tmp_path / "out"))
     job = env.submit()
     with pytest.raises(JobFailedError) as caught:
@@ -70,7 +70,7 @@ def test_a_type_that_can_not_travel_is_refused_by_name(
     """The way back: tests/bridge/arrow/test_readable_types.py."""
     df = spark.sql(f"SELECT 1 AS id, {column} AS c")
     with pytest.raises(GraphError, match=refused):
-        bridge.from_spark(environment(tmp_path), df)
+        from_spark(environment(tmp_path), df)
 
 
 def test_the_casts_that_a_refusal_names_help(spark: SparkSession) -> None:
@@ -87,7 +87,7 @@ def test_a_user_defined_type_is_refused_by_name(spark: SparkSession, tmp_path: P
 
     df = spark.createDataFrame([(1, Vectors.dense([0.5]))], ["id", "features"])
     with pytest.raises(GraphError, match=r"column 'features' has type vector, .*: convert it to plain"):
-        bridge.from_spark(environment(tmp_path), df)
+        from_spark(environment(tmp_path), df)
 
 
 def raise_always(batches: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 from test_snippets import ON_RAY, Snippet, needs_spark
 
-from penstock import bridge
+from penstock.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ def run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Runs a program in the test's folder; the session that it asks for is this one, and stays."""
-    signature = inspect.signature(bridge.spark_session)
+    signature = inspect.signature(spark_session)
 
     def session(*arguments: Any, **options: Any) -> AbstractContextManager[SparkSession]:
         signature.bind(*arguments, **options)
@@ -50,7 +50,7 @@ def run(
         assert not code, said
         return said.out
 
-    monkeypatch.setattr(bridge, "spark_session", session)
+    monkeypatch.setattr("penstock.spark.spark_session", session)
     monkeypatch.chdir(tmp_path)
     return run
 

@@ -16,11 +16,11 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf
 
-from penstock import bridge
+from penstock import ConfigurationError, DeploymentError, GraphError
 from penstock.bridge.session import authentication
 from penstock.bridge.session.secret_settings import known_to_driver
 from penstock.bridge.session.session import forget_folders
-from penstock.runtime import ConfigurationError, DeploymentError, GraphError
+from penstock.spark import from_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,16 +32,16 @@ def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spa
     running = session._running
     assert running is not None
     had = running.settings
-    same = bridge.spark_session(
+    same = spark_session(
         had.app_name, executors=had.executors, cores=had.cores, memory=had.memory, configs=had.options
     )
     assert same is spark
     with pytest.raises(ConfigurationError, match=r"the Spark session 'tests' \(executors=2, cores=1"):
-        bridge.spark_session("tests", executors=1)
+        spark_session("tests", executors=1)
 
 
 def test_an_existing_session_is_taken_as_it_is(spark: SparkSession) -> None:
-    assert bridge.spark_session(existing=spark) is spark
+    assert spark_session(existing=spark) is spark
 
 
 def test_python_workers_run_this_interpreter_and_nothing_listens_on_all_interfaces(
@@ -175,8 +175,8 @@ def test_arguments_of_a_transfer_that_can_not_be_meant_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with pytest.raises(GraphError, match="format must be 'arrow' or 'rows', not 'pandas'"):
-        bridge.from_spark(environment(tmp_path), spark.range(1), format="pandas")  # type: ignore[arg-type]
+        from_spark(environment(tmp_path), spark.range(1), format="pandas")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="window=0 is not allowed"):
-        bridge.from_spark(environment(tmp_path), spark.range(1), window=0)
+        from_spark(environment(tmp_path), spark.range(1), window=0)
     with pytest.raises(GraphError, match="several columns called 'a'"):
-        bridge.from_spark(environment(tmp_path), spark.sql("SELECT 1 AS a, 2 AS a"))
+        from_spark(environment(tmp_path), spark.sql("SELECT 1 AS a, 2 AS a"))

@@ -14,19 +14,12 @@ import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, wait_until
 
-from penstock import bridge
-from penstock.bridge import SparkTable
+from penstock import ConfigurationError, JobFailedError, JobStatus, PenstockError
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.runtime import (
-    CommitPermit,
-    ConfigurationError,
-    ConnectorContext,
-    JobFailedError,
-    JobStatus,
-    PenstockError,
-)
+from penstock.connectors import CommitPermit, ConnectorContext
 from penstock.runtime.operators.sinks.sink import SinkOperator
-from penstock.runtime.testing import OperatorHarness
+from penstock.spark import SparkTable, from_spark, wait_for_transfer
+from penstock.testing import OperatorHarness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +66,7 @@ def by_name(spark: SparkSession, name: str) -> Counter[int]:
 def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
     table = named_table(spark, tmp_path, "held", "id BIGINT")
     env = environment(tmp_path, parallelism=1)
-    stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows")
+    stream: Any = from_spark(env, spark.range(0, COUNT, 1, 3), id="rows")
     slow = stream.map_batches(Slowed(1_000, tmp_path / "go"), "arrow")
     slow.sink("out", DiesBeforeCommit(table, str(tmp_path / "died")))
     query = (
@@ -86,7 +79,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     )
     try:
         job: Any = env.submit()
-        bridge.wait_for_transfer(job, PATIENCE)  # or its tasks would keep the executors from the reads
+        wait_for_transfer(job, PATIENCE)  # or its tasks would keep the executors from the reads
         eventually("a commit that is about to begin", (tmp_path / "died").exists)
         query.processAllAvailable()
         assert table.read(spark).count() == spark.table("seen").count() == 0, "it is prepared, not committed"
@@ -173,7 +166,7 @@ def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_p
     before.write.insertInto("kept")
     assert spark.table("kept").count() == 5
     env = environment(tmp_path, parallelism=1)
-    rows = bridge.from_spark(env, df)
+    rows = from_spark(env, df)
     tables = [SparkTable(tmp_path / "without a name"), kept]
     rows.sink("out", tables[0])
     rows.map_batches(without_interval, "arrow").sink("kept", kept)

@@ -11,13 +11,14 @@ import pytest
 from pipelines.jobs import committed, environment, finish
 from pipelines.streams import AN_HOUR, ROWS, arrive, watched
 
-from penstock import bridge, runtime
-from penstock.runtime import FileSink
+import penstock.state
+from penstock import FileSink, GraphError
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.state.key_groups import key_group_of
+from penstock.spark import from_structured_streaming, read_state, write_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ COUNT = 60_000
 
 
 def entries_of(url: str, operator: str, state: str = "reduce") -> dict[Any, Any]:
-    table = runtime.read_state(url, operator, state)
+    table = penstock.state.read_state(url, operator, state)
     return dict(zip(from_arrow(table["key"]), from_arrow(table["value"]), strict=True))
 
 
@@ -36,7 +37,7 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
     """Each of two micro-batches induces a checkpoint; the second one holds what has changed since."""
     before = spark.range(0, COUNT, 1, 4).selectExpr("concat('c', id % 1000) AS customer")
     totals = before.groupBy("customer").count()
-    start = bridge.write_state(
+    start = write_state(
         totals.selectExpr("customer AS key", "struct(customer AS _1, count AS _2) AS value"),
         tmp_path / "start",
         "total",
@@ -45,7 +46,7 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
 
     arrive(tmp_path, 0, 1)
     env = environment(tmp_path, every=AN_HOUR, keep_after="always")
-    new = bridge.from_structured_streaming(
+    new = from_structured_streaming(
         env,
         watched(spark, tmp_path),
         format="rows",
@@ -69,9 +70,7 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
     (checkpoint,) = (tmp_path / "checkpoints" / job.job_id).glob("chk-*")
     written = open_snapshot(str(checkpoint), open_location).checkpoint.operators["total"].subtasks.values()
     assert all(len(handle.files) > 1 for subtask in written for handle in subtask.keyed), "by changes"
-    read = bridge.read_state(spark, checkpoint, "total").selectExpr(
-        "key_group", "key", "value._1", "value._2"
-    )
+    read = read_state(spark, checkpoint, "total").selectExpr("key_group", "key", "value._1", "value._2")
     assert sorted(map(tuple, read.collect())) == sorted(
         (key_group_of(key, 128), key, key, n) for key, n in expected.items()
     )
@@ -80,9 +79,9 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
 def test_state_is_read_by_the_executors(spark: SparkSession, tmp_path: Path) -> None:
     keys = [f"k{i}" for i in range(COUNT)]
     table = pa.table({"key": keys, "value": [{"n": i, "tags": ["a"] * (i % 3)} for i in range(COUNT)]})
-    url = runtime.write_state(table, tmp_path / "s", "count", parallelism=4, max_parallelism=64)
+    url = penstock.state.write_state(table, tmp_path / "s", "count", parallelism=4, max_parallelism=64)
 
-    df = bridge.read_state(spark, url, "count")
+    df = read_state(spark, url, "count")
     assert df.dtypes == [
         ("key_group", "int"),
         ("key", "string"),
@@ -98,7 +97,7 @@ def test_state_is_read_by_the_executors(spark: SparkSession, tmp_path: Path) -> 
 def test_state_that_goes_through_spark_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """Also where the parts of a state are of types that only fit together: structs and maps, nulls."""
     values = [None if i % 7 == 0 else {f"n{i % 5}": i} for i in range(500)]
-    first = runtime.write_state(
+    first = penstock.state.write_state(
         pa.table(
             {
                 "key": pa.array(range(500)),
@@ -113,8 +112,8 @@ def test_state_that_goes_through_spark_comes_back_as_it_was(spark: SparkSession,
         parallelism=3,
     )
     assert entries_of(first, "seen", "counts") == dict(enumerate(values))
-    df = bridge.read_state(spark, first, "seen", "counts")
-    second = bridge.write_state(df, tmp_path / "second", "seen", "counts", base=first)
+    df = read_state(spark, first, "seen", "counts")
+    second = write_state(df, tmp_path / "second", "seen", "counts", base=first)
     assert entries_of(second, "seen", "counts") == dict(enumerate(values))
     layout = open_snapshot(second, open_location).checkpoint.operators["seen"]
     assert (layout.parallelism, sorted(layout.subtasks)) == (3, [0, 1, 2])
@@ -135,7 +134,7 @@ def test_what_losing_attempts_have_written_is_deleted(spark: SparkSession, tmp_p
         return "x" * 100 + str(value)
 
     df = spark.range(0, 5_000, 1, 3).selectExpr("id AS key", "id AS value")
-    url = bridge.write_state(df, tmp_path / "s", "long", value=fails_once, parallelism=2)
+    url = write_state(df, tmp_path / "s", "long", value=fails_once, parallelism=2)
     assert [*failed.iterdir()], "a task has failed"
     assert entries_of(url, "long") == {i: "x" * 100 + str(i) for i in range(5_000)}
     named = {file.path for file in open_snapshot(url, open_location).checkpoint.files()} | {"metadata"}
@@ -146,22 +145,22 @@ def test_list_state_is_written_and_read(spark: SparkSession, tmp_path: Path) -> 
     """Of a broadcast list each subtask has a copy, and one of them is read."""
     df = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "n int, s string")
     values = df.selectExpr("struct(n, s) AS value")
-    joined = bridge.write_state(values, tmp_path / "1", "rules", "all", kind="union", parallelism=2)
-    url = bridge.write_state(values, tmp_path / "2", "rules", "each", kind="broadcast", base=joined)
+    joined = write_state(values, tmp_path / "1", "rules", "all", kind="union", parallelism=2)
+    url = write_state(values, tmp_path / "2", "rules", "each", kind="broadcast", base=joined)
     for name in ("all", "each"):
-        back = bridge.read_state(spark, url, "rules", name).selectExpr("value.n", "value.s").collect()
+        back = read_state(spark, url, "rules", name).selectExpr("value.n", "value.s").collect()
         assert sorted(map(tuple, back)) == [(1, "a"), (2, "b"), (3, None)]
 
 
 def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     twice = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], "key string, value int")
     with pytest.raises(Exception, match="key 'a' comes in several rows"):
-        bridge.write_state(twice, tmp_path / "s", "count")
+        write_state(twice, tmp_path / "s", "count")
     assert [*(tmp_path / "s").iterdir()] == []
-    with pytest.raises(runtime.GraphError, match="no column 'key'"):
-        bridge.write_state(twice.withColumnRenamed("key", "k"), tmp_path / "s", "count")
-    url = bridge.write_state(twice.where("value < 3"), tmp_path / "s", "count")
+    with pytest.raises(GraphError, match="no column 'key'"):
+        write_state(twice.withColumnRenamed("key", "k"), tmp_path / "s", "count")
+    url = write_state(twice.where("value < 3"), tmp_path / "s", "count")
     with pytest.raises(ConfigurationError, match="no state 'hot' in this snapshot; it has: 'reduce'"):
-        bridge.read_state(spark, url, "count", "hot")
+        read_state(spark, url, "count", "hot")
     with pytest.raises(ConfigurationError, match="holds a snapshot already"):
-        bridge.write_state(twice, url, "count")
+        write_state(twice, url, "count")

@@ -20,8 +20,7 @@ from pipelines.streams import (
     watched,
 )
 
-from penstock import bridge
-from penstock.bridge import SparkTable
+from penstock.spark import SparkTable, from_structured_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +36,7 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     env = environment(tmp_path, parallelism=2, every=AN_HOUR)
     df = watched(spark, tmp_path).where(f"id < {2 * ROWS}").coalesce(1)
     location = str(tmp_path / "query")
-    stream: Any = bridge.from_structured_streaming(env, df, id="rows", checkpoint_location=location)
+    stream: Any = from_structured_streaming(env, df, id="rows", checkpoint_location=location)
     table = SparkTable(tmp_path / "table", pa.schema({"id": pa.int64()}))
     stream.sink("out", table)
     job: Any = env.submit()

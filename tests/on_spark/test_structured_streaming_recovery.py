@@ -26,9 +26,10 @@ from pipelines.jobs import (
 )
 from pipelines.streams import ROWS, arrive, committed_rows, ids, stop_queries, stream_into_table, watched
 
-from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import JobFailedError
+from penstock import JobFailedError
+from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.testing import kill_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,14 +24,14 @@ from pipelines.streams import (
 )
 from ray.util import list_named_actors
 
-from penstock import bridge
-from penstock.actors import RayCollector
+from penstock import CollectSink, GraphError, JobFailedError, StreamEnvironment
+from penstock.actors.client.collect import RayCollector
 from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.receive_buffer.actor_names import buffer_prefix
 from penstock.bridge.streaming.from_structured_streaming import StreamingQuery
 from penstock.bridge.transfer.job_buffers import JobBuffers
 from penstock.bridge.transfer.rendezvous import start_rendezvous
-from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
+from penstock.spark import from_spark, from_structured_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_go
 ) -> None:
     arrive(tmp_path, 0)
     env, location = environment(tmp_path, parallelism=1, every=AN_HOUR), tmp_path / "query"
-    stream = bridge.from_structured_streaming(
+    stream = from_structured_streaming(
         env, watched(spark, tmp_path), id="rows", format="rows", checkpoint_location=str(location)
     )
     results = RayCollector()
@@ -147,8 +147,8 @@ def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
     arrive(tmp_path, 0)
     streaming = watched(spark, tmp_path)
     with pytest.raises(GraphError, match="this job takes none: give the StreamEnvironment checkpointing="):
-        bridge.from_structured_streaming(StreamEnvironment("x"), streaming, checkpoint_location="/tmp/x")
+        from_structured_streaming(StreamEnvironment("x"), streaming, checkpoint_location="/tmp/x")
     with pytest.raises(GraphError, match="is a stream; use from_structured_streaming"):
-        bridge.from_spark(environment(tmp_path), streaming)
+        from_spark(environment(tmp_path), streaming)
     with pytest.raises(GraphError, match="is not a stream; use from_spark"):
-        bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")
+        from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")

@@ -12,8 +12,8 @@ from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually
 from pipelines.memory import LITTLE, driver_memory
 from ray.util import list_named_actors
 
-from penstock import bridge
-from penstock.runtime import PenstockError
+from penstock import PenstockError
+from penstock.spark import SparkResults, from_spark, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +41,9 @@ def test_results_of_a_job_are_a_data_frame_that_goes_past_the_program(
 ) -> None:
     """400 MB of them."""
     env = environment(tmp_path)
-    rows = bridge.from_spark(env, spark.range(0, 50_000, 1, 3))
+    rows = from_spark(env, spark.range(0, 50_000, 1, 3))
     with driver_memory(spark) as memory:
-        df = bridge.to_spark(rows.map(doubled).map_batches(widened, "arrow"), spark, timeout=PATIENCE)
+        df = to_spark(rows.map(doubled).map_batches(widened, "arrow"), spark, timeout=PATIENCE)
         sums = df.selectExpr("count(*)", "sum(id)", "sum(twice)", "sum(length(text))").first()
     assert df.dtypes == [("id", "bigint"), ("twice", "bigint"), ("text", "string")]
     assert sums == (50_000, 1_249_975_000, 2_499_950_000, 50_000 * WIDTH)
@@ -57,8 +57,8 @@ def test_results_of_a_job_are_a_data_frame_that_goes_past_the_program(
 def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSession, tmp_path: Path) -> None:
     count = 200_000
     env = environment(tmp_path)
-    stream: Any = bridge.from_spark(env, spark.range(0, count, 1, 4), id="rows", window=1 << 18)
-    with bridge.SparkResults(pa.schema({"id": pa.int64()})) as results:
+    stream: Any = from_spark(env, spark.range(0, count, 1, 4), id="rows", window=1 << 18)
+    with SparkResults(pa.schema({"id": pa.int64()})) as results:
         slow = stream.map_batches(Slowed(2_000, tmp_path / "go"), "arrow")
         slow.sink("out", results, disable_chaining=True)
         job: Any = env.submit()
@@ -69,7 +69,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
         (tmp_path / "go").touch()
         assert finish(job).statistics.restarts == 1
         found = Counter(row.id for row in results.to_dataframe(spark).collect())
-        assert bridge.to_spark(job, spark).count() == count
+        assert to_spark(job, spark).count() == count
     with pytest.raises(PenstockError, match="has ended or has released them"):
         results.to_dataframe(spark)
     assert 0 < seen < count, "what is committed can be read while the job runs"
@@ -77,7 +77,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
 
 
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:
-    results = bridge.SparkResults(pa.schema({"a": pa.int64()}))
+    results = SparkResults(pa.schema({"a": pa.int64()}))
     assert results.to_dataframe(spark).collect() == []
     results.unpersist()
     with pytest.raises(PenstockError, match="has ended or has released them"):
@@ -85,7 +85,7 @@ def test_released_results_are_named_as_such(spark: SparkSession) -> None:
 
 
 def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSession) -> None:
-    with bridge.SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
+    with SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
         results.to_dataframe(spark)
 
 
@@ -96,18 +96,18 @@ def test_a_result_without_rows_has_the_columns_that_it_came_with(
     columns = "id bigint, word string, at timestamp, price decimal(9,2), parts array<int>"
     empty = spark.createDataFrame([(1, "a", None, None, None)], columns)
     env = environment(tmp_path)
-    rows = bridge.from_spark(env, empty, format=format)
+    rows = from_spark(env, empty, format=format)
     kept = rows.filter(lambda row: row["id"] > 1).union(rows.filter(lambda row: row["id"] > 2))
-    df = bridge.to_spark(kept, spark, timeout=PATIENCE)
+    df = to_spark(kept, spark, timeout=PATIENCE)
     assert (df.dtypes, df.count()) == (empty.dtypes, 0)
     df.unpersist()
     changed = rows.map(doubled).filter(lambda row: row["id"] > 1)
     with pytest.raises(PenstockError, match="give SparkResults a schema="):
-        bridge.to_spark(changed, spark, timeout=PATIENCE)
+        to_spark(changed, spark, timeout=PATIENCE)
 
 
 def test_results_are_those_of_the_newest_run(spark: SparkSession, tmp_path: Path) -> None:
-    with bridge.SparkResults() as results:
+    with SparkResults() as results:
         env = environment(tmp_path)
         env.from_collection("in", [{"id": 1}, {"id": 2}]).sink("out", results)
         counts = []

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
-from penstock import bridge
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.runtime.operators.sinks.sink import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.testing import OperatorHarness
+from penstock.spark import SparkResults, from_spark, to_spark
+from penstock.testing import OperatorHarness
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,11 +61,11 @@ def test_rows_of_every_type_come_back_as_they_were(
         schema, rows = frame
         df = spark.createDataFrame(rows, schema)
         env = environment(tmp_path_factory.mktemp("types"), parallelism=1)
-        stream = bridge.from_spark(env, df, format=format)
+        stream = from_spark(env, df, format=format)
         if format == "rows":
-            back = bridge.to_spark(stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE)
+            back = to_spark(stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE)
         else:
-            back = bridge.to_spark(stream, spark, timeout=PATIENCE)
+            back = to_spark(stream, spark, timeout=PATIENCE)
         found, expected = columns_in(back), columns_of(rows, schema)
         back.unpersist()
         changed = {
@@ -112,8 +112,8 @@ def test_char_far_times_and_a_column_without_a_type_travel(spark: SparkSession, 
             f"SELECT *, {far}, date_from_unix_date({2**31 - 1}) AS day, NULL AS nothing FROM chars"
         )
         env = environment(tmp_path, parallelism=1)
-        shown = bridge.from_spark(env, df).map_batches(shown_nothing, "arrow")
-        back = bridge.to_spark(shown, spark, timeout=PATIENCE)
+        shown = from_spark(env, df).map_batches(shown_nothing, "arrow")
+        back = to_spark(shown, spark, timeout=PATIENCE)
         numbers = "unix_micros(at)", "unix_micros(before)", "unix_date(day)"
         found = {tuple(row) for row in back.selectExpr("c", "v", *numbers, "nothing").collect()}
         unchanged = (2**63 - 1, -(2**63), 2**31 - 1, "null")
@@ -132,7 +132,7 @@ def shown_nothing(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_arrow_types_that_spark_would_misread_are_cast(spark: SparkSession, tmp_path: Path) -> None:
     """Silent corruption otherwise: empty strings, times of another year."""
     instant = datetime.fromisoformat("2024-05-06T07:08:09")
-    results = bridge.SparkResults()
+    results = SparkResults()
     with OperatorHarness(SinkOperator(results)) as harness:
         harness.push_batch(ArrowBatch(odd_types(instant)))
         harness.complete_checkpoint(harness.snapshot())

@@ -111,12 +111,12 @@ def test_the_wheel_works_where_the_checkout_is_not(distributions: Path, tmp_path
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
     program = (
-        "import importlib.util, penstock.actors, penstock.bridge, penstock.runtime\n"
+        "import importlib.util, penstock\n"
         "from penstock.runtime.graph.executor import find_executor\n"
-        "print(penstock.runtime.__file__)\n"
+        "print(penstock.__file__)\n"
         "print(type(find_executor()).__name__)\n"
         "print([n for n in ('runtime', 'actors', 'bridge') if importlib.util.find_spec(n)])\n"
-        "for name in penstock.runtime.__all__: getattr(penstock.runtime, name)\n"
+        "for name in penstock.__all__: getattr(penstock, name)\n"
     )
     done = subprocess.run([python, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
 

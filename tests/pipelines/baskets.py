@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import DataStream, KeyedProcessFunction, MapState, RuntimeContext, StreamEnvironment
+from penstock import DataStream, KeyedProcessFunction, MapState, RuntimeContext, StreamEnvironment
 
 Event = tuple[str, str, str]
 Row = tuple[str, list[tuple[str, int]]]

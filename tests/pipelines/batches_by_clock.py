@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
+from penstock import (
     CollectionSource,
     DataStream,
     KeyedProcessFunction,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from penstock.runtime import (
-    DataStream,
+from penstock import DataStream, StreamEnvironment
+from penstock.windows import (
     Evictor,
     GlobalWindows,
-    StreamEnvironment,
     TimestampedValue,
     TimeWindow,
     Trigger,

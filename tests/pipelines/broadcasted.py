@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import DataStream, FunctionContext, ProcessFunction, StreamEnvironment
+from penstock import DataStream, FunctionContext, ProcessFunction, StreamEnvironment
 
 SUBTASKS = 3
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from penstock.runtime import Count, DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
+from penstock.aggregates import Count
 
 Row = dict[str, Any]
 

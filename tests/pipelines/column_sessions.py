@@ -7,14 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.runtime import (
-    Count,
-    DataStream,
-    EventTimeSessionWindows,
-    Max,
-    StreamEnvironment,
-    WatermarkStrategy,
-)
+from penstock import DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Count, Max
+from penstock.windows import EventTimeSessionWindows
 
 SECOND = 1_000_000
 GAP = 10

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime import Count, DataStream, Max, StreamEnvironment, Sum
+from penstock import DataStream, StreamEnvironment
+from penstock.aggregates import Count, Max, Sum
 
 Row = dict[str, Any]
 

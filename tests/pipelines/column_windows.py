@@ -9,14 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.runtime import (
-    Count,
-    DataStream,
-    StreamEnvironment,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Count, Sum
+from penstock.windows import TumblingEventTimeWindows
 
 SECOND = 1_000_000
 

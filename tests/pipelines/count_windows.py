@@ -7,7 +7,7 @@ from operator import add
 from random import Random
 from typing import Any
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 
 def third(number: int) -> int:

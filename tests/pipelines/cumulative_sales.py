@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    CumulativeEventTimeWindows,
-    DataStream,
-    StreamEnvironment,
-    TimeWindow,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import CumulativeEventTimeWindows, TimeWindow
 
 SECOND = 1_000_000
 HOUR, QUARTER = 3600, 900

@@ -9,14 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    DataStream,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 HOUR = 3_600_000_000
 DAY = 24

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    CountTrigger,
-    DataStream,
-    EventTimeTrigger,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import CountTrigger, EventTimeTrigger, TimeWindow, TumblingEventTimeWindows
 
 SECOND = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 CITIES = {10115: "Berlin", 20095: "Hamburg", 80331: "Munich"}
 

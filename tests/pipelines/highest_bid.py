@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    DataStream,
-    KeyedProcessFunction,
-    ReducingState,
-    RuntimeContext,
-    StreamEnvironment,
-)
+from penstock import DataStream, KeyedProcessFunction, ReducingState, RuntimeContext, StreamEnvironment
 
 Bid = tuple[int, int]
 

@@ -10,16 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    ConnectorContext,
-    DataStream,
-    Polled,
-    SourceReader,
-    StreamEnvironment,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled, SourceReader
+from penstock.windows import TumblingEventTimeWindows
 
 SECOND = 1_000_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import DataStream, KeyedProcessFunction, ListState, RuntimeContext, StreamEnvironment
+from penstock import DataStream, KeyedProcessFunction, ListState, RuntimeContext, StreamEnvironment
 
 Click = tuple[int, str]
 Row = tuple[int, list[str]]

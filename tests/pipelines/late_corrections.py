@@ -11,13 +11,8 @@ from typing import Any
 
 from pipelines.late_records import SECOND, OneByOne, Record, add, moment_of_mark
 
-from penstock.runtime import (
-    DataStream,
-    OutputTag,
-    StreamEnvironment,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, OutputTag, StreamEnvironment, WatermarkStrategy
+from penstock.windows import TumblingEventTimeWindows
 
 TOO_LATE = OutputTag[Record]("too-late")
 

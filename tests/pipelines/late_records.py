@@ -11,15 +11,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from penstock.runtime import (
-    ConnectorContext,
-    DataStream,
-    Polled,
-    RowBatch,
-    StreamEnvironment,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled
+from penstock.operators import RowBatch
+from penstock.windows import TumblingEventTimeWindows
 
 SECOND = 1_000_000
 

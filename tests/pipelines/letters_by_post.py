@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment, TimeWindow, TumblingProcessingTimeWindows
+from penstock import DataStream, StreamEnvironment
+from penstock.windows import TimeWindow, TumblingProcessingTimeWindows
 
 #: Address and number of the letter.
 Letter = tuple[str, int]

@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    DataStream,
-    OperatorListState,
-    ProcessFunction,
-    RuntimeContext,
-    StreamEnvironment,
-)
+from penstock import DataStream, ProcessFunction, RuntimeContext, StreamEnvironment
+from penstock.state import OperatorListState
 
 #: Number of the car, and whether it was let in before.
 Row = tuple[int, bool]

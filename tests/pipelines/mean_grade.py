@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     AggregatingState,
     DataStream,

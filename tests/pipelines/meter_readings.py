@@ -13,15 +13,8 @@ from typing import Any
 
 from pipelines.late_records import SECOND, OneByOne, Record, moment_of_mark
 
-from penstock.runtime import (
-    ContinuousEventTimeTrigger,
-    DataStream,
-    PurgingTrigger,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import ContinuousEventTimeTrigger, PurgingTrigger, TimeWindow, TumblingEventTimeWindows
 
 #: Meter, minute, and what was used.
 Row = tuple[int, int, int]

@@ -9,13 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    DataStream,
-    StreamEnvironment,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import TumblingEventTimeWindows
 
 SECOND = 1_000_000
 LATEST = 20

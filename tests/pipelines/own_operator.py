@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
-from penstock.runtime import DataStream, Operator, OperatorContext, RowBatch, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
+from penstock.operators import Operator, OperatorContext, RowBatch
 
 
 class Bundles(Operator):

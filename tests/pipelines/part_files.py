@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.runtime import FileSink, FileSource, StreamEnvironment
+from penstock import FileSink, FileSource, StreamEnvironment
 
 Files = dict[str, list[str]]
 Row = dict[str, Any]

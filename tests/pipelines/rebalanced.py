@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 
 def digits(number: int) -> tuple[int, int]:

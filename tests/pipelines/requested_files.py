@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from penstock.runtime import DataStream, FileSource, OnRequest, StreamEnvironment
+from penstock import DataStream, FileSource, StreamEnvironment
+from penstock.connectors import OnRequest
 
 Files = list[list[dict[str, Any]]]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.runtime import Count, CountDistinct, DataStream, Max, Min, StreamEnvironment, Sum
+from penstock import DataStream, StreamEnvironment
+from penstock.aggregates import Count, CountDistinct, Max, Min, Sum
 
 Row = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import DataStream, KeyedProcessFunction, RuntimeContext, StreamEnvironment, ValueState
+from penstock import DataStream, KeyedProcessFunction, RuntimeContext, StreamEnvironment, ValueState
 
 Payment = tuple[str, int]
 

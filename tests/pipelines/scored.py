@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from random import Random
 
-from penstock.runtime import DataStream, OperatorListState, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
+from penstock.state import OperatorListState
 
 
 class Model:

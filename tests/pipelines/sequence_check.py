@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from penstock.runtime import (
+from penstock import (
     DataStream,
     KeyedProcessFunction,
     OutputTag,

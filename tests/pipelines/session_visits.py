@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    DataStream,
-    EventTimeSessionWindows,
-    StreamEnvironment,
-    TimeWindow,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import EventTimeSessionWindows, TimeWindow
 
 SECOND = 1_000_000
 GAP = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 Pair = tuple[str, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from random import Random
 
-from penstock.runtime import DataStream, FunctionContext, OutputTag, ProcessFunction, StreamEnvironment
+from penstock import DataStream, FunctionContext, OutputTag, ProcessFunction, StreamEnvironment
 
 
 class Parse(ProcessFunction[str, int]):

@@ -6,14 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from random import Random
 
-from penstock.runtime import (
-    AggregateFunction,
-    CollectionSource,
-    DataStream,
-    SlidingEventTimeWindows,
-    StreamEnvironment,
-    WatermarkStrategy,
-)
+from penstock import AggregateFunction, CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import SlidingEventTimeWindows
 
 SECOND = 1_000_000
 SIZE, SLIDE, BOUND = 30, 10, 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 Order = dict[str, Any]
 

@@ -10,13 +10,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from penstock.runtime import (
-    DataStream,
-    GeneratorSource,
-    StreamEnvironment,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.windows import TumblingEventTimeWindows
 
 HOUR = 3_600_000_000
 DAYS, READINGS = 3, 20

@@ -6,14 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from random import Random
 
-from penstock.runtime import (
-    CollectionSource,
-    DataStream,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import CollectionSource, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 SECOND = 1_000_000
 TEN = TumblingEventTimeWindows(10)

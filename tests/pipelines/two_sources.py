@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 #: Customer, cents, and whether it is paid.
 Order = tuple[str, int, bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 Input = tuple[list[str], list[str], list[str]]
 Row = tuple[str, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 WORDS = ("to", "be", "or", "not", "that", "is", "the", "question")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import CollectionSource, WatermarkStrategy
+from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.job.alignment_groups import AlignmentGroups
 from penstock.runtime.operators.sources.source_alignment import (

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import HeapState, KeyedProcessFunction, MapState, RocksDB, ValueState
+from penstock import HeapState, KeyedProcessFunction, MapState, RocksDB, ValueState
 from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 HEAP, ROCKSDB = HeapState(), RocksDB(8 * 1024 * 1024, "/dev/shm")
 BACKENDS = [(HEAP, HEAP), (ROCKSDB, ROCKSDB), (HEAP, ROCKSDB)]

@@ -15,7 +15,7 @@ import pytest
 from changed_snapshots import changed, closed, harmful_pickle, opened, relocated
 from strange_elements import NAME, LoadsPickles, put_in_flight
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     FileSink,
     FileSource,

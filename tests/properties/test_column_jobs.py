@@ -18,28 +18,23 @@ import pyarrow.compute as pc
 import pytest
 from deep import DEEP
 
-from penstock.runtime import (
+from penstock import Checkpointing, CollectSink, DataStream, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import (
     ApproxCountDistinct,
-    Checkpointing,
-    CollectSink,
     Count,
     CountDistinct,
-    DataStream,
     First,
-    InMemoryCollector,
     Last,
     Max,
     Mean,
     Min,
-    SlidingEventTimeWindows,
     StdDev,
-    StreamEnvironment,
     Sum,
-    TumblingEventTimeWindows,
     VectorizedAggregate,
-    WatermarkStrategy,
 )
-from penstock.runtime.testing import simulate
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.testing import simulate
+from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 pytestmark = pytest.mark.simulation
 

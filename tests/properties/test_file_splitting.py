@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import FileSource
+from penstock import FileSource
 from penstock.runtime.operators.protocols import ConnectorContext
 
 

@@ -15,21 +15,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    EventTimeSessionWindows,
-    KeyedProcessFunction,
-    MapState,
-    Sum,
-    TumblingEventTimeWindows,
-    ValueState,
-)
+from penstock import KeyedProcessFunction, MapState, ValueState
+from penstock.aggregates import Sum
 from penstock.runtime.config.state_backends import HeapState, RocksDB
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.network.partitioners import KeyGroupSelector
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
+from penstock.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 
 MAX_PARALLELISM = 128
 END = 10**9

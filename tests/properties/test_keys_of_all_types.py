@@ -24,7 +24,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.runtime import KeyedProcessFunction, MapState, StateTtl
+from penstock import KeyedProcessFunction, MapState, StateTtl
 from penstock.runtime.config.state_backends import HeapState, RocksDB
 from penstock.runtime.errors import KeyTypeError, OperatorError
 from penstock.runtime.operators.functions.function_operator import rows_of
@@ -35,7 +35,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_bytes import key_bytes
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import key_hashes
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 NEW_YORK = ZoneInfo("America/New_York")
 #: 05:30 and 06:30 in UTC: New York's clocks show 01:30 twice.

@@ -16,7 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, Span, aligned, cumulative
 
-from penstock.runtime import (
+from penstock.runtime.config.state_backends import ON_HEAP, RocksDB
+from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.windows import (
     ContinuousProcessingTimeTrigger,
     CountTrigger,
     CumulativeProcessingTimeWindows,
@@ -28,11 +33,6 @@ from penstock.runtime import (
     TimeWindow,
     TumblingProcessingTimeWindows,
 )
-from penstock.runtime.config.state_backends import ON_HEAP, RocksDB
-from penstock.runtime.operators.timers import held_watermark
-from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.testing.manual_time import ManualClock
 
 KEYS = ["ann", "bob", "eve"]
 SECOND = 1_000_000

@@ -18,10 +18,9 @@ from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -32,6 +31,7 @@ from penstock.runtime import (
     ValueState,
 )
 from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
 
 Record: TypeAlias = dict[str, Any]

@@ -16,20 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime import (
-    Count,
-    CountDistinct,
-    EventTimeSessionWindows,
-    First,
-    Last,
-    Max,
-    Mean,
-    Min,
-    SlidingEventTimeWindows,
-    StdDev,
-    Sum,
-    TumblingEventTimeWindows,
-)
+from penstock.aggregates import Count, CountDistinct, First, Last, Max, Mean, Min, StdDev, Sum
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
@@ -44,6 +31,7 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
+from penstock.windows import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 
 V: Final = pc.field("v")
 #: Of each law; more of them found nothing more.

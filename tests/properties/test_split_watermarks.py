@@ -10,15 +10,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import (
-    ArrowBatch,
-    ConnectorContext,
-    Polled,
-    RowBatch,
-    SplitProgress,
-    WatermarkStrategy,
-)
-from penstock.runtime.testing import SourceHarness
+from penstock import WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled, SplitProgress
+from penstock.operators import ArrowBatch, RowBatch
+from penstock.testing import SourceHarness
 
 TIMEOUT = 3
 NAMES = st.integers(0, 3)

@@ -15,7 +15,7 @@ from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime import AggregateFunction, HeapState, RocksDB, StateTtl
+from penstock import AggregateFunction, HeapState, RocksDB, StateTtl
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle, KeyedStateHandle, StateHandle
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range

@@ -18,8 +18,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, aligned, cumulative, sessions_of
 
-from penstock.runtime import (
-    AggregateFunction,
+from penstock import AggregateFunction
+from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
+from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.windows import (
     ContinuousEventTimeTrigger,
     CountEvictor,
     CountTrigger,
@@ -34,10 +38,6 @@ from penstock.runtime import (
     TimeWindow,
     TumblingEventTimeWindows,
 )
-from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
-from penstock.runtime.operators.timers import held_watermark
-from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.testing.harness import OperatorHarness
 
 KEYS = ["ann", "bob", "eve"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from penstock.runtime import KeyedProcessFunction, MapState, OutputTag, RuntimeContext
+from penstock import KeyedProcessFunction, MapState, OutputTag, RuntimeContext
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink

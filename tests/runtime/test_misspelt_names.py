@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CheckpointingMode,
     CollectionSource,
@@ -23,20 +23,19 @@ from penstock.runtime import (
     FileSource,
     FixedDelay,
     GeneratorSource,
-    InMemoryCollector,
     JobConfig,
     JobStatus,
     KeepAfter,
     KeyedProcessFunction,
     NoRestart,
-    SlidingEventTimeWindows,
     StreamEnvironment,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorError
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, unknown_attribute
-from penstock.runtime.testing import Finding, OperatorHarness
+from penstock.testing import Finding, OperatorHarness
+from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 
 def environment() -> Any:

@@ -32,7 +32,6 @@ ALSO_ALLOWED = {
     "runtime/graph/streams/quick_look.py": {"importlib.util", "pandas", "print"},
     "runtime/graph/state_backend_check.py": {"importlib.metadata"},  # sees whether a package is installed
     "runtime/testing/state_backends.py": {"importlib"},  # loads real backends for jobs that ask for them
-    "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
     "runtime/operators/user_code/failure.py": {"traceback"},  # finds the user's line in the traceback
     "runtime/error_text.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/operators/user_code/only_reads.py": {"builtins", "dis"},  # reads the code of users' functions
@@ -159,7 +158,7 @@ def test_the_walk_sees_the_runtime() -> None:
         "from . import x",
         "from penstock.runtime.io.connectors import file_source",
         "from penstock.runtime import io",
-        "from penstock.runtime import FileSource",
+        "from penstock import FileSource",
         "import penstock.runtime",
         "from penstock.actors.client.executor import RayExecutor",
         "__import__('time')",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import Checkpointing, FileSink, FileSource, JobConfig, StorageError
+from penstock import Checkpointing, FileSink, FileSource, JobConfig, StorageError
 from penstock.runtime.config.settings_text import settings_as_text
 from penstock.runtime.error_text import error_text, fit_text
 from penstock.runtime.errors import ConfigurationError

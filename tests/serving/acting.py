@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock import JobStatus
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, SubtaskProcess
 from penstock.actors.shared.savepoint_answers import SavepointTaken
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig

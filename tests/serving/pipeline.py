@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from penstock import JobStatus
 from penstock.actors.shared.archive import save_to_storage
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import JobStatus
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics

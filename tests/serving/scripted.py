@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
 from penstock.actors.web.job_directory import JobDirectory
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics

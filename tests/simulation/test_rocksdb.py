@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -18,7 +17,8 @@ from penstock.runtime import (
     StreamEnvironment,
     ValueState,
 )
-from penstock.runtime.testing import simulate
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.testing import simulate
 
 Result = tuple[int, int, int, int]
 

@@ -13,16 +13,10 @@ from typing import Any
 import pytest
 from jobs.all_windows import FUNCTIONS, SLIDES, Numbers, add_all_windows, expected_rows
 
-from penstock.runtime import (
-    Checkpointing,
-    CollectSink,
-    HeapState,
-    InMemoryCollector,
-    RocksDB,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, CollectSink, HeapState, RocksDB, StreamEnvironment
 from penstock.runtime.config.state_backends import StateBackend
-from penstock.runtime.testing import simulate
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.testing import simulate
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 

@@ -335,7 +335,7 @@ class DataStream(Generic[T_co]):
             **options: See `OperatorOptions`; `num_gpus=1` gives each subtask a GPU of its own.
 
         Example:
-            >>> from penstock.runtime.testing import OperatorHarness
+            >>> from penstock.testing import OperatorHarness
             >>> class Model:
             ...     def __init__(self, weight, bias=0):
             ...         self.weight, self.bias = weight, bias  # or load it from a file
@@ -520,7 +520,7 @@ class DataStream(Generic[T_co]):
             A stream for each predicate, by its name, and `"rest"`: the records that none has taken.
 
         Example:
-            >>> from penstock.runtime import CollectSink, GeneratorSource, StreamEnvironment
+            >>> from penstock import CollectSink, GeneratorSource, StreamEnvironment
             >>> env = StreamEnvironment("orders")
             >>> numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=6))
             >>> parts = numbers.split({"small": lambda n: n < 2, "even": lambda n: n % 2 == 0})

@@ -38,8 +38,8 @@ class VectorizedAggregate(ABC):
 
     Example:
         >>> import numpy as np
-        >>> from penstock.runtime import VectorizedAggregate
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.aggregates import VectorizedAggregate
+        >>> from penstock.testing import OperatorHarness
         >>> class WeightedMean(VectorizedAggregate):
         ...     '''The mean of a column, weighted by another.'''
         ...

@@ -87,7 +87,7 @@ class FunctionContext(AsksForMetrics):
         the timer, which may be far past the timer's moment.
 
         Example:
-            >>> from penstock.runtime.testing import OperatorHarness
+            >>> from penstock.testing import OperatorHarness
             >>> class Punctual(ProcessFunction[str, str]):
             ...     def process(self, value, ctx):
             ...         is_late = ctx.watermark is not None and ctx.timestamp <= ctx.watermark
@@ -202,8 +202,8 @@ class ProcessFunction(ABC, Generic[T, R]):
     serves a subtask.
 
     Example:
-        >>> from penstock.runtime import OutputTag
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import OutputTag
+        >>> from penstock.testing import OperatorHarness
         >>> class Parse(ProcessFunction[str, int]):
         ...     broken = OutputTag[str]()
         ...
@@ -248,8 +248,8 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
     share the other attributes of `self`, and a restart loses them. Put what belongs to a key into state.
 
     Example:
-        >>> from penstock.runtime import ValueState
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock import ValueState
+        >>> from penstock.testing import OperatorHarness
         >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
         ...     seen = ValueState(int, default=0)
         ...
@@ -284,8 +284,8 @@ class KeyedProcessFunction(ABC, Generic[K, T, R]):
             timestamp, with one of processing time none.
 
         Example:
-            >>> from penstock.runtime import ValueState
-            >>> from penstock.runtime.testing import OperatorHarness
+            >>> from penstock import ValueState
+            >>> from penstock.testing import OperatorHarness
             >>> class Silence(KeyedProcessFunction[str, str, str]):
             ...     newest = ValueState(int)
             ...

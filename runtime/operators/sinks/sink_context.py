@@ -26,7 +26,7 @@ class SinkContext(ConnectorContext, AsksForMetrics):
         metrics: The metrics of the subtask.
 
     Example:
-        >>> from penstock.runtime import OperatorListState
+        >>> from penstock.state import OperatorListState
         >>> class Writer:
         ...     names = OperatorListState(str)
         ...
@@ -41,7 +41,7 @@ class SinkContext(ConnectorContext, AsksForMetrics):
         >>> class Names:
         ...     def writer(self, context):
         ...         return Writer()
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.testing import OperatorHarness
         >>> with OperatorHarness.of(lambda rows: rows.sink("names", Names())) as harness:
         ...     pushed = harness.push([{"name": "ann"}, {"name": "ann"}])
         ...     harness.snapshot().lists["names"][1]

@@ -28,9 +28,9 @@ class Evictor(Generic[T]):
     """Takes records out of a window whenever it emits; they do not come back.
 
     Example:
-        >>> from penstock.runtime import GlobalWindows
+        >>> from penstock.windows import GlobalWindows
         >>> from penstock.runtime.operators.windows.triggers import CountTrigger
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.testing import OperatorHarness
         >>> class Positive(Evictor[int]):
         ...     def evict_before(self, elements, window):
         ...         return [element for element in elements if element.value > 0]

@@ -107,8 +107,8 @@ class Trigger(ABC, Generic[T]):
     timers of a window are deleted with it.
 
     Example:
-        >>> from penstock.runtime import GlobalWindows
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.windows import GlobalWindows
+        >>> from penstock.testing import OperatorHarness
         >>> class AtEnough(Trigger[int]):
         ...     '''Emits as soon as the numbers of a window add up to something.'''
         ...

@@ -32,8 +32,8 @@ class EventTimeTrigger(Trigger[Any]):
         ConfigurationError: `early` or `late` is no trigger.
 
     Example:
-        >>> from penstock.runtime import TumblingEventTimeWindows
-        >>> from penstock.runtime.testing import OperatorHarness
+        >>> from penstock.windows import TumblingEventTimeWindows
+        >>> from penstock.testing import OperatorHarness
         >>> def counted(words):
         ...     windows = words.key_by(str).window(TumblingEventTimeWindows(10))
         ...     windows = windows.trigger(EventTimeTrigger(early=CountTrigger(2)))

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from penstock import JobStatus, RescaleError, SavepointError
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.job_card import card
 from penstock.actors.client.job_handle import RayJobHandle
@@ -37,7 +38,6 @@ from penstock.actors.web.answers import (
     watermarks_of,
 )
 from penstock.actors.web.strict_json import dumps
-from penstock.runtime import JobStatus, RescaleError, SavepointError
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import (
     ConfigurationError,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import JobStatus
 from penstock.actors.client.garbage import (
     Garbage,
     Records,
@@ -20,7 +21,6 @@ from penstock.actors.shared import master_registry
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.log_names import log_file_name, log_file_pattern
 from penstock.actors.shared.master_registry import SubmittedJob
-from penstock.runtime import JobStatus
 from penstock.runtime.graph.job_handle import JobStatistics
 
 NOW, LIMIT = 10_000.0, 1_000.0

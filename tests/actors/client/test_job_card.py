@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from penstock import DeploymentError, JobStatus
 from penstock.actors.client.job_card import LiveCard, card
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import DeploymentError, JobStatus
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock import JobStatus
 from penstock.actors.client.executor import make_job_id
 from penstock.actors.client.jobs import KnownJob, choose, short_ids
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import JobStatus
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_handle import JobStatistics
 

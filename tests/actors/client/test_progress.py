@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from penstock import JobStatus
 from penstock.actors.client.progress import (
     PLAIN_INTERVAL,
     PlainDisplay,
@@ -18,7 +19,6 @@ from penstock.actors.client.progress import (
     find_display,
 )
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime import JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from penstock import JobStatus
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.command_line.views import (
     checkpoints_view,
@@ -24,7 +25,6 @@ from penstock.actors.command_line.views import (
     watermarks_table,
 )
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
-from penstock.runtime import JobStatus
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord

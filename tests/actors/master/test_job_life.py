@@ -14,6 +14,7 @@ import pytest
 from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
+from penstock import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
 from penstock.actors.master import job_life
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.job_life import JobLife
@@ -21,7 +22,6 @@ from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.master_registry import SubmittedJob
-from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
 from penstock.runtime.execution.messages import ReachedEndOfData
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.subtask_id import SubtaskId

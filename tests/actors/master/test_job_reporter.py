@@ -6,9 +6,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+from penstock import JobStatus
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS, JobReporter
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskProcess, Takeover
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError

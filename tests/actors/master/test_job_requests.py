@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from penstock import CheckpointResult, JobStatus
 from penstock.actors.master import job_requests
 from penstock.actors.master.job_requests import JobRequests
 from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
-from penstock.runtime import CheckpointResult, JobStatus
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from penstock import JobStatus
 from penstock.actors.command_line.views import status_view
 from penstock.actors.shared.archive import load_from_storage, open_proven, save_to_storage
 from penstock.actors.shared.failure_text import failure_text
@@ -21,7 +22,6 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
     Takeover,
 )
-from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectNotFoundError

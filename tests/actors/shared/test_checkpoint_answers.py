@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
+from penstock import CheckpointError, CheckpointResult, JobStatus
 from penstock.actors.shared.checkpoint_answers import (
     CheckpointRefused,
     checkpoint_reply,
     reply_of_report,
     result_of,
 )
-from penstock.runtime import CheckpointError, CheckpointResult, JobStatus
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind

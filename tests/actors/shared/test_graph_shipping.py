@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 import ray.cloudpickle as cloudpickle
 
+from penstock import CollectSink, DiscardSink, StreamEnvironment
 from penstock.actors.shared.graph_shipping import pack_job, unpack_job
-from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 
 
 def graph(function: object = abs, key: object = abs, sink: object = None) -> JobGraph:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from penstock import JobStatus
 from penstock.actors.shared.job_report import (
     JobMasterProcess,
     JobReport,
@@ -13,7 +14,6 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
     Takeover,
 )
-from penstock.runtime import JobStatus
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics

@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 
+from penstock import SavepointError, SavepointStillNeededWarning
 from penstock.actors.shared.savepoint_answers import (
     SavepointRefused,
     SavepointTaken,
     path_of,
     savepoint_answer,
 )
-from penstock.runtime import SavepointError, SavepointStillNeededWarning
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

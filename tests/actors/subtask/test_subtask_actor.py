@@ -19,10 +19,10 @@ from typing import Any, cast
 import pytest
 import ray
 
+from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.shared.cycle_collector import collect_what_has_ended
 from penstock.actors.subtask import task_thread
 from penstock.actors.subtask.subtask_actor import SubtaskActor
-from penstock.runtime import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskStopped

@@ -10,9 +10,9 @@ from serving.client import Client
 from serving.in_thread import served
 from serving.reports import TOKEN, leave, report_of
 
+from penstock import JobStatus
 from penstock.actors.web.job_directory import JobDirectory
 from penstock.actors.web.server import WebServer
-from penstock.runtime import JobStatus
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ from serving.in_thread import served
 from serving.reports import TOKEN
 from serving.scripted import ScriptedDirectory
 
+from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.web import flame_graph
 from penstock.actors.web.application import description
-from penstock.runtime import JobStatus
 from penstock.runtime.errors import CheckpointError, DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.operators.metrics import Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics

@@ -16,7 +16,7 @@ from penstock.bridge.tables.spark_table import SparkTable
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 WALL = datetime.fromisoformat("2024-05-06T07:08:09")
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from penstock import ConnectorError
 from penstock.bridge.ray_data.block_columns import with_columns_of
-from penstock.runtime import ConnectorError
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
 

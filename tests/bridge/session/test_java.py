@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import ray
 
+from penstock import ConfigurationError
 from penstock.bridge.session import java, session
 from penstock.bridge.session.java import find_java, java_candidates
 from penstock.bridge.session.session import spark_session
-from penstock.runtime import ConfigurationError
 
 
 def made(folder: Path, version: str) -> Path:

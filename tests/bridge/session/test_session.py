@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from penstock import bridge
+from penstock import ConfigurationError
 from penstock.bridge.session import session
-from penstock.runtime import ConfigurationError
+from penstock.spark import spark_session
 
 
 @pytest.mark.parametrize("wrong", [{"executors": 0}, {"cores": -1}, {"app_name": " "}, {"executors": True}])
 def test_arguments_that_can_not_be_meant_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError):
-        bridge.spark_session(**wrong)  # type: ignore[arg-type]
+        spark_session(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_missing_raydp_is_named_before_ray_or_java_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,4 +22,4 @@ def test_a_missing_raydp_is_named_before_ray_or_java_are_looked_for(monkeypatch:
     monkeypatch.setenv("JAVA_HOME", "/not/there")
     monkeypatch.setattr(session, "connect", lambda: pytest.fail("Ray was started"))
     with pytest.raises(ConfigurationError, match=r"needs RayDP and PySpark.*pip install 'penstock\[spark\]'"):
-        bridge.spark_session()
+        spark_session()

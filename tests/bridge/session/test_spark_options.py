@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from penstock import ConfigurationError
 from penstock.bridge.session.spark_options import JVM_OPTIONS, JVM_SETTINGS, spark_options
-from penstock.runtime import ConfigurationError
 
 
 def test_every_jvm_gets_the_options_and_the_users_come_last() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.bridge.tables import spark_table
 from penstock.bridge.tables.spark_table import SparkTable
-from penstock.runtime import Sink
+from penstock.connectors import Sink
 from penstock.runtime.errors import OperatorError, PenstockError
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 SCHEMA = pa.schema({"id": pa.int64()})
 

@@ -13,20 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.runtime import (
-    AggregateFunction,
-    ConnectorContext,
-    DataStream,
-    Polled,
-    RowBatch,
-    Sink,
-    SlidingEventTimeWindows,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-    WindowedStream,
-)
+from penstock import AggregateFunction, DataStream, StreamEnvironment, WatermarkStrategy, WindowedStream
+from penstock.connectors import ConnectorContext, Polled, Sink
+from penstock.operators import RowBatch
+from penstock.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
 KEYS: Final = 3
 #: Milliseconds from one number to the next, and by how many a record in time may be older than the newest.

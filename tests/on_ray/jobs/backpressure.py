@@ -6,7 +6,7 @@ import time
 
 from jobs.driving import PATIENCE, eventually, subtask_statistics, wait_until
 
-from penstock.actors import JobReport, RayJobHandle
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

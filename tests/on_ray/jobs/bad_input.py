@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import DeadLetter
+from penstock.connectors import DeadLetter
 
 _POLL = 0.02
 

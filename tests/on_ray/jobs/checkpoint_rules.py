@@ -10,14 +10,8 @@ from typing import Any, Final
 
 from jobs.pieces import Pieces
 
-from penstock.runtime import (
-    KeyedProcessFunction,
-    OnRequest,
-    RuntimeContext,
-    SplitEnumerator,
-    StateTtl,
-    ValueState,
-)
+from penstock import KeyedProcessFunction, RuntimeContext, StateTtl, ValueState
+from penstock.connectors import OnRequest, SplitEnumerator
 
 _POLL: Final = 0.02
 

@@ -11,15 +11,10 @@ from typing import Any, Final
 import pyarrow as pa
 from jobs.all_windows import Numbers
 
-from penstock.runtime import (
-    Count,
-    Max,
-    Sink,
-    StreamEnvironment,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Count, Max, Sum
+from penstock.connectors import Sink
+from penstock.windows import TumblingEventTimeWindows
 
 KEYS: Final = 11
 #: Numbers in a window.

@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs.pieces import Pieces
 
-from penstock.runtime import OnRequest, SplitEnumerator
+from penstock.connectors import OnRequest, SplitEnumerator
 
 
 class Eager(OnRequest[str]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.pieces import Pieces
 
-from penstock.runtime import ConnectorContext, OnRequest, Source, SourceReader, SplitEnumerator
+from penstock.connectors import ConnectorContext, OnRequest, Source, SourceReader, SplitEnumerator
 
 
 class Uncatalogued(OnRequest[str]):

@@ -13,13 +13,7 @@ from typing import Any
 
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
-from penstock.runtime import (
-    CommitPermit,
-    ConnectorContext,
-    SinkWriter,
-    Source,
-    SourceReader,
-)
+from penstock.connectors import CommitPermit, ConnectorContext, SinkWriter, Source, SourceReader
 
 _POLL = 0.02
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from penstock.runtime import ConnectorContext, DataStream, Polled, Source, SourceReader, SplitProgress
-from penstock.runtime import StreamEnvironment as Environment
+from penstock import DataStream
+from penstock import StreamEnvironment as Environment
+from penstock.connectors import ConnectorContext, Polled, Source, SourceReader, SplitProgress
 
 T = TypeVar("T")
 

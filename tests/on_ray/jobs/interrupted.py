@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.actors import RayJobHandle
+from penstock import CollectSink, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.actors.client.jobs import known_jobs
-from penstock.runtime import CollectSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import RayJobHandle
 
 #: Seconds for a job that is cancelled to end.
 PATIENCE = 20.0

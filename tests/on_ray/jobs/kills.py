@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from jobs.backpressure import running, taken_by
 from jobs.driving import wait_until
 
-from penstock.actors import JobReport, RayJobHandle, SubtaskProcess, kill_process
+from penstock.cluster import JobReport, RayJobHandle, SubtaskProcess
+from penstock.testing import kill_process
 
 MASTER = "JobMaster"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext, ValueState
+from penstock import KeyedProcessFunction, RuntimeContext, ValueState
 
 #: Bytes of the value of a key.
 SIZE = 4_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from penstock.runtime import ConnectorContext, GeneratorSource, Polled, SourceReader
+from penstock import GeneratorSource
+from penstock.connectors import ConnectorContext, Polled, SourceReader
 
 T = TypeVar("T")
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from jobs.words import environment
 
-from penstock.runtime import (
+from penstock import FileSink, StreamEnvironment
+from penstock.connectors import Source
+from penstock.operators import (
     CoordinatorAnswer,
-    FileSink,
     Operator,
     OperatorContext,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RowBatch,
-    Source,
-    StreamEnvironment,
 )
 
 

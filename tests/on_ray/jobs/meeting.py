@@ -22,8 +22,9 @@ from jobs.driving import eventually, submit, subtask_statistics, wait_until
 from jobs.oracle import committed_rows, committed_updates, expected_updates
 from jobs.words import add, as_update, environment, line, with_one, word_of
 
-from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import FileSink, FixedDelay, GeneratorSource, JobConfig, Sink, StreamEnvironment
+from penstock import FileSink, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
+from penstock.connectors import Sink
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

@@ -15,13 +15,7 @@ from typing import Any, Final
 from jobs.faults import kill_this_process
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
-from penstock.runtime import (
-    CommitPermit,
-    ConnectorContext,
-    SinkWriter,
-    Source,
-    SourceReader,
-)
+from penstock.connectors import CommitPermit, ConnectorContext, SinkWriter, Source, SourceReader
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, JobEnded, LogRecord, decode_record
 from penstock.runtime.io.storage import ObjectStorage
 

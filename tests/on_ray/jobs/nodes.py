@@ -31,9 +31,10 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 
-from penstock.actors import JobReport, RayJobHandle
+from penstock import FileSink, JobStatus, StreamEnvironment
 from penstock.actors.client.cluster import _as_single_machine, start_local
-from penstock.runtime import FileSink, JobStatus, Source, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
+from penstock.connectors import Source
 
 #: A raylet that is gone refuses three checks within three seconds. One that is silent is dead after half a
 #: minute: a machine that is busy with other tests loses no living node.

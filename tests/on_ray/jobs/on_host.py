@@ -18,9 +18,9 @@ from typing import Any
 import ray
 from jobs.words import NEVER, add, as_update, environment, paced_lines, with_one, word_of
 
-from penstock.actors import RayJobHandle, job
+from penstock import FileSink, FixedDelay, job
 from penstock.actors.client.cluster import join_existing
-from penstock.runtime import FileSink, FixedDelay
+from penstock.cluster import RayJobHandle
 
 REPORT = "report.json"
 JOB_ID = "job-id"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext, ValueState
+from penstock import KeyedProcessFunction, RuntimeContext, ValueState
 
 #: Lane, number in the lane, payload.
 Record = tuple[int, int, bytes]

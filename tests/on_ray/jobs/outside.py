@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from jobs.faults import kill_this_process
 
-from penstock.runtime import ConnectorContext, Polled, RowBatch, Source, SourceReader
+from penstock.connectors import ConnectorContext, Polled, Source, SourceReader
+from penstock.operators import RowBatch
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import AttemptBegun, CheckpointCompleted, decode_record

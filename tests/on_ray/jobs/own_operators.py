@@ -11,16 +11,11 @@ from typing import Any
 
 from jobs.words import environment
 
-from penstock.runtime import (
-    FileSink,
-    Operator,
-    OperatorContext,
-    RawState,
-    RowBatch,
-    Source,
-    StreamEnvironment,
-)
+from penstock import FileSink, StreamEnvironment
+from penstock.connectors import Source
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.state.key_groups import key_group_of
+from penstock.state import RawState
 
 
 class LocalCounts(Operator):

@@ -9,7 +9,8 @@ from typing import Any
 
 from jobs.words import line
 
-from penstock.runtime import ConnectorContext, Polled, RowBatch
+from penstock.connectors import ConnectorContext, Polled
+from penstock.operators import RowBatch
 
 #: Seconds between two polls that give something, and between two records of the last third.
 _PAUSE = 0.02

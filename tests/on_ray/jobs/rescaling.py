@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.runtime import DataStream, Sink, Source, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
+from penstock.connectors import Sink, Source
 
 KEYS: Final = 11
 Pair = tuple[int, int]

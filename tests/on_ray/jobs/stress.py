@@ -18,16 +18,16 @@ from typing import Any, Final
 from jobs.lasting import Lasting
 from jobs.throttled import Throttled, fail_if_armed
 
-from penstock.runtime import (
+from penstock import (
     DataStream,
     FileSink,
     GeneratorSource,
     KeyedProcessFunction,
     RuntimeContext,
-    Source,
     StreamEnvironment,
     ValueState,
 )
+from penstock.connectors import Source
 
 #: Source, lane, number in the lane.
 Number = tuple[str, int, int]

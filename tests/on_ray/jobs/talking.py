@@ -8,14 +8,8 @@ from pathlib import Path
 
 from jobs.lasting import Lasting
 
-from penstock.runtime import (
-    Checkpointing,
-    DiscardSink,
-    FixedDelay,
-    GeneratorSource,
-    Sink,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, DiscardSink, FixedDelay, GeneratorSource, StreamEnvironment
+from penstock.connectors import Sink
 
 logger = logging.getLogger("users.own")
 

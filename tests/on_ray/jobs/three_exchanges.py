@@ -17,14 +17,8 @@ from jobs.faults import first_time
 from jobs.lasting import Lasting
 from jobs.words import NEVER
 
-from penstock.runtime import (
-    ConnectorContext,
-    FileSink,
-    GeneratorSource,
-    Polled,
-    SourceReader,
-    StreamEnvironment,
-)
+from penstock import FileSink, GeneratorSource, StreamEnvironment
+from penstock.connectors import ConnectorContext, Polled, SourceReader
 
 #: Source, number, letters of the operators on the way.
 Record = tuple[str, int, str]

@@ -13,7 +13,8 @@ from typing import Any
 
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
-from penstock.runtime import Batch, ConnectorContext, SinkWriter
+from penstock.connectors import ConnectorContext, SinkWriter
+from penstock.operators import Batch
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,9 @@ from typing import Any, Final
 
 from jobs.all_windows import Numbers, Reading
 
-from penstock.runtime import (
-    EventTimeSessionWindows,
-    KeyedProcessFunction,
-    MapState,
-    RuntimeContext,
-    Sink,
-    StreamEnvironment,
-    TimeWindow,
-    WatermarkStrategy,
-)
+from penstock import KeyedProcessFunction, MapState, RuntimeContext, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import Sink
+from penstock.windows import EventTimeSessionWindows, TimeWindow
 
 BLOCK: Final = 6
 KEYS: Final = 3

@@ -16,8 +16,8 @@ from jobs.hosts import Network
 from jobs.oracle import assert_exactly_once
 from jobs.words import lines
 
-from penstock.actors import JobReport
-from penstock.runtime import JobStatus
+from penstock import JobStatus
+from penstock.cluster import JobReport
 
 PROGRAM: Final = Path(on_host.__file__)
 COUNT: Final = 6_000

@@ -9,15 +9,9 @@ from typing import Any
 from jobs.lasting import Lasting
 from jobs.oracle import committed_rows
 
-from penstock.runtime import (
-    FileSink,
-    GeneratorSource,
-    Sink,
-    StreamEnvironment,
-    TimeWindow,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import FileSink, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import Sink
+from penstock.windows import TimeWindow, TumblingEventTimeWindows
 
 KEYS = 3
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.lasting import Lasting
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     DataStream,
     FileSink,
@@ -19,10 +19,9 @@ from penstock.runtime import (
     JobConfig,
     KeyedProcessFunction,
     RuntimeContext,
-    Sink,
-    Source,
     StreamEnvironment,
 )
+from penstock.connectors import Sink, Source
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.config.state_backends import StateBackend
 

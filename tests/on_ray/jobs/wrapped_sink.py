@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+from penstock import FileSink
+from penstock.connectors import CommitPermit, ConnectorContext, SinkWriter
+from penstock.operators import Batch
 
 
 @dataclass(frozen=True)

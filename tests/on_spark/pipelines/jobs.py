@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import ray
 
-from penstock import bridge
-from penstock.actors import JobReport, RayJobHandle, kill_process
-from penstock.bridge import ReceiveBufferStatistics
-from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
+from penstock import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
+from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.spark import ReceiveBufferStatistics, from_spark, transfer_statistics
+from penstock.testing import kill_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ def copied(
 ) -> RayJobHandle:
     """Start a job that writes the rows of a DataFrame into Parquet files."""
     env = environment(folder, parallelism=parallelism)
-    stream: Any = bridge.from_spark(env, df, id="rows", window=window)
+    stream: Any = from_spark(env, df, id="rows", window=window)
     if slow is not None:
         stream = stream.map_batches(slow, "arrow", id="slow")
     stream.sink("out", FileSink.parquet(folder / "out"))
@@ -164,7 +164,7 @@ def finish(job: RayJobHandle) -> JobResult:
 
 
 def buffers(job: RayJobHandle) -> list[ReceiveBufferStatistics]:
-    return bridge.transfer_statistics(job)
+    return transfer_statistics(job)
 
 
 def executor_pids() -> list[int]:

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import ray
 from pipelines.jobs import PATIENCE, environment
 
-from penstock import bridge
-from penstock.actors import start_local
+from penstock import DeploymentError, NoRestart, PenstockError
 from penstock.bridge.session.java import find_java, use_java
-from penstock.runtime import DeploymentError, NoRestart, PenstockError
+from penstock.cluster import start_local
+from penstock.spark import SparkTable, from_spark, spark_session, to_spark
 
 COUNT = 1_000
 
@@ -54,7 +54,7 @@ def start_without_java() -> None:
 
 def refused_by_the_cluster() -> None:
     try:
-        bridge.spark_session("no java")
+        spark_session("no java")
     except DeploymentError as error:
         print("refused:", error)
 
@@ -64,16 +64,16 @@ def main(folder: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     start_without_java()
     plain = plain_session()
-    spark = bridge.spark_session(existing=plain)
+    spark = spark_session(existing=plain)
     print("taken as it is:", spark is plain, spark.sparkContext.master, "raydp" in sys.modules)
     df = spark.range(0, COUNT, 1, 4).selectExpr(
         "id", "timestamp_seconds(id * 100000) AS at", "map(cast(id AS string), array(id, NULL)) AS m"
     )
     env = environment(folder, restart=NoRestart())
-    rows = bridge.from_spark(env, df).map_batches(doubled, "arrow")
-    table = bridge.SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
+    rows = from_spark(env, df).map_batches(doubled, "arrow")
+    table = SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
     rows.map_batches(only_ids, "arrow").sink("table", table)
-    back = bridge.to_spark(rows, spark, timeout=PATIENCE)
+    back = to_spark(rows, spark, timeout=PATIENCE)
     print("same types:", back.dtypes == df.dtypes)
     expected = df.selectExpr("id * 2 AS id", "at", "m")
     print("rows:", back.count())
@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
     print("outlived the cluster:", table.read(spark).distinct().count())
     spark.stop()
     try:
-        bridge.to_spark(rows, spark)
+        to_spark(rows, spark)
     except PenstockError as error:
         print("told:", error)
 

@@ -28,16 +28,16 @@ from pipelines.jobs import (
 )
 from pipelines.two_hosts import CPUS, raced_attempts, session_on_two_hosts, two_nodes
 
-from penstock import bridge
-from penstock.actors import RayJobHandle
-from penstock.runtime import DeploymentError, JobFailedError
+from penstock import DeploymentError, JobFailedError
+from penstock.cluster import RayJobHandle
+from penstock.spark import SparkTable, from_structured_streaming, spark_session, wait_for_transfer
 
 COUNT = 400_000
 
 
 def too_many_executors() -> None:
     try:
-        bridge.spark_session("large", executors=500)
+        spark_session("large", executors=500)
     except DeploymentError as error:
         print("refused:", error)
 
@@ -52,7 +52,7 @@ def stopped_session(folder: Path, spark: Any) -> None:
     # So slow that it still reads when the two others have ended.
     slow = Slowed(500, whole / "go")
     job = copied(whole, spark.range(0, COUNT, 1, 4), slow=slow, parallelism=1, window=1 << 30)
-    done = bridge.wait_for_transfer(job, PATIENCE)
+    done = wait_for_transfer(job, PATIENCE)
     assert sum(buffer.rows for buffer in done) == COUNT
     wide = spark.range(0, 4_000_000, 1, 40)
     batch = copied(partial, wide, slow=Slowed(10_000, partial / "go"), window=1 << 10)
@@ -96,10 +96,10 @@ def streamed(folder: Path, spark: Any) -> RayJobHandle:
     """Start a job that writes a stream without end, 100 rows a micro-batch, into a table."""
     env = environment(folder, parallelism=1, every=3600.0)
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
-    rows: Any = bridge.from_structured_streaming(
+    rows: Any = from_structured_streaming(
         env, rate.select("value"), id="rows", checkpoint_location=str(folder / "query")
     )
-    rows.sink("out", bridge.SparkTable(folder / "table", pa.schema({"value": pa.int64()})))
+    rows.sink("out", SparkTable(folder / "table", pa.schema({"value": pa.int64()})))
     job: Any = env.submit()
     return job  # type: ignore[no-any-return]
 

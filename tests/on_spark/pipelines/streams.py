@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pipelines.jobs import Slowed, environment
 
-from penstock import bridge
-from penstock.actors import RayJobHandle
-from penstock.bridge import SparkTable
+from penstock.cluster import RayJobHandle
+from penstock.spark import SparkTable, from_structured_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +54,7 @@ def stream_into_table(
     **options: Any,
 ) -> tuple[RayJobHandle, SparkTable]:
     env = environment(folder, parallelism=parallelism, every=every)
-    stream: Any = bridge.from_structured_streaming(
+    stream: Any = from_structured_streaming(
         env, df, id="rows", checkpoint_location=str(folder / location), **options
     )
     if slow is not None:

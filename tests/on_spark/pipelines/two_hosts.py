@@ -16,8 +16,8 @@ from pipelines.jobs import PATIENCE, Slowed, assert_each_once, buffers, copied, 
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
-from penstock import bridge
 from penstock.actors.client.cluster import _as_single_machine
+from penstock.spark import spark_session, wait_for_transfer
 
 #: Rows of 4 kB: each of the two partitions is ten batches, and each batch about a frame.
 COUNT = 20_000
@@ -79,9 +79,7 @@ def two_nodes() -> Iterator[None]:
 
 
 def session_on_two_hosts() -> Any:
-    return bridge.spark_session(
-        "two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250
-    )
+    return spark_session("two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250)
 
 
 def raced_attempts(folder: Path, spark: Any) -> None:
@@ -95,7 +93,7 @@ def raced_attempts(folder: Path, spark: Any) -> None:
     eventually("both in their middle", lambda: all((folder / f"attempt {a}").exists() for a in (0, 1)))
     print("both push at the same time")
     (folder / "both").touch()
-    (seen,) = bridge.wait_for_transfer(job, PATIENCE)
+    (seen,) = wait_for_transfer(job, PATIENCE)
     print("attempts:", seen.attempts, "duplicates:", seen.duplicates, "rows:", seen.rows)
     (folder / "go").touch()
     result = finish(job)

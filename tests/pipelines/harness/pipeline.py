@@ -30,7 +30,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from penstock.runtime import DataStream, StreamEnvironment
+from penstock import DataStream, StreamEnvironment
 
 #: Rows by the name of their output.
 Rows = Mapping[str, Sequence[Any]]

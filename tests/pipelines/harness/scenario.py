@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pipelines.harness.pipeline import Pipeline
 
-from penstock.runtime import RocksDB
+from penstock import RocksDB
 
 #: Every mode of checkpoints, as settings of `Checkpointing`.
 MODES: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -20,7 +20,8 @@ from pipelines.harness.scenario import (
     can_rescale,
 )
 
-from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
+from penstock import Checkpointing, CollectSink, StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.comparison import difference
 from penstock.runtime.testing.simulation.user_graph.run import Course as Run
 from penstock.runtime.testing.simulation.user_graph.run import GoingOn, UserRun, run_user_job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from penstock.runtime import DiscardSink, StreamEnvironment
+from penstock import DiscardSink, StreamEnvironment
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 
 

@@ -5,17 +5,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from penstock.runtime import (
-    Count,
-    DataStream,
-    DiscardSink,
-    FileSource,
-    StreamEnvironment,
-    Sum,
-    TumblingEventTimeWindows,
-    WatermarkStrategy,
-)
+from penstock import DataStream, DiscardSink, FileSource, StreamEnvironment, WatermarkStrategy
+from penstock.aggregates import Count, Sum
 from penstock.runtime.operators.expressions.needed_columns import NeededColumns
+from penstock.windows import TumblingEventTimeWindows
 
 V, W = pc.field("v"), pc.field("w")
 

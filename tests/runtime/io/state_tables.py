@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.runtime import write_state
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
@@ -26,6 +25,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
 from penstock.runtime.state.keyed_chunk import write_chunk
+from penstock.state import write_state
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -18,8 +18,6 @@ from penstock.runtime import (
     RuntimeContext,
     StateTtl,
     ValueState,
-    read_state,
-    write_state,
 )
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
@@ -31,9 +29,10 @@ from penstock.runtime.snapshot.handles import OperatorState, OperatorSubtaskStat
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
-from penstock.runtime.testing import OperatorHarness
 from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.state import read_state, write_state
+from penstock.testing import OperatorHarness
 
 START = datetime.fromtimestamp(1_000_000, UTC)
 

@@ -9,21 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    CollectSink,
-    FunctionContext,
-    InMemoryCollector,
-    OperatorListState,
-    ProcessFunction,
-    StreamEnvironment,
-    read_state,
-    write_state,
-)
+from penstock import CollectSink, FunctionContext, ProcessFunction, StreamEnvironment
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import StateHandle
@@ -31,6 +23,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state as read_file
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.state import OperatorListState, read_state, write_state
 
 #: Numbers that some subtask has taken.
 TAKEN: list[int] = []

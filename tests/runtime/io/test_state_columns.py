@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.runtime import Count, CountDistinct, Sum, TumblingEventTimeWindows, read_state, write_state
+from penstock.aggregates import Count, CountDistinct, Sum
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError, KeyTypeError
 from penstock.runtime.io.storage import open_location
@@ -19,6 +19,8 @@ from penstock.runtime.snapshot.handles import InlineHandle
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
+from penstock.state import read_state, write_state
+from penstock.windows import TumblingEventTimeWindows
 
 GROUPS = 16
 

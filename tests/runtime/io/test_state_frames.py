@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from state_tables import TABLES, Account, entries_of, keyed, restored
 
-from penstock.runtime import ConfigurationError, PenstockError, StorageError, read_state, write_state
+from penstock import ConfigurationError, PenstockError, StorageError
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
@@ -24,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
 from penstock.runtime.state.key_groups import key_group_of
+from penstock.state import read_state, write_state
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 from state_tables import entries_of
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
     GeneratorSource,
     KeyedProcessFunction,
     RuntimeContext,
     StreamEnvironment,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
-    read_state,
 )
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -30,6 +28,8 @@ from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.state import read_state
+from penstock.windows import TumblingEventTimeWindows
 
 GROUPS, LANES = 16, 2
 #: Microseconds of a window, and of the time from one record to the next.

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from state_tables import Strange, entries_of, keyed, of_another_job, restored, with_chunks
 
-from penstock.runtime import ConfigurationError, StorageError, read_state, write_state
+from penstock import ConfigurationError, StorageError
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.arrow_inference import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.keyed_blocks import encode_deleted, encode_written
+from penstock.state import read_state, write_state
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 from operators_setup import Run
 
-from penstock.runtime import CollectionSource, WatermarkStrategy
+from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.operators.sources.source_alignment import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME

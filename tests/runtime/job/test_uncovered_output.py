@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime import DiscardSink, FileSink, StreamEnvironment
+from penstock import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.job.uncovered_output import UncoveredOutput

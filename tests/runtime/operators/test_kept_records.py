@@ -10,36 +10,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     AggregatingState,
-    ArrowBatch,
-    Batch,
     Checkpointing,
     CollectSink,
-    CountTrigger,
-    DeadLetter,
-    Evictor,
     GeneratorSource,
-    GlobalWindows,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     MapState,
-    Operator,
-    OperatorListState,
-    Polled,
     ProcessFunction,
     ReducingState,
-    RowBatch,
     StreamEnvironment,
-    Trigger,
-    TriggerResult,
     ValueState,
-    VectorizedAggregate,
 )
-from penstock.runtime.testing import OperatorHarness
+from penstock.aggregates import VectorizedAggregate
+from penstock.connectors import DeadLetter, Polled
+from penstock.operators import ArrowBatch, Batch, Operator, RowBatch
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
+from penstock.state import OperatorListState
+from penstock.testing import OperatorHarness
+from penstock.windows import CountTrigger, Evictor, GlobalWindows, Trigger, TriggerResult
 
 Row = dict[str, Any]
 

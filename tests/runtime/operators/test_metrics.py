@@ -12,24 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import (
-    FunctionContext,
-    GaugeStatistics,
-    KeyedProcessFunction,
-    Operator,
-    OperatorContext,
-    ProcessFunction,
-    RowBatch,
-    RuntimeContext,
-    SinkContext,
-)
+from penstock import FunctionContext, KeyedProcessFunction, ProcessFunction, RuntimeContext
+from penstock.connectors import SinkContext
+from penstock.operators import GaugeStatistics, Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.operators.functions.keyed_process import TIMERS
 from penstock.runtime.operators.metrics import BUILT_IN, MOST_METRICS, Counter, Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS
 from penstock.runtime.operators.windows.window import LATE_RECORDS
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 NUMBERS = st.floats(-1e14, 1e14, allow_nan=False) | st.integers(-1000, 1000).map(float)
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import pytest
+from door import public_values
 
-from penstock import actors, bridge, runtime
-from penstock.runtime import DeadLetter, TimeWindow
+from penstock import JobStatus
+from penstock.connectors import DeadLetter
 from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.record.class_directory import ClassDirectory
 from penstock.runtime.record.pickle_fallback import PickleFallback
@@ -27,6 +27,7 @@ from penstock.runtime.record.stable_names import (
     without_former_module,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.windows import TimeWindow
 
 FORMER = [(module, name) for module, names in FORMER_MODULES.items() for name in names.split()]
 
@@ -56,10 +57,8 @@ def test_a_name_leads_to_a_class_and_the_class_to_its_name(name: str) -> None:
     assert name_in_data(cls) == name
 
 
-@pytest.mark.parametrize("package", [runtime, actors, bridge], ids=lambda package: package.__name__)
-def test_every_public_record_and_enum_has_a_name(package: Any) -> None:
-    public = [getattr(package, name) for name in package.__all__]
-    ours = [cls for cls in public if isinstance(cls, type) and is_ours(cls.__module__)]
+def test_every_public_record_and_enum_has_a_name() -> None:
+    ours = [cls for cls in public_values().values() if isinstance(cls, type) and is_ours(cls.__module__)]
     values = [cls for cls in ours if issubclass(cls, Enum) or shape_of(cls) is not None]
     assert values
     assert [cls for cls in values if name_in_data(cls) is None] == []
@@ -92,7 +91,7 @@ def test_a_declared_type_gets_its_name_of_today() -> None:
 # -- what is written -----------------------------------------------------------------------------------------
 
 
-STATUS = runtime.JobStatus.FAILED
+STATUS = JobStatus.FAILED
 VALUES = (
     letter(),
     [letter()] * 3,

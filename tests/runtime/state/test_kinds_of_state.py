@@ -10,14 +10,7 @@ import pytest
 from either_backend import new_backend
 from heap_setup import Files, take
 
-from penstock.runtime import (
-    AggregateFunction,
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
+from penstock import AggregateFunction, AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
 from penstock.runtime.operators.timers.function_timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange

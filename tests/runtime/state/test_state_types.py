@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext, TimeWindow
+from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.errors import ConfigurationError, OperatorError, StateMismatchError
 from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
@@ -15,6 +15,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.state_types import DeclaredTypes
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
+from penstock.windows import TimeWindow
 
 
 class Totals(KeyedProcessFunction[str, tuple[str, object], tuple[str, object]]):

@@ -9,7 +9,7 @@ import pytest
 from either_backend import Chosen, new_backend
 from heap_setup import Files, take
 
-from penstock.runtime import (
+from penstock import (
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -23,8 +23,8 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.keyed_chunk import tables_of
 from penstock.runtime.state.keyed_states import KeyedState
-from penstock.runtime.testing import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.testing import OperatorHarness
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

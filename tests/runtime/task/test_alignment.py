@@ -9,15 +9,9 @@ from typing import Any
 from subtask_setup import ScriptedReader, ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask
 
-from penstock.runtime import (
-    ConnectorContext,
-    DiscardSink,
-    Polled,
-    RowBatch,
-    SplitProgress,
-    StreamEnvironment,
-    WatermarkStrategy,
-)
+from penstock import DiscardSink, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import ConnectorContext, Polled, SplitProgress
+from penstock.operators import RowBatch
 from penstock.runtime.operators.sources.source_alignment import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
 

@@ -9,7 +9,8 @@ import pytest
 from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
 from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
-from penstock.runtime import Checkpointing, DiscardSink, JobConfig, Operator, RowBatch, StreamEnvironment
+from penstock import Checkpointing, DiscardSink, JobConfig, StreamEnvironment
+from penstock.operators import Operator, RowBatch
 from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask

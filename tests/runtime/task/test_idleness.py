@@ -9,7 +9,8 @@ import pytest
 from subtask_setup import ScriptedSource, SubtaskSetup, rows
 from work_graphs import MakeSubtask, small
 
-from penstock.runtime import DiscardSink, GeneratorSource, Polled, StreamEnvironment, WatermarkStrategy
+from penstock import DiscardSink, GeneratorSource, StreamEnvironment, WatermarkStrategy
+from penstock.connectors import Polled
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, RowBatch, StreamStatus, Watermark
 
 IDLE, ACTIVE = StreamStatus.IDLE, StreamStatus.ACTIVE

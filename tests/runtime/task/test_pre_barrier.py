@@ -9,7 +9,8 @@ import pytest
 from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
 from subtask_setup import SubtaskSetup, rows
 
-from penstock.runtime import Checkpointing, DiscardSink, JobConfig, Operator, RowBatch, StreamEnvironment
+from penstock import Checkpointing, DiscardSink, JobConfig, StreamEnvironment
+from penstock.operators import Operator, RowBatch
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.elements import (
     END_OF_TIME,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from subtask_setup import SubtaskSetup, rows
 from unaligned_setup import ENDLESS, config, in_flight, unaligned
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext
+from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.timers.held_watermark import MOST_FIRED

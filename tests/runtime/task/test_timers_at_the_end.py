@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from subtask_setup import CHECKPOINTING, SubtaskSetup, rows
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext
+from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink

@@ -8,7 +8,6 @@ import pytest
 from subtask_setup import SubtaskSetup
 from unaligned_setup import ENDLESS, config, unaligned
 
-from penstock.runtime import EventTimeSessionWindows, TumblingEventTimeWindows
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
@@ -16,6 +15,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, RowBatch, Waterm
 from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.metadata import read_state
+from penstock.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 
 WINDOWS = 4 * MOST_FIRED
 PLENTY = config(credits=100_000)

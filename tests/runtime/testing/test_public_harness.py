@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     CollectionSource,
     CollectSink,
     DataStream,
     GraphError,
-    InMemoryCollector,
     KeyedProcessFunction,
-    RowBatch,
     RuntimeContext,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime.testing import HarnessSnapshot, OperatorHarness, SourceHarness
+from penstock.operators import RowBatch
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.testing import HarnessSnapshot, OperatorHarness, SourceHarness
+from penstock.windows import TumblingEventTimeWindows
 
 SECOND = 1_000_000
 
@@ -140,19 +138,3 @@ def test_splits_of_old_subtasks_are_shared_out_anew() -> None:
 
 
 # -- the package --------------------------------------------------------------------------------------------
-
-
-def test_importing_the_package_imports_neither_harness_nor_simulation() -> None:
-    code = (
-        "import sys, penstock.runtime.testing as t; "
-        "print([m for m in sys.modules if m.startswith('penstock.runtime.testing.')]); t.simulate"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    import penstock.runtime.testing as package
-
-    with pytest.raises(AttributeError, match="did you mean 'simulate'"):
-        getattr(package, "simulat")  # noqa: B009

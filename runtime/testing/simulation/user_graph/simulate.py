@@ -94,7 +94,8 @@ def simulate(
         ConfigurationError: The job takes no checkpoints, starts from a snapshot, or there is no such fault.
 
     Example:
-        >>> from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
+        >>> from penstock import Checkpointing, CollectSink, StreamEnvironment
+        >>> from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
         >>> def build():
         ...     results = InMemoryCollector()
         ...     env = StreamEnvironment(parallelism=2, checkpointing=Checkpointing(every=10))

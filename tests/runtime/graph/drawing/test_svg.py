@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.runtime import DiscardSink, StreamEnvironment, TumblingProcessingTimeWindows
+from penstock import DiscardSink, StreamEnvironment
+from penstock.windows import TumblingProcessingTimeWindows
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import PenstockError, StreamEnvironment
+from penstock.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
-    PenstockError,
     ProcessingTimeSessionWindows,
     ProcessingTimeTrigger,
     PurgingTrigger,
-    StreamEnvironment,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )

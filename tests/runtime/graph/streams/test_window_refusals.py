@@ -8,27 +8,31 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
+    DataStream,
+    OperatorError,
+    OutputTag,
+    PenstockError,
+    StreamEnvironment,
+    WatermarkStrategy,
+)
+from penstock.aggregates import Sum
+from penstock.testing import OperatorHarness
+from penstock.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountEvictor,
     CountTrigger,
     CumulativeEventTimeWindows,
     CumulativeProcessingTimeWindows,
-    DataStream,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
-    OperatorError,
-    OutputTag,
-    PenstockError,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
-    StreamEnvironment,
-    Sum,
     TimeEvictor,
     TimeWindow,
     Trigger,
@@ -36,9 +40,7 @@ from penstock.runtime import (
     TriggerResult,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
-    WatermarkStrategy,
 )
-from penstock.runtime.testing import OperatorHarness
 
 FILE = r"tests/runtime/graph/streams/test_window_refusals\.py"
 HERE = rf"^{FILE}:\d+ in lambda: "

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import BadRecordError
+from penstock import BadRecordError
 from penstock.runtime.io.connectors.arrow_rows import ARROW_ROWS, MOST_ASKED, arrow_rows, rows_of_arrow
 from penstock.runtime.task.slicing import MOST_ROWS
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector
+from penstock import CollectSink, DiscardSink
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.record.value_codec import ValueCodec

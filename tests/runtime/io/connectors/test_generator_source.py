@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime import ConnectorError, GeneratorSource
+from penstock import ConnectorError, GeneratorSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.protocols import Source
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rocksdb_setup import GROUPS, MIB, Files, held, opened, put, restored, savepoint, take
 
-from penstock.runtime import ListState, MapState, ValueState
+from penstock import ListState, MapState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, StateMismatchError
 from penstock.runtime.io.rocksdb import cached_entries, shared_memory
 from penstock.runtime.io.rocksdb.rows import TableRows

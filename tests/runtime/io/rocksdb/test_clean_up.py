@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rocksdb_setup import Files, opened, restored, savepoint, take
 
-from penstock.runtime import ListState, MapState, StateTtl, ValueState
+from penstock import ListState, MapState, StateTtl, ValueState
 from penstock.runtime.state.keyed_chunk import tables_of
 from penstock.runtime.testing.manual_time import ManualClock
 

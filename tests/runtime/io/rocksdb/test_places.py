@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from rocksdb_setup import Files, opened, put, take
 
-from penstock.runtime import Checkpointing, CollectSink, HeapState, RocksDB, StreamEnvironment, Sum
+from penstock import Checkpointing, CollectSink, HeapState, RocksDB, StreamEnvironment
+from penstock.aggregates import Sum
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, GraphError, StorageError
 from penstock.runtime.graph.state_backend_check import check_state_backends

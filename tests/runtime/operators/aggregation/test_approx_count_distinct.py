@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import ApproxCountDistinct, DataStream
+from penstock import DataStream
+from penstock.aggregates import ApproxCountDistinct
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 needs_library = pytest.mark.skipif(
     find_spec("datasketches") is None, reason="penstock[sketches] is not there"

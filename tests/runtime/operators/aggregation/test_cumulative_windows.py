@@ -8,22 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    Count,
-    CountDistinct,
-    CumulativeEventTimeWindows,
-    DataStream,
-    First,
-    Last,
-    Max,
-    Sum,
-)
+from penstock import DataStream
+from penstock.aggregates import Count, CountDistinct, First, Last, Max, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
+from penstock.windows import CumulativeEventTimeWindows
 
 SECOND = 1_000_000
 

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import Count, CountDistinct, DataStream, GraphError, Last, Max, Min, Sum
+from penstock import DataStream, GraphError
+from penstock.aggregates import Count, CountDistinct, Last, Max, Min, Sum
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.testing import ManualClock, OperatorHarness
+from penstock.testing import ManualClock, OperatorHarness
 
 Build = Callable[[DataStream[Any]], DataStream[Any]]
 

@@ -12,19 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import (
-    ApproxCountDistinct,
-    Count,
-    CountDistinct,
-    DataStream,
-    EventTimeSessionWindows,
-    First,
-    GraphError,
-    Last,
-    Max,
-    OutputTag,
-    Sum,
-)
+from penstock import DataStream, GraphError, OutputTag
+from penstock.aggregates import ApproxCountDistinct, Count, CountDistinct, First, Last, Max, Sum
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
@@ -33,7 +22,8 @@ from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
+from penstock.windows import EventTimeSessionWindows
 
 GAP = 5
 KEY = ColumnKey(("k",))

@@ -12,20 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    Count,
-    DataStream,
-    GraphError,
-    SlidingEventTimeWindows,
-    Sum,
-    TumblingEventTimeWindows,
-    VectorizedAggregate,
-)
+from penstock import DataStream, GraphError
+from penstock.aggregates import Count, Sum, VectorizedAggregate
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
+from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 Build = Callable[[DataStream[Any]], DataStream[Any]]
 

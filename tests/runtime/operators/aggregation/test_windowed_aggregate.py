@@ -10,17 +10,8 @@ import pyarrow as pa
 import pytest
 from left_behind import rows_left
 
-from penstock.runtime import (
-    Count,
-    CountDistinct,
-    DataStream,
-    First,
-    GraphError,
-    Last,
-    SlidingEventTimeWindows,
-    Sum,
-    TumblingEventTimeWindows,
-)
+from penstock import DataStream, GraphError
+from penstock.aggregates import Count, CountDistinct, First, Last, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
 from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
 from penstock.runtime.operators.aggregation.combiner import PATIENCE
@@ -35,8 +26,9 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.testing import ManualClock, OperatorHarness
 from penstock.runtime.time.watermark_valve import WatermarkValve
+from penstock.testing import ManualClock, OperatorHarness
+from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 
 SECOND = 1_000_000
 KEY = ColumnKey(("k",))

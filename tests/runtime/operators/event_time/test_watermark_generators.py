@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from penstock import WatermarkStrategy
+from penstock.operators import WatermarkGenerator, WatermarkOutput
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch, StreamStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     FunctionContext,
     GraphError,
     KeyedProcessFunction,
@@ -17,7 +17,7 @@ from penstock.runtime import (
     StreamEnvironment,
 )
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 
 class Sort(ProcessFunction[int, str]):

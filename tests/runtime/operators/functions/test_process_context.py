@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     FunctionContext,
     KeyedProcessFunction,
     OperatorError,
@@ -16,7 +16,7 @@ from penstock.runtime import (
     ValueState,
 )
 from penstock.runtime.operators.timers import held_watermark
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 
 class Tells(ProcessFunction[str, Any]):

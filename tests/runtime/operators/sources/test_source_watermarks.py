@@ -8,20 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
-    CollectionSource,
-    ConnectorContext,
-    FileSource,
-    GeneratorSource,
-    OnRequest,
-    OperatorError,
-    Polled,
-    RowBatch,
-    SplitProgress,
-    WatermarkGenerator,
-    WatermarkStrategy,
-)
-from penstock.runtime.testing import SourceHarness
+from penstock import CollectionSource, FileSource, GeneratorSource, OperatorError, WatermarkStrategy
+from penstock.connectors import ConnectorContext, OnRequest, Polled, SplitProgress
+from penstock.operators import RowBatch, WatermarkGenerator
+from penstock.testing import SourceHarness
 
 MONOTONOUS: WatermarkStrategy[Any] = WatermarkStrategy.for_monotonous_timestamps()
 BY_COLUMN = MONOTONOUS.with_timestamp_column("at")

@@ -9,25 +9,23 @@ from typing import Any
 import pytest
 from ray import cloudpickle
 
-from penstock.runtime import (
+from penstock import (
     CollectSink,
     GraphError,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     MapState,
-    Operator,
-    OperatorContext,
     ReducingState,
-    RowBatch,
     RuntimeContext,
     StreamEnvironment,
     ValueState,
 )
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.state.declared_states import StateInfo
-from penstock.runtime.testing import OperatorHarness
+from penstock.testing import OperatorHarness
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

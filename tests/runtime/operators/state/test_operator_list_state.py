@@ -7,24 +7,22 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     CollectSink,
     FunctionContext,
     GraphError,
-    InMemoryCollector,
     KeyedProcessFunction,
-    Operator,
-    OperatorContext,
-    OperatorListState,
     ProcessFunction,
-    RowBatch,
     RuntimeContext,
-    SinkContext,
     StreamEnvironment,
     ValueState,
 )
+from penstock.connectors import SinkContext
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError, StateMismatchError
-from penstock.runtime.testing import OperatorHarness
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.state import OperatorListState
+from penstock.testing import OperatorHarness
 
 MODES = ("split_distribute", "union", "broadcast")
 

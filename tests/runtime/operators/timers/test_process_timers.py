@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 from left_behind import rows_left
 
-from penstock.runtime import KeyedProcessFunction, OutputTag, RuntimeContext
+from penstock import KeyedProcessFunction, OutputTag, RuntimeContext
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.functions.keyed_process import TIMERS
 from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.testing import ManualClock, OperatorHarness
+from penstock.testing import ManualClock, OperatorHarness
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.runtime import Checkpointing, CollectSink, GraphError, InMemoryCollector, StreamEnvironment
+from penstock import Checkpointing, CollectSink, GraphError, StreamEnvironment
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.testing import OperatorHarness, simulate
+from penstock.testing import OperatorHarness, simulate
 
 
 class Scale:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from penstock.runtime import KeyedProcessFunction, MapState, OutputTag, ValueState
+from penstock import KeyedProcessFunction, MapState, OutputTag, ValueState
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.record.column_key import ColumnKey
 

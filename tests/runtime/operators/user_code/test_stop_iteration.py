@@ -9,19 +9,18 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     AggregatingState,
-    ArrowBatch,
-    CountEvictor,
     KeyedProcessFunction,
     OperatorError,
     ProcessFunction,
     ReducingState,
-    TumblingProcessingTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime.testing import OperatorHarness
+from penstock.operators import ArrowBatch
+from penstock.testing import OperatorHarness
+from penstock.windows import CountEvictor, TumblingProcessingTimeWindows
 
 
 def ends(*_given: object, **_named: object) -> NoReturn:

@@ -13,7 +13,7 @@ from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing import CoordinatorHarness, OperatorHarness
+from penstock.testing import CoordinatorHarness, OperatorHarness
 
 CODEC = ValueCodec()
 
@@ -343,7 +343,7 @@ class Talks(Operator):
         self.heard.add(event)
 
     def end_of_data(self) -> Any:
-        from penstock.runtime import RowBatch
+        from penstock.operators import RowBatch
 
         yield RowBatch(self.heard.get())
 

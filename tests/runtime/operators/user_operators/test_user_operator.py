@@ -9,19 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    ArrowBatch,
-    DataStream,
-    Operator,
-    OperatorContext,
-    OperatorError,
-    RawState,
-    RowBatch,
-    Watermark,
-)
+from penstock import DataStream, OperatorError
+from penstock.operators import ArrowBatch, Operator, OperatorContext, RowBatch, Watermark
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import Tagged
-from penstock.runtime.testing import HarnessSnapshot, OperatorHarness
+from penstock.state import RawState
+from penstock.testing import HarnessSnapshot, OperatorHarness
 
 Build = Callable[[DataStream[Any]], object]
 

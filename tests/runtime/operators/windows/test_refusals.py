@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import OperatorError
+from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.windows import (
     CountTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
-    OperatorError,
     PurgingTrigger,
     TimeWindow,
     Trigger,
@@ -19,8 +21,6 @@ from penstock.runtime import (
     TriggerResult,
     TumblingEventTimeWindows,
 )
-from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.testing.harness import OperatorHarness
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 from left_behind import rows_left
 
-from penstock.runtime import (
-    GLOBAL_WINDOW,
-    AggregateFunction,
+from penstock import AggregateFunction, OutputTag
+from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.operators.windows.triggered_window import TRIGGERED_WINDOWS, TriggeredWindowOperator
+from penstock.runtime.record.elements import END_OF_TIME
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.time.global_windows import GLOBAL_WINDOW
+from penstock.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CountEvictor,
@@ -21,7 +26,6 @@ from penstock.runtime import (
     EventTimeTrigger,
     Evictor,
     GlobalWindows,
-    OutputTag,
     ProcessingTimeSessionWindows,
     PurgingTrigger,
     SlidingEventTimeWindows,
@@ -35,11 +39,6 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from penstock.runtime.operators.timers import held_watermark
-from penstock.runtime.operators.windows.triggered_window import TRIGGERED_WINDOWS, TriggeredWindowOperator
-from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.testing.manual_time import ManualClock
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 

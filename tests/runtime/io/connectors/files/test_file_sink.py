@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from penstock.runtime import ConnectorError, FileSink, UntrustedPathError
+from penstock import ConnectorError, FileSink
+from penstock.connectors import UntrustedPathError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 from penstock.runtime.record.value_codec import ValueCodec

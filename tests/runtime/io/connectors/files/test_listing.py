@@ -5,7 +5,7 @@ import os
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
 
 NAMES = [

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import FileInfo, FileSource, UntrustedPathError
+from penstock import FileSource
+from penstock.connectors import FileInfo, UntrustedPathError
 from penstock.runtime.io.connectors.declared_paths import check_declared
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 
 
 @pytest.fixture(scope="module")

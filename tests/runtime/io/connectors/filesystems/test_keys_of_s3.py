@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 
 KEYS = ["a.txt", "[1].txt", "b[2]/c?.txt", "d*.txt", "e#f%20g.txt", "ü ~.txt", "{x}.txt", "year=2020/h.txt"]
 CONTROL = ["tab\x01.txt", "fold\x02er/a\tb.txt"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 from penstock.runtime.io.connectors.filesystems.filesystem import Publication
 from penstock.runtime.io.connectors.filesystems.object_files import (
     READ_AHEAD_BYTES,

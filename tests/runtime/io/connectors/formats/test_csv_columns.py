@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.formats import samples
 from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.testing import SourceHarness
+from penstock.testing import SourceHarness
 
 FORMATS = ["rows", "arrow"]
 

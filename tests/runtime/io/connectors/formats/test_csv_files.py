@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 
 

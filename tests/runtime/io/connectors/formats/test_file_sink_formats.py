@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime import BadRecordError, FileSink, FileSource
+from penstock import BadRecordError, FileSink, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import Sink

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.formats import samples
 from penstock.runtime.record.elements import ArrowBatch

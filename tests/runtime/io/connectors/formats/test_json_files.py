@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import BadRecordError, FileSource
+from penstock import BadRecordError, FileSource
 from penstock.runtime.io.connectors.formats.json_reader import parse_together
 
 

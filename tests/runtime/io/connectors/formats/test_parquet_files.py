@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.runtime import ConnectorError, FileSource
+from penstock import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import ArrowBatch
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import FileSource
+from penstock import FileSource
 from penstock.runtime.io.connectors.formats.parquet_pruning import columns_to_read, may_match
 from penstock.runtime.operators.expressions.needed_columns import NeededColumns
 

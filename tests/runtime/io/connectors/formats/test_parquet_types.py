@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime import BadRecordError, FileSink, FileSource
+from penstock import BadRecordError, FileSink, FileSource
 from penstock.runtime.io.connectors.formats import parquet_encoder
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import BadRecordError, ConnectorError, FileSource
+from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import InputFile

@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
     FixedDelay,
     GeneratorSource,
-    InMemoryCollector,
     JobConfig,
     NoRestart,
-    Operator,
-    OperatorContext,
-    RawState,
-    RowBatch,
     StreamEnvironment,
 )
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -34,6 +31,7 @@ from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.weather import draw_weather
 from penstock.runtime.testing.simulation.world.world import World
+from penstock.state import RawState
 
 COUNT, LIMIT = 200, 500
 TOO_LARGE = (

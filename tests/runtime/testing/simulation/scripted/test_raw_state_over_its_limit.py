@@ -6,22 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.runtime import (
-    Checkpointing,
-    CollectSink,
-    GeneratorSource,
-    InMemoryCollector,
-    JobConfig,
-    Operator,
-    OperatorContext,
-    RawState,
-    RowBatch,
-    StreamEnvironment,
-)
+from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
+from penstock.state import RawState
 
 COUNT, LIMIT = 200, 100
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1, max_raw_state_bytes=LIMIT))

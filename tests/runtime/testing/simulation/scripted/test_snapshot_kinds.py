@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from savepoint_jobs import found_at, take_savepoint
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext
+from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     GeneratorSource,
     JobConfig,

@@ -10,23 +10,18 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
-    Checkpointing,
-    CollectSink,
+from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, OperatorError, StreamEnvironment
+from penstock.operators import (
     CoordinatorAnswer,
-    GeneratorSource,
-    InMemoryCollector,
-    JobConfig,
     Operator,
     OperatorContext,
     OperatorCoordinator,
     OperatorCoordinatorContext,
-    OperatorError,
     RowBatch,
-    StreamEnvironment,
 )
 from penstock.runtime.errors import CodecError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from deep import DEEP
 
-from penstock.runtime import (
+from penstock import (
     AggregateFunction,
     AggregatingState,
     Checkpointing,
     CollectSink,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     MapState,
@@ -22,7 +21,8 @@ from penstock.runtime import (
     StreamEnvironment,
     ValueState,
 )
-from penstock.runtime.testing import simulate
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.testing import simulate
 
 COUNT = 60
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
-    InMemoryCollector,
     KeyedProcessFunction,
     RuntimeContext,
     StreamEnvironment,
     ValueState,
 )
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.run import Course, GoingOn, UserRun, run_user_job
 
 NUMBERS = range(40)

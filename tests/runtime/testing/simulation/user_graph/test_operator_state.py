@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
-    Checkpointing,
-    CollectSink,
-    InMemoryCollector,
-    KeyedProcessFunction,
-    OperatorListState,
-    RuntimeContext,
-    StreamEnvironment,
-)
-from penstock.runtime.testing import simulate
+from penstock import Checkpointing, CollectSink, KeyedProcessFunction, RuntimeContext, StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.state import OperatorListState
+from penstock.testing import simulate
 
 COUNT, KEYS = 60, 40
 MODES: dict[str, dict[str, Any]] = {

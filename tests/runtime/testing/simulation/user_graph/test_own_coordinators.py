@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
-    Checkpointing,
-    CollectSink,
+from penstock import Checkpointing, CollectSink, StreamEnvironment
+from penstock.operators import (
     CoordinatorAnswer,
-    InMemoryCollector,
     Operator,
     OperatorContext,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RowBatch,
-    StreamEnvironment,
 )
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
-from penstock.runtime.testing import SimulationFailedError, SimulationReport, simulate
+from penstock.testing import SimulationFailedError, SimulationReport, simulate
 
 COUNT, EVERY = 60, 4
 MODES: dict[str, dict[str, Any]] = {

@@ -9,21 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime import (
-    ArrowBatch,
-    Checkpointing,
-    CollectSink,
-    InMemoryCollector,
-    Operator,
-    OperatorContext,
-    RawState,
-    RowBatch,
-    StreamEnvironment,
-    Watermark,
-    WatermarkStrategy,
-)
+from penstock import Checkpointing, CollectSink, StreamEnvironment, WatermarkStrategy
+from penstock.operators import ArrowBatch, Operator, OperatorContext, RowBatch, Watermark
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.testing import SimulationReport, simulate
+from penstock.state import RawState
+from penstock.testing import SimulationReport, simulate
 
 COUNT = 60
 MODES: dict[str, dict[str, Any]] = {

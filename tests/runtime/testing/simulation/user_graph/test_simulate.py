@@ -15,35 +15,27 @@ from typing import Any
 import pytest
 from deep import DEEP
 
-from penstock.runtime import (
-    Batch,
+from penstock import (
     Checkpointing,
     CollectSink,
-    CommitPermit,
     ConfigurationError,
-    ConnectorContext,
     FileSink,
     FileSource,
     GeneratorSource,
     GraphError,
-    InMemoryCollector,
     KeyedProcessFunction,
-    Polled,
     RocksDB,
-    RowBatch,
     RuntimeContext,
     StreamEnvironment,
-    TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime import Count as CountRows
-from penstock.runtime.testing import (
-    Finding,
-    SimulationFailedError,
-    SimulationReport,
-    simulate,
-)
+from penstock.aggregates import Count as CountRows
+from penstock.connectors import CommitPermit, ConnectorContext, Polled
+from penstock.operators import Batch, RowBatch
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault
+from penstock.testing import Finding, SimulationFailedError, SimulationReport, simulate
+from penstock.windows import TumblingEventTimeWindows
 
 COUNT = 40
 #: Enough for every fault that seeds draw.

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime import (
+from penstock import (
     Checkpointing,
     CollectSink,
-    InMemoryCollector,
     KeyedProcessFunction,
     ListState,
     RuntimeContext,
     StreamEnvironment,
     WatermarkStrategy,
 )
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.timers import held_watermark
-from penstock.runtime.testing import simulate
 from penstock.runtime.testing.simulation.user_graph.watched import WatchedOperator
+from penstock.testing import simulate
 
 Row = tuple[str, int]
 

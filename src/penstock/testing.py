@@ -1,0 +1,26 @@
+"""Harnesses of one operator or source, and `simulate`: a whole job with failures in simulated time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._public_names import public_names
+
+if TYPE_CHECKING:
+    from penstock.actors.shared.fault_injection import kill_process as kill_process
+    from penstock.runtime.testing.coordinator_harness import CoordinatorHarness as CoordinatorHarness
+    from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
+    from penstock.runtime.testing.harness_snapshot import HarnessSnapshot as HarnessSnapshot
+    from penstock.runtime.testing.manual_time import ManualClock as ManualClock
+    from penstock.runtime.testing.simulation.user_graph.comparison import Difference as Difference
+    from penstock.runtime.testing.simulation.user_graph.report import FailedRun as FailedRun
+    from penstock.runtime.testing.simulation.user_graph.report import Finding as Finding
+    from penstock.runtime.testing.simulation.user_graph.report import (
+        SimulationFailedError as SimulationFailedError,
+    )
+    from penstock.runtime.testing.simulation.user_graph.report import SimulationReport as SimulationReport
+    from penstock.runtime.testing.simulation.user_graph.simulate import simulate as simulate
+    from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled as Uncontrolled
+    from penstock.runtime.testing.source_harness import SourceHarness as SourceHarness
+else:
+    __getattr__, __dir__, __all__ = public_names(__name__, __file__)

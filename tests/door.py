@@ -1,0 +1,28 @@
+"""The public modules of Penstock."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+import penstock
+
+#: The implementation behind them.
+HOUSE = ("runtime", "actors", "bridge")
+
+
+def public_modules() -> list[ModuleType]:
+    """`penstock` and the modules beside it."""
+    beside = sorted(found.name for found in pkgutil.iter_modules(penstock.__path__))
+    public = [name for name in beside if name not in HOUSE and not name.startswith("_")]
+    return [penstock, *(importlib.import_module(f"penstock.{name}") for name in public)]
+
+
+def public_values() -> dict[str, object]:
+    """All public names, with their module in front."""
+    return {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in public_modules()
+        for name in module.__all__
+    }
