@@ -121,4 +121,4 @@ def test_the_wheel_works_where_the_checkout_is_not(distributions: Path, tmp_path
     done = subprocess.run([python, "-I", "-c", program], cwd=tmp_path, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [str(site / "penstock/runtime/__init__.py"), "RayExecutor", "[]"]
+    assert done.stdout.splitlines() == [str(site / "penstock/__init__.py"), "RayExecutor", "[]"]
