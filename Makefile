@@ -29,7 +29,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: browser prometheus soak demo mutants picture pictures notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
+.PHONY: browser prometheus soak demo mutants picture pictures house notebook test test-long test-on-ray test-with-spark test-with-processes simulations simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed; KEEP=1 keeps its page up"
@@ -43,6 +43,7 @@ help:
 	@echo "make notebook   executes the notebooks with Spark and keeps their results and pictures in them"
 	@echo "make pictures   takes docs/pictures of the page of penstock ui again; needs make browser"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
+	@echo "make house      files, code and docstrings by room, and the names of the front door"
 	@echo "make mutants    faults put into the rooms of tests/mutants/rooms.toml one at a time: does a test notice? ROOMS=job_master is one room: four minutes"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
@@ -103,6 +104,9 @@ notebook: $(READY)
 pictures: $(READY) compiled
 	$(BIN)/python -m pytest -q tests/on_ray/test_page.py --screenshots
 
+house: $(READY)
+	$(BIN)/python tools/house.py
+
 picture: $(READY)
 	$(BIN)/python tools/draw_floors.py
 
@@ -141,7 +145,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/mypy --strict tools/check_prose.py
+	$(BIN)/mypy --strict tools/check_prose.py tools/house.py
 
 # Counts by folder what docs/style.md asks for; WITHIN="runtime/barrier docs" lists the places.
 prose: $(READY)
