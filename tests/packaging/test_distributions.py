@@ -14,16 +14,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("runtime", "actors", "bridge")
+#: The public modules, beside links to the parts.
+DOOR = ROOT / "src" / "penstock"
 
 
 def package_files() -> set[str]:
     """What must be installed, as paths in site-packages."""
-    return {
+    behind = {
         f"penstock/{file.relative_to(ROOT).as_posix()}"
         for part in PARTS
         for file in (ROOT / part).rglob("*")
-        if file.suffix in (".py", ".pyi", ".properties") or file.name == "py.typed"
+        if file.suffix in (".py", ".properties")
     }
+    door = {
+        f"penstock/{file.name}" for file in DOOR.iterdir() if file.suffix == ".py" or file.name == "py.typed"
+    }
+    return behind | door
 
 
 def copy_of_the_checkout(target: Path) -> None:
@@ -32,11 +38,12 @@ def copy_of_the_checkout(target: Path) -> None:
         (target / name).write_bytes((ROOT / name).read_bytes())
     for file in package_files():
         source = PurePosixPath(file).relative_to("penstock")
+        if len(source.parts) == 1:  # of the door
+            source = PurePosixPath("src") / file
         (target / source).parent.mkdir(parents=True, exist_ok=True)
         (target / source).write_bytes((ROOT / source).read_bytes())
-    (target / "src" / "penstock").mkdir(parents=True)
     for part in PARTS:
-        link = ROOT / "src" / "penstock" / part
+        link = DOOR / part
         assert link.is_symlink(), f"{link} must stay a link to the folder at the top"
         (target / "src" / "penstock" / part).symlink_to(link.readlink())
 
