@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import ray
@@ -16,8 +16,12 @@ from jobs.checkpoint_rules import (
     HandsOutMeanwhile,
     KeepsOpaque,
     Visits,
+    arrived,
+    break_connections,
     moment,
     of_one_key,
+    open_deliveries,
+    ports,
     visit,
 )
 from jobs.driving import (
@@ -57,6 +61,8 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -158,6 +164,12 @@ def trigger(job: RayJobHandle, vertex: str, checkpoint_id: int) -> None:
     assert ray.get(actor.control.remote(role, message)), "it was taken"
 
 
+def inside(actor: Any, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in the process of an actor, with the actor in front of the arguments."""
+    result: T = ray.get(actor.__ray_call__.remote(function, *arguments))
+    return result
+
+
 def process_of(job: RayJobHandle, vertex: str) -> Any:
     """The actor of the first subtask of a vertex."""
     for process in processes_of_job(job.job_id):
@@ -165,6 +177,35 @@ def process_of(job: RayJobHandle, vertex: str) -> Any:
         if ray.get(actor.ask.remote()).role.subtask == SubtaskId(vertex, 0):
             return actor
     raise AssertionError(f"no process of {vertex}")
+
+
+def test_a_barrier_that_is_sent_twice_over_a_broken_connection_counts_once(tmp_path: Path) -> None:
+    """Ray does not say which calls have arrived, so the sender repeats all that were not answered."""
+    count = 12  # fits in the credits, so that the barrier reaches its receiver
+    env = environment(tmp_path, every=600, buffer_timeout=0.1)
+    source = env.from_source("lines", paced_lines(count, 300.0, NEVER, tmp_path / "go"))
+    held = source.rebalance().map(HeldAtEachRecord(str(tmp_path / "open")), id="held")
+    held.sink("out", FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    when_records_flow(job, "lines")
+    eventually("all records but the last", lambda: statistics(job, "lines").records_out == count - 1)
+    [asked] = ask_for(job, 1)
+    sender, receiver = process_of(job, "lines"), process_of(job, "held")
+    with_barrier = statistics(job, "lines").buffers_out + 1
+    eventually("a barrier behind records", lambda: inside(receiver, open_deliveries)[-1] == with_barrier)
+    unanswered = inside(receiver, open_deliveries)
+
+    assert inside(sender, break_connections, inside(receiver, ports)) > 0
+
+    eventually("all of it again", lambda: inside(receiver, open_deliveries) == sorted(2 * unanswered))
+    (tmp_path / "open").touch()
+    assert ray.get(asked, timeout=PATIENCE).checkpoint_id == 1
+    assert (taken(job, "lines"), taken(job, "held")) == (1, 1)
+    assert inside(receiver, arrived).duplicates >= len(unanswered)
+    assert job.checkpoint(timeout=PATIENCE).checkpoint_id == 2
+    (tmp_path / "go").touch()
+    assert finish(job).statistics.restarts == 0
+    assert sorted(committed_rows(tmp_path / "out")) == sorted(lines(count))
 
 
 def test_at_least_once_tracks_fifty_checkpoints_and_forgotten_ones_are_subsumed(

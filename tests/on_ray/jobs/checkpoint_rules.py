@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from jobs.pieces import Pieces
 
 from penstock import KeyedProcessFunction, RuntimeContext, StateTtl, ValueState
 from penstock.connectors import OnRequest, SplitEnumerator
+from penstock.runtime.network.input_channel import InputChannelStatistics
+from penstock.runtime.network.input_gate import InputGate
 
 _POLL: Final = 0.02
+
+
+def ports(actor: Any) -> set[int]:
+    """To be called in an actor: the ports at which its process is called."""
+    own = psutil.Process().net_connections("tcp")
+    return {connection.laddr.port for connection in own if connection.status == psutil.CONN_LISTEN}
+
+
+def break_connections(actor: Any, ports: set[int]) -> int:
+    """To be called in an actor: break the connections of its process to these ports; how many there were."""
+    broken = 0
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr and connection.raddr.port in ports:
+            with socket.socket(fileno=os.dup(connection.fd)) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+            broken += 1
+    return broken
+
+
+def arrived(actor: Any) -> InputChannelStatistics:
+    """To be called in a subtask's actor: what has arrived on its first channel."""
+    return _gate(actor).statistics().channels[0]
+
+
+def open_deliveries(actor: Any) -> list[int]:
+    """To be called in a subtask's actor: how far the frames of its first channel go that have no answer."""
+    return sorted(number for number, _, _ in actor._attempt._deliveries._waiting[0])
+
+
+def _gate(actor: Any) -> InputGate:
+    gate: InputGate = actor._attempt._runner.subtask._input.gate.gate
+    return gate
+
 
 #: Seconds of event time of the visits, and how many of them each one remembers: 3 s are too long ago.
 VISITS: Final = (0, 2, 4, 7, 8, 20, 22)
