@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.shared.cycle_collector import spare_loaded_modules
+from penstock.actors.shared.system_ports import spare_loaded_modules
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 _KEY_GROUPS = 128

@@ -29,8 +29,8 @@ from penstock import (
     StreamEnvironment,
     ValueState,
 )
-from penstock.runtime.config.state_backends import StateBackend
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 
 
 def keyed_sum(

@@ -23,7 +23,7 @@ from measure import Figures, cluster, machine, middle, options, running, scratch
 
 from penstock import Checkpointing, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.testing import kill_process
 
 Row: TypeAlias = tuple[int, bytes]

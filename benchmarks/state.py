@@ -46,17 +46,16 @@ from measure import (
 from measured_jobs import keyed_process_sum
 
 from penstock import HeapState, RocksDB
-from penstock.actors.shared.cycle_collector import spare_loaded_modules
-from penstock.actors.shared.system_clock import SystemClock
-from penstock.runtime.config.state_backends import StateBackend
+from penstock.actors.shared.system_ports import SystemClock, spare_loaded_modules
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.operators.state.state_sweep import StateSweep
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.keyed_state_requests import StateSweep
+from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.state_backends import open_state_backend

@@ -40,8 +40,8 @@ from workload import reading, with_key
 
 from penstock import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Ways to run the job: name and settings of its checkpoints.
 WAYS: Final[Mapping[str, Mapping[str, Any] | None]] = {

@@ -209,7 +209,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     import ray
 
-    from penstock.actors.shared.names import NAMESPACE
+    from penstock.actors.shared.registry import NAMESPACE
 
     deadline = time.monotonic() + _PATIENCE
     while ray.is_initialized() and (names := _penstock_actors()):
@@ -224,9 +224,13 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def _penstock_actors() -> list[str]:
     from ray.util import list_named_actors
 
-    from penstock.actors.shared.master_registry import warm_masters
-    from penstock.actors.shared.names import NAMESPACE, master_name, process_name
-    from penstock.actors.shared.process_registry import warm_processes
+    from penstock.actors.shared.registry import (
+        NAMESPACE,
+        master_name,
+        process_name,
+        warm_masters,
+        warm_processes,
+    )
 
     warm = {process_name(process) for process in warm_processes()}
     warm |= {master_name(process) for process in warm_masters()}

@@ -19,14 +19,14 @@ PACKAGES = ("runtime", "actors", "bridge")
 UPWARDS = [
     ("runtime/errors.py", "penstock.runtime.record.elements"),
     ("runtime/record/elements.py", "penstock.runtime.graph.stream_graph"),
-    ("runtime/barrier/handler.py", "penstock.runtime.checkpoint.log.view"),
-    ("runtime/checkpoint/log/view.py", "penstock.runtime.checkpoint.coordinator.coordinator"),
-    ("runtime/operators/timers/timer_queue.py", "penstock.runtime.operators.windows.trigger"),
+    ("runtime/barrier/handler.py", "penstock.runtime.checkpoint.log.records"),
+    ("runtime/checkpoint/log/records.py", "penstock.runtime.checkpoint.coordinator.coordinator"),
+    ("runtime/operators/timers.py", "penstock.runtime.operators.windows.trigger"),
     ("runtime/job/scheduler.py", "penstock.actors.client.executor"),
-    ("actors/shared/names.py", "penstock.actors.subtask.metrics"),
+    ("actors/shared/registry.py", "penstock.actors.subtask.metrics"),
     ("actors/subtask/attempt.py", "penstock.actors.master.job_life"),
     ("actors/client/executor.py", "penstock.bridge.session.session"),
-    ("bridge/ray_data/datasets.py", "penstock.bridge.results_out.spark_results"),
+    ("bridge/ray_data.py", "penstock.bridge.results_out"),
     ("runtime/graph/stream_graph.py", "penstock.windows"),
 ]
 

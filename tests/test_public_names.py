@@ -246,7 +246,7 @@ def test_public_names_are_listed_for_completion(module: ModuleType) -> None:
 def test_importing_the_door_loads_nothing_behind_it() -> None:
     names = {module.__name__ for module in MODULES}
     loaded = loaded_after("import " + ", ".join(sorted(names)))
-    behind = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names", "redaction")}
+    behind = {f"penstock.runtime.{module}" for module in ("errors", "names", "redaction")}
     assert loaded == {*names, "penstock._public_names", "penstock.runtime", *behind}
 
 

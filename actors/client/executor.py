@@ -1,40 +1,95 @@
-"""`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`)."""
+"""`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`).
+
+The modules beside the user's script, where workers don't have that folder on their path.
+
+Ray puts the folder of the driver's script on the workers' path. In a job with a `working_dir`, as `ray job
+submit --working-dir` makes it, workers have that folder instead. A script in a subfolder then imports modules
+that no worker finds by name, so these travel by value, as the script itself does.
+
+The script of a notebook's kernel is an installed one. Beside it are all installed packages, which workers
+find by name.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import secrets
+import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+import ray
+import ray.cloudpickle as cloudpickle
+
 from penstock.actors.client.cluster import connect
-from penstock.actors.client.collect import RayCollector
+from penstock.actors.client.collect import RayCollector, bring_rows
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.own_masters import OwnMasters
-from penstock.actors.client.quick_look import bring_rows
 from penstock.actors.client.ray_notices import NOTICES, take_notices_of_processes
-from penstock.actors.client.script_modules import ship_script_modules
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
-from penstock.actors.shared.log_keys import log_key
-from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.log_files import log_key
+from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.protocols import Sink
 
+#: Where `ray job submit` leaves the job's runtime environment for `ray.init`.
+_JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+
+
+def ship_script_modules() -> None:
+    """Have modules beside the script pickled by value, unless workers find them by name."""
+    folder = Path(sys.argv[0]).resolve().parent
+    if folder == Path.cwd().resolve() or str(folder) not in sys.path or not _has_working_dir():
+        return
+    if folder in _installed():
+        return
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and _is_beside(module, folder):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _installed() -> set[Path]:
+    """Where packages are installed."""
+    return {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+
+
+def _is_beside(module: ModuleType, folder: Path) -> bool:
+    """Whether a module is found in this folder: it, or the package that it is in, lies there."""
+    top = module.__name__.partition(".")[0]
+    file = getattr(module, "__file__", None)
+    if top == "__main__" or file is None:
+        return False
+    path = Path(file).resolve()
+    return path == folder / f"{top}.py" or folder / top in path.parents
+
+
+def _has_working_dir() -> bool:
+    """Whether the program runs, or is about to run, in a Ray job with a `working_dir`."""
+    if ray.is_initialized():
+        return "working_dir" in ray.get_runtime_context().runtime_env
+    submitted = json.loads(os.environ.get(_JOB_CONFIG, "{}"))
+    return "working_dir" in submitted.get("runtime_env", {})
+
+
 logger = logging.getLogger(__name__)
 
 #: Environment variables: the snapshot that the program's job starts from; 1 if state may be left out.
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
+
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
 
 #: The JobMasters that this program has started.

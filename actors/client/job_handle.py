@@ -8,39 +8,40 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.actors.client.deadlines import (
+from penstock.actors.client.interrupts import interrupts_delivered, name_job
+from penstock.actors.client.logs import LogLine, LogReader
+from penstock.actors.client.master_calls import (
     Deadline,
+    MasterCalls,
     checkpoint_deadline,
     end_deadline,
     rescale_deadline,
     savepoint_deadline,
     stop_deadline,
 )
-from penstock.actors.client.interrupts import interrupts_delivered, name_job
-from penstock.actors.client.job_card import show_card
-from penstock.actors.client.logs import LogLine, LogReader
-from penstock.actors.client.master_calls import MasterCalls
-from penstock.actors.client.progress import Progress
+from penstock.actors.client.progress import Progress, show_card
 from penstock.actors.client.ray_notices import NOTICES
 from penstock.actors.client.user_interface import UserInterface, open_interface
-from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report, result_of
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
-from penstock.actors.shared.savepoint_answers import (
+from penstock.actors.shared.snapshot_answers import (
+    CheckpointReply,
     SavepointAnswer,
     SavepointTaken,
     answer_of_report,
     path_of,
+    reply_of_report,
+    result_of,
     taken_of,
 )
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
-from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStatistics, JobStatus
+from penstock.runtime.graph.graph_info import describe
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import CheckpointResult, JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
-from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
-from penstock.runtime.misspelt_names import NearestMembers, checked_keywords
+from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused
+from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 #: Seconds between two checks of a job that is rescaled.

@@ -24,8 +24,7 @@ from typing import Any, BinaryIO, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.actors.shared.log_keys import known_log_key, sign
-from penstock.actors.shared.log_names import log_file_name, log_file_pattern
+from penstock.actors.shared.log_files import known_log_key, log_file_name, log_file_pattern, sign
 from penstock.actors.shared.output_capture import logs_folder
 from penstock.runtime.error_text import escaped
 

@@ -3,25 +3,248 @@
 A JobMaster that has died is brought back by Ray under its old name, so a question is asked again until the
 next process answers. One that hangs is killed first (`ClientGuard`). A job that has ended has left a record,
 which answers when no JobMaster does.
+
+Deadlines of calls to a job, and the errors for those that pass.
+
+A call of a JobMaster can't be taken back. So each error says what goes on all the same, how to look at it,
+and what asking again would do.
+
+`ClientGuard`: ends a JobMaster that hangs, on behalf of a client that waits for its answer.
+
+A JobMaster is guarded by some of its subtasks (`MasterGuard`). When these hang with it, or it has none yet,
+only its clients are left to notice. Some calls are answered late by a JobMaster that is well, such as a wait
+for the end of the job. So the guard asks it by itself, every few seconds. Only a JobMaster whose processor
+time stands still is killed. One that is busy is left to its subtasks. How long it may stand still is a
+setting of its job (`heartbeat_timeout`), which stands in the job's last report.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any, Final, TypeVar
 
 import ray
 
-from penstock.actors.client.client_guard import ClientGuard
-from penstock.actors.client.deadlines import Deadline, answer_deadline
+from penstock.actors.shared.actor_calls import RepeatedCall
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.master_registry import find_master
-from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.runtime.errors import DeploymentError, RequestLostError
-from penstock.runtime.execution.absence import BETWEEN_CALLS, Absence
+from penstock.actors.shared.node_processes import end_process, own_node, processor_times, task_on_node
+from penstock.actors.shared.registry import find_master
+from penstock.runtime.config.checks import Duration, seconds
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import DeploymentError, JobTimeoutError, RequestLostError
+from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
+from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse
+from penstock.runtime.execution.processes import Place
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+
+
+class Deadline:
+    """A moment some seconds from now, or never.
+
+    Args:
+        timeout: Seconds, or a `timedelta`; `None` for ever.
+        late: What has not happened, for the error.
+        advice: What goes on all the same and how to look at it, for the error.
+
+    Raises:
+        ConfigurationError: `timeout` is no duration.
+
+    Example:
+        >>> deadline = Deadline(0, "the kettle does not boil", "look at the hob")
+        >>> deadline.has_passed, deadline.left(), Deadline(None, "", "").left()
+        (True, 0.0, None)
+        >>> raise deadline.error()
+        Traceback (most recent call last):
+        penstock.runtime.errors.JobTimeoutError: the kettle does not boil after 0 s; look at the hob
+    """
+
+    def __init__(self, timeout: Duration | None, late: str, advice: str) -> None:
+        self._seconds = None if timeout is None else seconds("timeout", timeout)
+        self._at = None if self._seconds is None else time.monotonic() + self._seconds
+        self._late = late
+        self._advice = advice
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether it is in the past."""
+        return self._at is not None and time.monotonic() >= self._at
+
+    def left(self, at_most: float | None = None) -> float | None:
+        """Seconds until then, 0 when it has passed; `None` for ever.
+
+        Args:
+            at_most: Upper limit of the result; with it the result is never `None`.
+        """
+        left = None if self._at is None else max(0.0, self._at - time.monotonic())
+        if at_most is None or left is None:
+            return at_most if left is None else left
+        return min(left, at_most)
+
+    def error(self, late: str | None = None, advice: str | None = None) -> JobTimeoutError:
+        """The error of a deadline that has passed.
+
+        Args:
+            late: What has not happened, where more is known than at first.
+            advice: Likewise what goes on, and what to do.
+        """
+        what = f"{late or self._late} after {self._seconds or 0:g} s"
+        return JobTimeoutError(f"{what}; {advice or self._advice}")
+
+
+def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadline:
+    """For a call that the JobMaster answers at once."""
+    advice = (
+        "it is stuck, waits for its storage, or its machine is overloaded: "
+        f"`penstock logs {job_id} --operator job-master` shows what it does"
+    )
+    return Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
+
+
+def checkpoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For a checkpoint by hand."""
+    advice = (
+        f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
+        "To ask again would take another one"
+    )
+    return Deadline(timeout, f"the checkpoint of job {job_id} is not complete", advice)
+
+
+def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For a savepoint."""
+    advice = (
+        f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
+        "A complete one is answered when the checkpoint after it has ended, too. "
+        "To ask again would take another one"
+    )
+    return Deadline(timeout, f"the savepoint of job {job_id} is not complete", advice)
+
+
+def stop_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For the end of a job that is stopped with a savepoint."""
+    advice = (
+        f"it goes on stopping: `penstock status {job_id}` shows where it is. "
+        "To ask again waits for the same end, to cancel it gives the savepoint up"
+    )
+    return Deadline(timeout, f"job {job_id} has not stopped", advice)
+
+
+def rescale_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For a job that is to run at another parallelism."""
+    advice = f"the change goes on: `penstock status {job_id}` shows where it is"
+    return Deadline(timeout, f"job {job_id} does not run at the new parallelism", advice)
+
+
+def end_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For the end of a job."""
+    return Deadline(timeout, f"job {job_id} has not ended", "it goes on")
+
+
+logger = logging.getLogger(__name__)
+
+#: Those of a job with default settings, until a report of the job is there.
+_LIMITS: Final = HeartbeatLimits.of(JobConfig().heartbeat_timeout, JobConfig().lease_timeout)
+#: Seconds for another node to kill the process.
+_KILL_TIMEOUT: Final = 10.0
+
+
+class ClientGuard:
+    """Follows the answers of one job's JobMaster while a client waits."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._limits = _LIMITS
+        self._heartbeat = Heartbeat(_LIMITS, time.monotonic())
+        self._question: Any = None
+        self._reading: tuple[Place, Any] | None = None
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        return self._limits.interval
+
+    def look(self) -> None:
+        """Look at the JobMaster; blocks only while it is being killed."""
+        self._take_answer()
+        self._take_reading()
+        pulse = self._heartbeat.look(time.monotonic(), self._limits.interval)
+        if not self._heartbeat.is_suspect:
+            return
+        if self._question is None:
+            self._ask()
+        report = load_from_cluster(self._job_id)
+        if report is None or report.master is None or self._has_other_limits(report):
+            return
+        place = Place(report.master.pid, report.master.node_id, report.master.started)
+        if pulse is Pulse.HUNG:
+            self._end(place)
+        elif self._heartbeat.wants_reading:
+            self._read(place)
+
+    def _ask(self) -> None:
+        try:
+            self._question = find_master(self._job_id).answers.remote()
+        except ValueError:
+            self._heartbeat.heard(time.monotonic())  # there is none: nobody hangs
+
+    def _take_answer(self) -> None:
+        if self._question is None or not _is_done(self._question):
+            return
+        question, self._question = self._question, None
+        with suppress(ray.exceptions.RayError):  # the process has answered, or Ray has said something of it
+            ray.get(question)
+        self._heartbeat.heard(time.monotonic())
+
+    def _read(self, place: Place) -> None:
+        self._heartbeat.ask()
+        if place.node_id == own_node():
+            self._heartbeat.read(processor_times([place]).get(place))
+        else:
+            self._reading = place, task_on_node(place.node_id, processor_times, [place])
+
+    def _take_reading(self) -> None:
+        if self._reading is None or not _is_done(self._reading[1]):
+            return
+        (place, answer), self._reading = self._reading, None
+        try:
+            self._heartbeat.read(ray.get(answer).get(place))
+        except ray.exceptions.RayError as error:
+            logger.warning("the processor time of the JobMaster of %s can't be read: %s", self._job_id, error)
+            self._heartbeat.read(None)
+
+    def _has_other_limits(self, report: JobReport) -> bool:
+        """Whether the job gives its processes another time; the silence then counts from now on."""
+        settings = report.settings
+        if not settings:
+            return False
+        limits = HeartbeatLimits.of(float(settings["heartbeat_timeout"]), float(settings["lease_timeout"]))
+        if limits == self._limits:
+            return False
+        self._limits = limits
+        self._heartbeat = Heartbeat(limits, time.monotonic())
+        return True
+
+    def _end(self, place: Place) -> None:
+        where, silence = f"pid {place.pid} on node {place.node_id[:8]}", self._heartbeat.silence
+        logger.error("the JobMaster of %s (%s) hangs, it is killed: %s", self._job_id, where, silence)
+        self._heartbeat = Heartbeat(self._limits, time.monotonic())
+        if place.node_id == own_node():
+            end_process(place)
+            return
+        try:
+            ray.get(task_on_node(place.node_id, end_process, place), timeout=_KILL_TIMEOUT)
+        except ray.exceptions.RayError as error:
+            logger.warning("the JobMaster of %s can't be killed: %s", self._job_id, error)
+
+
+def _is_done(reference: Any) -> bool:
+    done, _ = ray.wait([reference], timeout=0)
+    return bool(done)
+
 
 T = TypeVar("T")
 
@@ -110,7 +333,7 @@ class MasterCalls:
             # Of a `ValueError`: the job has no JobMaster, not even one that comes back.
             return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
 
-        absence = Absence(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
+        absence = RetryDeadline(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
         repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
         guard = ClientGuard(self._job_id)
         while not repeated.wait(deadline.left(guard.interval)):

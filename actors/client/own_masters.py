@@ -18,9 +18,8 @@ import ray
 
 from penstock.actors.client.interrupts import interrupts_delivered, name_job
 from penstock.actors.master.job_master import JobMaster
-from penstock.actors.shared import master_registry
-from penstock.actors.shared.master_registry import SubmittedJob
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared import registry
+from penstock.actors.shared.registry import NAMESPACE, SubmittedJob, master_name
 from penstock.runtime.errors import DeploymentError
 
 logger = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class OwnMasters:
     def _reused(self, job: SubmittedJob) -> Any | None:
         """The process that has taken the job; `None` when none waits, or the one that did has failed."""
         for process in self._known():
-            if master_registry.claim_master(process):
+            if registry.claim_master(process):
                 return self._given(process, job)
         return None
 
@@ -102,25 +101,25 @@ class OwnMasters:
             master: Any = ray.get_actor(master_name(process), namespace=NAMESPACE)
         except ValueError:
             return None  # it has ended
-        master_registry.give_job(job.job_id)
+        registry.give_job(job.job_id)
         answer = master.take.remote(job)
         try:
             with interrupts_delivered():
                 taken = ray.get(answer, timeout=_TAKE_TIMEOUT)
         except ray.exceptions.RayError as error:
-            if not master_registry.accept_job(job.job_id):
+            if not registry.accept_job(job.job_id):
                 return master  # it has the job, and Ray restarts it when it dies
             logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
             ray.kill(master)
             return None
         except BaseException as stop:
-            if master_registry.accept_job(job.job_id):
+            if registry.accept_job(job.job_id):
                 ray.kill(master)  # it had not taken the job, and will not
             else:
                 _cancel(master, job.job_id, stop, answer)
             raise
         if not taken:
-            master_registry.accept_job(job.job_id)  # nobody will
+            registry.accept_job(job.job_id)  # nobody will
         return master if taken else None
 
     def _known(self) -> list[str]:
@@ -131,7 +130,7 @@ class OwnMasters:
             if cluster != self._cluster:
                 self._processes, self._cluster = [], cluster
             known = self._processes[::-1]
-        living = master_registry.living_masters()
+        living = registry.living_masters()
         for process in known:
             if process not in living:
                 self._forget(process)
@@ -140,7 +139,7 @@ class OwnMasters:
     def _forget(self, process: str) -> None:
         with self._lock:
             self._processes = [each for each in self._processes if each != process]
-        master_registry.forget_process(process)
+        registry.forget_process(process)
 
 
 def _cancel(master: Any, job_id: str, stop: BaseException, begun: Any = None) -> None:

@@ -20,14 +20,14 @@ from rich.text import Text
 from penstock.actors.client.jobs import KnownJob, short_ids
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import HistoryEntry, JobReport, SubtaskInfo, Takeover
-from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_and_rare
+from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.error_text import escaped
-from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
 #: What Python raises for a time before the year 1 or after 9999.

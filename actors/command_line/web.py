@@ -15,8 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.actors.command_line.common import AddressOption, StorageOption, join
-from penstock.actors.web.application import description
-from penstock.actors.web.serve import ServerOptions, serve
+from penstock.actors.web.application import ServerOptions, description, serve
 from penstock.runtime.errors import ConfigurationError
 
 #: Environment variable with the standing token.

@@ -2,6 +2,11 @@
 
 An error in the scheduler leaves it in an unknown state. So the process ends, and Ray starts another one that
 reads the log. An error in anything else is logged.
+
+`UserThreads`: threads for users' code in a JobMaster, which may block for ever.
+
+Each call gets a thread of its own. One that hangs takes no thread from another call, nor from the pool that
+writes checkpoints and the log. They are daemons: a call that hangs does not keep an ended job's process.
 """
 
 from __future__ import annotations
@@ -9,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -69,3 +76,20 @@ async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
     done = asyncio.Event()
     begin(done.set)
     await done.wait()
+
+
+class UserThreads:
+    """Runs each call in a new thread.
+
+    Args:
+        name: Begins the names of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._numbers = count(1)
+
+    def submit(self, call: Callable[[], None], /) -> None:
+        """Run a call, which must not raise, in a new thread."""
+        name = f"{self._name}-{next(self._numbers)}"
+        threading.Thread(target=call, name=name, daemon=True).start()

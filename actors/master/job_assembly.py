@@ -12,13 +12,10 @@ from functools import partial
 import ray
 
 from penstock.actors.master.cluster_calls import ClusterCalls
-from penstock.actors.master.guarded_loop import GuardedLoop
+from penstock.actors.master.guarded_loop import GuardedLoop, UserThreads
 from penstock.actors.master.ray_processes import RayProcesses
-from penstock.actors.master.user_threads import UserThreads
-from penstock.actors.shared.background import BackgroundRunner
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.loop_timers import LoopTimers
-from penstock.actors.shared.system_clock import SystemClock
+from penstock.actors.shared.system_ports import BackgroundRunner, LoopTimers, SystemClock
 from penstock.runtime.checkpoint.coordinator.requests import RequestNote
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer
@@ -31,7 +28,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.checkpoint_record import EarlierHistory
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
 

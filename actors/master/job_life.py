@@ -30,10 +30,9 @@ from ray.exceptions import RayError
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.guarded_loop import GuardedLoop, happened
 from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
-from penstock.actors.master.job_metrics import JobMetrics
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
-from penstock.actors.master.job_traces import traces_of
+from penstock.actors.master.job_telemetry import JobMetrics, traces_of
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
@@ -42,15 +41,19 @@ from penstock.actors.shared.archive import (
     remember_cancellation,
     save_to_cluster,
 )
-from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
-from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
-from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
-from penstock.actors.shared.system_clock import SystemClock
-from penstock.runtime.checkpoint.log.claims import Fenced
+from penstock.actors.shared.registry import SubmittedJob
+from penstock.actors.shared.snapshot_answers import (
+    CheckpointReply,
+    SavepointAnswer,
+    answer_of_report,
+    reply_of_report,
+)
+from penstock.actors.shared.system_ports import SystemClock
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import (
@@ -60,18 +63,18 @@ from penstock.runtime.errors import (
     StorageError,
     StorageTimeoutError,
 )
+from penstock.runtime.execution.heartbeats import Watch
+from penstock.runtime.execution.job_execution import hand_to_scheduler
 from penstock.runtime.execution.messages import SubtaskReport
-from penstock.runtime.execution.reports import hand_to_scheduler
 from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_handle import JobStatus
+from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 

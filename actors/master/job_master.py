@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.actors.shared.checkpoint_answers import CheckpointReply
     from penstock.actors.shared.job_report import JobReport
-    from penstock.actors.shared.master_registry import SubmittedJob
-    from penstock.actors.shared.savepoint_answers import SavepointAnswer
+    from penstock.actors.shared.registry import SubmittedJob
+    from penstock.actors.shared.snapshot_answers import CheckpointReply, SavepointAnswer
     from penstock.runtime.execution.messages import SubtaskReport
     from penstock.runtime.execution.role import Role
-    from penstock.runtime.job.rescale_request import RescaleAnswer
+    from penstock.runtime.job.requests import RescaleAnswer
     from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 

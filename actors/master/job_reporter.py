@@ -18,29 +18,26 @@ from penstock.actors.shared.job_report import (
     SubtaskProcess,
     Takeover,
 )
-from penstock.runtime.checkpoint.coordinator.checkpoint_records import newest_and_rare
+from penstock.runtime.checkpoint.coordinator.history import newest_and_rare
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.config.settings_text import settings_as_text
+from penstock.runtime.config.job_config import JobConfig, settings_as_text
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.processes import Counters, LongCall
-from penstock.runtime.execution.watch import Watch
+from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import RateWindow
-from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import RateWindow, SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 

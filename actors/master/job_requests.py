@@ -11,19 +11,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from penstock.actors.shared.checkpoint_answers import CheckpointReply, checkpoint_reply, reply_of_report
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.savepoint_answers import (
+from penstock.actors.shared.snapshot_answers import (
+    CheckpointReply,
     SavepointAnswer,
     SavepointRefused,
     answer_of_report,
+    checkpoint_reply,
+    reply_of_report,
     savepoint_answer,
 )
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, OnAnswer
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.stop_request import StopRequest
 
 #: Seconds that a request waits for a job that starts or restarts, and between two checks.
 _PATIENCE: Final = 60.0

@@ -2,7 +2,8 @@
 
 Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
 ended well waits for the next job of the same program, as the processes of subtasks do (`SubtaskActor`).
-`Traces` says when what users' code has left forbids that. The process ends when no job has come for a while.
+`ProcessResidue` says when what users' code has left forbids that. The process ends when no job has come for a
+while.
 
 Ray restarts a process that dies. What it then does stands in the cluster's key-value store
 (`master_registry`), because it may have taken another job since its start. A process
@@ -29,12 +30,12 @@ import ray
 
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
 from penstock.actors.master.job_life import JobLife
-from penstock.actors.shared import master_registry
-from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
-from penstock.actors.shared.log_keys import log_key
-from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared import registry
+from penstock.actors.shared.log_files import log_key
 from penstock.actors.shared.output_capture import log_to_ray, session_folder
-from penstock.actors.shared.traces import Traces
+from penstock.actors.shared.process_residue import ProcessResidue
+from penstock.actors.shared.registry import SubmittedJob
+from penstock.actors.shared.system_ports import collect_what_has_ended, spare_loaded_modules
 from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.role import Role
 
@@ -74,7 +75,7 @@ class MasterProcess:
         self._incarnation = secrets.token_hex(8)
         self._cluster = ClusterCalls()
         log_to_ray()
-        self._traces = Traces(session_folder())  # its thread is no trace of a job
+        self._traces = ProcessResidue(session_folder())  # its thread is no trace of a job
         self._jobs = 0
         self._life: JobLife | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -82,15 +83,15 @@ class MasterProcess:
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
         if not self._came_back:
             # Who submits it is told of an error here.
-            master_registry.set_master(first.job_id, process)
+            registry.set_master(first.job_id, process)
             self._begin(first, log_key(first.job_id))
             return
         try:
-            job = master_registry.kept_job(process, first)
+            job = registry.kept_job(process, first)
             if job is None:
                 self._leave_soon()
             else:
-                master_registry.set_master(job.job_id, process)
+                registry.set_master(job.job_id, process)
                 self._begin(job, log_key(job.job_id))
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("this JobMaster can't find its job; Ray restarts it")
@@ -162,7 +163,7 @@ class MasterProcess:
         self._spawn(self._give_way(job_id))
 
     async def _give_way(self, job_id: str) -> None:
-        ask = partial(master_registry.is_master, job_id, self._process)
+        ask = partial(registry.is_master, job_id, self._process)
         try:
             is_gone = not await self._cluster.begin(f"ask who is the JobMaster of {job_id}", ask).answered(
                 _NOTING
@@ -201,7 +202,7 @@ class MasterProcess:
         self._life = None
         self._patience = self._loop.call_later(_WARM, self._waited, True)
         self._loop.call_later(_SOON, self._collect)
-        offer = partial(master_registry.offer_master, self._process)
+        offer = partial(registry.offer_master, self._process)
         # Without an answer this process waits as if it had been offered: that is taken back later.
         with suppress(ClusterTimeoutError, ray.exceptions.RayError):
             await self._cluster.begin("offer this process", offer).answered(_NOTING)
@@ -224,7 +225,7 @@ class MasterProcess:
             return "Ray has restarted it"
         if self._jobs >= _MOST_JOBS:
             return f"it has run {self._jobs} jobs"
-        counted = self._cluster.begin("count warm JobMasters", master_registry.warm_masters)
+        counted = self._cluster.begin("count warm JobMasters", registry.warm_masters)
         if len(await counted.answered(_NOTING)) >= _MOST_WARM:
             return f"{_MOST_WARM} others wait"
         return self._traces.left()
@@ -245,7 +246,7 @@ class MasterProcess:
 
     async def _withdraws(self) -> bool:
         """Take the offer back; also true when that fails, because a process without a job may always end."""
-        withdraw = partial(master_registry.claim_master, self._process)
+        withdraw = partial(registry.claim_master, self._process)
         try:
             return await self._cluster.begin("take the offer of this process back", withdraw).answered(
                 _NOTING
@@ -282,15 +283,15 @@ def _accept(process: str, job: SubmittedJob) -> bytes | None:
     Returns:
         The key of the job's lines; `None` if the job was taken back.
     """
-    master_registry.keep_job(process, job)
-    if not master_registry.accept_job(job.job_id):
-        master_registry.keep_job(process, None)
+    registry.keep_job(process, job)
+    if not registry.accept_job(job.job_id):
+        registry.keep_job(process, None)
         return None
-    master_registry.set_master(job.job_id, process)
+    registry.set_master(job.job_id, process)
     return log_key(job.job_id)
 
 
 def _forget_job(process: str, job_id: str) -> None:
     """Note that a process has no job any more; blocks."""
-    master_registry.keep_job(process, None)
-    master_registry.remove_master(job_id)
+    registry.keep_job(process, None)
+    registry.remove_master(job_id)

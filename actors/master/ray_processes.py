@@ -19,9 +19,9 @@ from ray.actor import ActorHandle
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.shared import node_processes, process_registry
-from penstock.actors.shared.names import NAMESPACE, process_name
+from penstock.actors.shared import node_processes, registry
 from penstock.actors.shared.node_processes import on_node, own_place
+from penstock.actors.shared.registry import NAMESPACE, process_name
 from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -49,7 +49,7 @@ from penstock.runtime.execution.processes import (
 )
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 logger = logging.getLogger(__name__)
@@ -114,9 +114,9 @@ class RayProcesses:
 
         def look() -> dict[ProcessId, ActorHandle[Any]]:
             found = {}
-            for process in process_registry.processes_of_job(self._job_id):
+            for process in registry.processes_of_job(self._job_id):
                 if (handle := _find(process)) is None:
-                    process_registry.remove_from_job(self._job_id, process)
+                    registry.remove_from_job(self._job_id, process)
                 else:
                     found[process] = handle
             return found
@@ -135,15 +135,15 @@ class RayProcesses:
         calls = self._calls(needs)
 
         def look() -> tuple[ProcessId, ActorHandle[Any]] | None:
-            while (process := process_registry.claim(self._job_id, calls)) is not None:
+            while (process := registry.claim(self._job_id, calls)) is not None:
                 if (handle := _find(process)) is not None:
                     return process, handle
-                process_registry.remove_from_job(self._job_id, process)
+                registry.remove_from_job(self._job_id, process)
             return None
 
         def late(found: tuple[ProcessId, ActorHandle[Any]] | None) -> None:
             if found is not None:
-                process_registry.offer(self._job_id, found[0])
+                registry.offer(self._job_id, found[0])
 
         claimed = self._cluster.at_once(f"claim a process for job {self._job_id}", look, None, late)
         if claimed is None:
@@ -180,7 +180,7 @@ class RayProcesses:
     def offer(self, process: ProcessId) -> None:
         """Let other jobs claim it; no handle and no record of it stays here."""
         if self._handles.pop(process, None) is not None:
-            offer = partial(process_registry.offer, self._job_id, process)
+            offer = partial(registry.offer, self._job_id, process)
             self._cluster.begin(f"offer process {process} of job {self._job_id}", offer)
 
     def room(self) -> Room:
@@ -259,7 +259,7 @@ class RayProcesses:
     def _may_leave_warm(self) -> bool:
         """Whether one more of this job's processes may wait for another job."""
         if self._left_warm is None:
-            warm = process_registry.warm_processes
+            warm = registry.warm_processes
             self._left_warm = len(self._cluster.at_once("count warm processes", warm, _NOBODY_STAYS))
         self._left_warm += 1
         return self._left_warm <= _MOST_WARM
@@ -268,7 +268,7 @@ class RayProcesses:
         return needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
 
     def _remove(self, process: ProcessId) -> None:
-        remove = partial(process_registry.remove_from_job, self._job_id, process)
+        remove = partial(registry.remove_from_job, self._job_id, process)
         self._cluster.begin(f"forget process {process} of job {self._job_id}", remove)
 
     def _call(
@@ -313,7 +313,7 @@ class RayProcesses:
 
 def _start(job_id: str, process: ProcessId, calls: int, needs: Needs) -> ActorHandle[Any]:
     """Note a process, then start it; blocks."""
-    process_registry.add_to_job(job_id, process, calls)
+    registry.add_to_job(job_id, process, calls)
     remote: Any = ray.remote(SubtaskActor)
     actor = remote.options(
         name=process_name(process),

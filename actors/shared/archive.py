@@ -2,22 +2,29 @@
 
 It is kept in two places. Ray's cluster-wide key-value store ends with the cluster; there `penstock list`
 finds jobs without knowing where their checkpoints are. `<job>/status.json` beside the checkpoints stays.
+
+What was read from JSON may hold anything: `from_dict` builds a report whose time is a text, and whoever sorts
+reports by their times fails.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from sys import float_info
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from ray.experimental import internal_kv
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.old_reports import report_of_0_1
-from penstock.actors.shared.value_types import check_types
-from penstock.runtime.checkpoint.log.claims import Fenced
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError
 from penstock.runtime.io.bounded_calls import STORAGE_TIMEOUT
@@ -25,10 +32,94 @@ from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
+
+def check_types(value: object, kind: Any, where: str = "") -> None:
+    """Raise a `TypeError` that names the first part of another type than declared.
+
+    A whole number does for a `float`; a number that is not finite does for none.
+
+    Args:
+        value: A dataclass, or a part of one.
+        kind: Its declared type.
+        where: The way to it, for the message.
+
+    Example:
+        >>> from penstock.runtime.snapshot.ids import SubtaskId
+        >>> check_types(SubtaskId("map", "0"), SubtaskId)
+        Traceback (most recent call last):
+        TypeError: index is '0' and no int
+    """
+    if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(value, kind):
+            raise _wrong(value, kind, where)
+        for name, declared in _declared(kind):
+            check_types(getattr(value, name), declared, f"{where}.{name}" if where else name)
+        return
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        _check_union(value, arguments, kind, where)
+    elif origin is tuple:
+        if not isinstance(value, tuple):
+            raise _wrong(value, kind, where)
+        is_open = arguments[-1:] == (...,)
+        if not is_open and len(value) != len(arguments):
+            raise _wrong(value, kind, where)
+        for place, each in enumerate(value):
+            check_types(each, arguments[0 if is_open else place], f"{where}[{place}]")
+    elif origin in (Mapping, dict):
+        if not isinstance(value, Mapping):
+            raise _wrong(value, kind, where)
+        for key, each in value.items():
+            check_types(key, arguments[0], f"a key of {where}")
+            check_types(each, arguments[1], f"{where}[{key!r}]")
+    elif origin in (Sequence, list):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise _wrong(value, kind, where)
+        for place, each in enumerate(value):
+            check_types(each, arguments[0], f"{where}[{place}]")
+    elif kind is not Any and not _is_plain(value, kind):
+        raise _wrong(value, kind, where)
+
+
+@cache
+def _declared(kind: type) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(kind)
+    return tuple((each.name, hints[each.name]) for each in fields(kind))
+
+
+def _check_union(value: object, kinds: Sequence[Any], kind: Any, where: str) -> None:
+    if value is None and type(None) in kinds:
+        return
+    of_class = [
+        each for each in kinds if isinstance(each, type) and is_dataclass(each) and isinstance(value, each)
+    ]
+    others = [each for each in kinds if each is not type(None)]
+    if of_class or len(others) == 1:
+        check_types(value, (of_class or others)[0], where)
+    elif not any(_is_plain(value, each) for each in others):
+        raise _wrong(value, kind, where)
+
+
+def _is_plain(value: object, kind: Any) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return isinstance(value, kind)
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _wrong(value: object, kind: Any, where: str) -> TypeError:
+    return TypeError(f"{where or 'it'} is {value!r:.60} and no {getattr(kind, '__name__', kind)}")
+
+
 logger = logging.getLogger(__name__)
 
 _NAMESPACE: Final = b"penstock"
+
 _PREFIX: Final = b"job:"
+
 _CANCELLED: Final = b"cancelled:"
 #: Where the report stands in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"

@@ -16,7 +16,7 @@ def failure_text(cause: FailureCause) -> str:
     """Operator, subtask, the user's line and what was raised; below it the user's traceback.
 
     Example:
-        >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
+        >>> from penstock.runtime.snapshot.ids import SubtaskId
         >>> print(failure_text(FailureCause("its process died", SubtaskId("count", 0), "")))
         count[0]: its process died
     """

@@ -18,23 +18,22 @@ from penstock.actors.shared.job_summaries import (
     summarize_edges,
     summarize_vertices,
 )
-from penstock.actors.shared.log_names import JOB_MASTER, RAY
+from penstock.actors.shared.log_files import JOB_MASTER, RAY
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import LongCall
+from penstock.runtime.graph.executor import JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
-from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import Transition
-from penstock.runtime.job.rescale_history import RescaleRecord
-from penstock.runtime.misspelt_names import NearestMembers, nearest_name
+from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.redaction import without_secrets
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import SubtaskRates
-from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 #: The format that `to_dict` writes. Records of version 0.1 of Penstock have no number.
 FORMAT: Final = 2

@@ -16,8 +16,8 @@ from penstock.actors.shared.job_report import (
     Takeover,
     statistics_from_dict,
 )
+from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics

@@ -30,10 +30,9 @@ from typing import Any, Final, TextIO
 import ray
 from ray.util.annotations import RayDeprecationWarning
 
-from penstock.actors.shared.log_keys import sign
-from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
+from penstock.actors.shared.log_files import JOB_MASTER, log_file_name, sign
 from penstock.runtime.redaction import redacted
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Bytes after which a new file begins; the one before is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024

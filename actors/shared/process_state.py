@@ -1,8 +1,8 @@
 """What a process has beyond its modules, as values that can be compared: `read_settings` and `Patches`.
 
 A job may change any of it, on purpose or through a library, and a later job in the same process would meet
-the change. To set each back would take a proof for each that nothing hangs on the new value. So `Traces` only
-compares, and ends a process in which something differs.
+the change. To set each back would take a proof for each that nothing hangs on the new value. So
+`ProcessResidue` only compares, and ends a process in which something differs.
 
 Limits, priorities and processors are read from `/proc` where Linux has them. A priority belongs to a thread
 there; those of the threads that stay are read.

@@ -11,15 +11,12 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.background import BackgroundRunner
-from penstock.actors.shared.system_clock import SystemClock
-from penstock.actors.subtask.master_link import MasterLink
+from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
+from penstock.actors.subtask.master_link import ActorGateway, MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
-from penstock.actors.subtask.task_gateway import ActorGateway
 from penstock.actors.subtask.task_on_loop import TaskOnLoop
 from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
-from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
+from penstock.runtime.execution.deliveries import ControlReceiver, Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
 from penstock.runtime.execution.messages import (
     SubtaskControl,
@@ -30,12 +27,12 @@ from penstock.runtime.execution.messages import (
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.io.rocksdb.opener import open_state_backend
+from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics

@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
-from penstock.runtime.execution.messages import SubtaskReport
+from penstock.actors.shared.actor_calls import RepeatedCall, while_unavailable
+from penstock.actors.shared.node_processes import end_process, on_node, processor_times
+from penstock.actors.subtask.remote_channels import RemoteChannels
+from penstock.runtime.execution.failure_causes import cause_of
+from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.messages import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskReport,
+)
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised, Reply
 from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -68,3 +85,136 @@ class MasterLink:
 
     def _patience(self, error: BaseException) -> float | None:
         return None if self._closed else _repeat(error)
+
+
+#: Reasons that lie in this process, so that its log is where people look.
+_CAUSED_HERE: Final = frozenset(
+    {
+        CheckpointFailureReason.CHECKPOINT_DECLINED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED,
+    }
+)
+
+
+class ActorGateway:
+    """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
+
+    Args:
+        subtask: The subtask that calls it.
+        consumed: Called with a channel and the number up to which it was consumed.
+        master: Sends reports.
+    """
+
+    def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
+        self._subtask = subtask
+        self._consumed = consumed
+        self._master = master
+        self.channels: RemoteChannels | None = None
+
+    def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
+        """Deliver a frame.
+
+        Raises:
+            RuntimeError: The attempt has not been started, so the receivers are not known.
+        """
+        if self.channels is None:
+            msg = f"{self._subtask} sent a frame before its attempt was started"
+            raise RuntimeError(msg)
+        self.channels.send(channel, first_sequence_number, elements)
+
+    def consumed(self, channel: int, next_sequence_number: int) -> None:
+        """Answer the deliver calls below this number."""
+        self._consumed(channel, next_sequence_number)
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
+        """Tell the JobMaster that this subtask's part is durable."""
+        self._master.report(Acknowledged(self._subtask, checkpoint_id, snapshot, metrics))
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        """Tell the JobMaster that this subtask can't take part; the log says so when it is the cause."""
+        if reason in _CAUSED_HERE:
+            logger.warning("%s gives checkpoint %d up: %s", self._subtask, checkpoint_id, detail)
+        self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Send an event to the operator's coordinator, which is in the JobMaster."""
+        self._master.report(EventForCoordinator(self._subtask, operator_id, event))
+
+    def end_of_data(self) -> None:
+        """Tell the JobMaster that this subtask has processed the end of its input."""
+        self._master.report(ReachedEndOfData(self._subtask))
+
+
+T = TypeVar("T")
+
+
+class RayMaster:
+    """Asks and ends the JobMaster of one job (the `GuardedMaster` port); everything runs on the event loop.
+
+    Args:
+        loop: Runs the calls and their replies.
+
+    Attributes:
+        handle: The JobMaster; `None` before it has deployed anything here.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.handle: ActorHandle[Any] | None = None
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask_master(self, reply: Reply[None]) -> None:
+        """Call `answers`; before the first deployment nobody is known who could be called."""
+        handle: Any = self.handle
+        if handle is None:
+            self._loop.call_soon(reply, Away())
+        else:
+            self._spawn(_reply(handle.answers.remote(), reply))
+
+    def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
+        """Read it on the node of the JobMaster."""
+        self._spawn(_reply(_processor_time(place), reply))
+
+    def end_master(self, place: Place, why: str) -> None:
+        """Kill it on its node; Ray then starts it again."""
+        logger.error("pid %d on node %s is killed: %s", place.pid, place.node_id[:8], why)
+        self._spawn(_end(place))
+
+    def fell_silent(self, place: Place, silence: Silence) -> None:
+        """Tell people."""
+        logger.warning("the JobMaster (pid %d on node %s): %s", place.pid, place.node_id[:8], silence)
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _processor_time(place: Place) -> float:
+    times = await on_node(place.node_id, processor_times, [place])
+    if place not in times:
+        msg = f"there is no process {place.pid} any more"
+        raise ProcessLookupError(msg)
+    return times[place]
+
+
+async def _end(place: Place) -> None:
+    try:
+        if not await on_node(place.node_id, end_process, place):
+            logger.warning("the JobMaster (pid %d) has ended before it was killed", place.pid)
+    except ray.exceptions.RayError as error:
+        logger.warning("the JobMaster (pid %d) can't be killed: %s", place.pid, error)
+
+
+async def _reply(call: Awaitable[T], reply: Reply[T]) -> None:
+    answer: T | CallFailure
+    try:
+        answer = await call
+    except ray.exceptions.ActorUnavailableError:
+        answer = Away()
+    except ray.exceptions.RayActorError as error:
+        answer = Died(str(error))
+    except Exception as error:  # of the node, or of what was called there
+        answer = Raised(cause_of(error))
+    reply(answer)

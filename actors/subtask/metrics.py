@@ -9,11 +9,11 @@ from typing import Final
 
 from ray.util.metrics import Counter, Gauge
 
-from penstock.actors.shared.metric_tags import metric_tags
+from penstock.actors.shared.telemetry import metric_tags
 from penstock.runtime.operators.metrics import HistogramStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 _INTERVAL: Final = 2.0

@@ -6,26 +6,75 @@ posted to the task's mailbox, so nothing here waits.
 A call can be lost while its receiver lives, by a broken connection. The same frame with the same numbers is
 then sent again, and the receiver drops what it already has. A receiver that died ends the channel: either it
 has finished, or the JobMaster sees the death itself and restarts the job.
+
+Frames as arguments of actor calls.
+
+Ray copies an argument of up to 100 kB into the call. A larger one goes through the object store. That takes
+messages to the raylet at either end, and more processor time than the rest of the call. So a frame that is
+larger is cut into several arguments. One of many megabytes stays whole: the object store shares its memory
+with receivers on the same machine.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final, TypeAlias, cast
 
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.background import Post
-from penstock.actors.subtask.frame_arguments import arguments_of
+from penstock.actors.shared.system_ports import Post
 from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
 from penstock.runtime.execution.processes import Away, Died
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+
+#: Most bytes of an argument that are surely copied into the call, with what Ray adds.
+_ARGUMENT_BYTES: Final = 96_000
+#: Most bytes of a frame that is cut.
+_CUT_BYTES: Final = 1_000_000
+
+
+#: The first argument of a frame: its elements, or their sizes when their bytes follow in pieces.
+FirstArgument: TypeAlias = list[bytes] | list[int]
+
+
+def arguments_of(elements: list[bytes]) -> list[FirstArgument | bytes]:
+    """The arguments for a frame: its elements; or their sizes, then their bytes in pieces.
+
+    Example:
+        >>> arguments_of([b"one", b"two"])
+        [[b'one', b'two']]
+        >>> [len(argument) for argument in arguments_of([b"x" * 100_000, b"y"])]
+        [2, 96000, 4001]
+    """
+    size = sum(map(len, elements))
+    if not _ARGUMENT_BYTES < size <= _CUT_BYTES:
+        return [elements]
+    joined = b"".join(elements)
+    pieces = (joined[start : start + _ARGUMENT_BYTES] for start in range(0, size, _ARGUMENT_BYTES))
+    return [[len(element) for element in elements], *pieces]
+
+
+def elements_of(first: FirstArgument, pieces: Sequence[bytes]) -> list[bytes]:
+    """The elements of a frame again.
+
+    Example:
+        >>> sizes, *pieces = arguments_of([b"x" * 100_000, b"y"])
+        >>> [len(element) for element in elements_of(sizes, pieces)]
+        [100000, 1]
+    """
+    if not pieces:
+        return cast("list[bytes]", first)
+    joined = b"".join(pieces)
+    ends = list(accumulate(cast("list[int]", first)))
+    return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
 
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2

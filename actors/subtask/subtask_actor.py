@@ -2,12 +2,12 @@
 
 Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`).
 The actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
-[RoleHolder][penstock.runtime.execution.role_holder.RoleHolder] decides which calls it takes, and
-[Lease][penstock.runtime.execution.lease.Lease] when it ends itself. An actor that hears from no JobMaster for
-`lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
+[RoleHolder][penstock.runtime.execution.role.RoleHolder] decides which calls it takes, and
+[Lease][penstock.runtime.execution.deadlines.Lease] when it ends itself. An actor that hears from no JobMaster
+for `lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
 
 It outlives jobs, too. After a successful job it gives its role back and stays warm for a while. The next job
-of the same program uses it instead of starting a process. `Traces` says when that is not safe.
+of the same program uses it instead of starting a process. `ProcessResidue` says when that is not safe.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared import process_registry
-from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
+from penstock.actors.shared import registry
 from penstock.actors.shared.graph_shipping import unpack_job
-from penstock.actors.shared.log_keys import log_key
-from penstock.actors.shared.loop_timers import LoopTimers
+from penstock.actors.shared.log_files import log_key
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask, log_to_ray, session_folder
-from penstock.actors.shared.system_clock import SystemClock
-from penstock.actors.shared.traces import Traces
-from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
-from penstock.actors.subtask.guarded_master import RayMaster
+from penstock.actors.shared.process_residue import ProcessResidue
+from penstock.actors.shared.system_ports import (
+    LoopTimers,
+    SystemClock,
+    collect_what_has_ended,
+    spare_loaded_modules,
+)
+from penstock.actors.subtask.master_link import RayMaster
 from penstock.actors.subtask.metrics import SubtaskMetrics
-from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
 from penstock.runtime.error_text import error_text
+from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
-from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.role_holder import CallFit, RoleHolder
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.execution.role import CallFit, Role, RoleHolder
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class SubtaskActor:
         self._metrics = SubtaskMetrics()
         self._output: OutputCapture | None = None
         log_to_ray()
-        self._traces = Traces(session_folder())
+        self._traces = ProcessResidue(session_folder())
         self._master = RayMaster(self._loop)
         self._guard: MasterGuard | None = None
 
@@ -166,7 +167,7 @@ class SubtaskActor:
             self._guard.end()
             self._guard = self._master.handle = None
         self._metrics.end()
-        # An upload that still runs goes on in its thread, which `Traces` sees. Others do not begin.
+        # An upload that still runs goes on in its thread, which `ProcessResidue` sees. Others do not begin.
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = _upload_threads()
         if self._output is not None:
@@ -315,7 +316,7 @@ class SubtaskActor:
     def _withdraws(self) -> bool:
         """Take the offer back; also true when that fails, because a warm process may always end."""
         try:
-            return process_registry.withdraw(self._process, self._calls)
+            return registry.withdraw(self._process, self._calls)
         except Exception:  # what Ray raises when its store can't be reached
             logger.exception("the offer of this process can't be taken back")
             return True

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from penstock.runtime.execution.failure_causes import as_failure
 from penstock.runtime.execution.processes import LongCall
-from penstock.runtime.operators.chain.running_call import running_call
+from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 

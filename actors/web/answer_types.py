@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-from penstock.actors.web.report_forms import (
+from penstock.actors.web.openapi import (
     Checkpoint,
     CheckpointDetailsForm,
     Edge,

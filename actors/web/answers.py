@@ -1,4 +1,17 @@
-"""What REST answers about a job, made of its report; names are those of Flink's REST where they fit."""
+"""What REST answers about a job, made of its report; names are those of Flink's REST where they fit.
+
+Checkpoints in the words of Flink's REST, beside Penstock's own.
+
+Flink has milliseconds where these are seconds, and states in capital letters. `processed_data` is missing:
+subtasks do not count the bytes that pass while barriers are aligned.
+
+What a rescale would move, before anybody asks for it.
+
+State of keys moves with its key group. A key group moves when another subtask has it at the new parallelism.
+The bytes that move are taken to be spread evenly over key groups. A vertex that gets no records by key has no
+keyed state, and neither has one whose state has no bytes: nothing moves there. All of the job restarts: a
+rescale takes a checkpoint and deploys every vertex again.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +22,58 @@ from typing import Any, Final
 
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
-from penstock.actors.web.flink_names import record_of
+from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.graph_info import VertexInfo
+from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.operators.metrics import HistogramStatistics
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
+from penstock.runtime.state.key_groups import check_parallelism, subtask_of_key_group
+
+
+def record_of(record: CheckpointRecord) -> dict[str, Any]:
+    """A checkpoint of the history as plain values, under both names."""
+    failure = None
+    if record.status is CheckpointStatus.FAILED:
+        reason = "" if record.failure is None else record.failure.value.replace("_", " ")
+        failure = ": ".join(filter(None, (reason, record.detail)))
+    return {
+        **record.to_dict(),
+        "id": record.checkpoint_id,
+        "is_savepoint": record.kind.is_savepoint,
+        "trigger_timestamp": record.triggered_at,
+        "end_to_end_duration": record.duration,
+        "state_size": record.size,
+        "checkpointed_size": record.written_bytes,
+        "persisted_data": record.in_flight_bytes,
+        "num_subtasks": record.subtasks,
+        "num_acknowledged_subtasks": record.acknowledged,
+        "failure_message": failure,
+    }
+
+
+def details_of(details: CheckpointDetails) -> dict[str, Any]:
+    """A checkpoint with what each subtask measured, as plain values under both names."""
+    rows = [{**row, **_subtask(row)} for row in details.to_dict()["by_subtask"]]
+    return {**record_of(details.record), "by_subtask": rows}
+
+
+def _subtask(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "index": row["subtask"],
+        "state_size": row["full_bytes"],
+        "checkpointed_size": row["written_bytes"],
+        "checkpoint": {"sync": row["sync_duration"], "async": row["async_duration"]},
+        "alignment": {"duration": row["alignment_duration"], "persisted": row["in_flight_bytes"]},
+    }
+
 
 #: Shares of time with a full output from which a vertex counts as back-pressured a little, and much.
 _LOW: Final = 0.1
+
 _HIGH: Final = 0.5
+
 _LEVELS: Final = ("ok", "low", "high")
+
 _RUNNING: Final = (CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING)
 #: Shares of all checkpoints that are faster, for the percentiles of a summary.
 _PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -214,3 +270,64 @@ def _level(share: float) -> str:
 def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
     first = next(iter(records), None)
     return None if first is None else record_of(first)
+
+
+def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, Any]:
+    """What changes, vertex by vertex.
+
+    Args:
+        parallelism: By operator id, as for a rescale.
+
+    Raises:
+        ConfigurationError: There is no such operator, or it can't run at this parallelism.
+    """
+    vertices = {vertex.id: vertex for vertex in report.graph.vertices}
+    changed = []
+    for operator, wanted in parallelism.items():
+        vertex = vertices.get(report.vertex_of(operator))
+        if vertex is None:
+            msg = f"operator {operator!r} is no part of the graph, and can't be rescaled"
+            raise ConfigurationError(msg)
+        check_parallelism(wanted, vertex.max_parallelism)
+        changed.append(_change(report, vertex, wanted))
+    return {"vertices": changed, "restarts": [vertex.id for vertex in report.graph.vertices]}
+
+
+def _change(report: JobReport, vertex: VertexInfo, wanted: int) -> dict[str, Any]:
+    groups = vertex.max_parallelism
+    size = {each.id: each.state_bytes for each in report.vertices}.get(vertex.id)
+    is_keyed = size != 0 and any(
+        edge.target == vertex.id and edge.partitioning == Partitioning.KEY_GROUP.value
+        for edge in report.graph.edges
+    )
+    moved = moved_key_groups(vertex.parallelism, wanted, groups) if is_keyed else 0
+    moved_bytes = None if size is None or not is_keyed else round(size * moved / groups)
+    return {
+        "vertex": vertex.id,
+        "from": vertex.parallelism,
+        "to": wanted,
+        "key_groups": groups,
+        "key_groups_moved": moved,
+        "bytes_moved": moved_bytes,
+        "has_keyed_state": is_keyed,
+        "text": _text(moved, groups, moved_bytes) if is_keyed else "no keyed state moves",
+    }
+
+
+def _text(moved: int, groups: int, moved_bytes: int | None) -> str:
+    text = f"{moved} of {groups} key groups move"
+    return text if moved_bytes is None else f"{text}, about {moved_bytes:,} bytes"
+
+
+def moved_key_groups(before: int, after: int, max_parallelism: int) -> int:
+    """Number of key groups that another subtask has afterwards.
+
+    Example:
+        >>> moved_key_groups(2, 4, 128), moved_key_groups(2, 2, 128)
+        (96, 0)
+    """
+    return sum(
+        subtask_of_key_group(group, before, max_parallelism)
+        != subtask_of_key_group(group, after, max_parallelism)
+        for group in range(max_parallelism)
+    )

@@ -7,7 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.savepoint_answers import warning_of
+from penstock.actors.shared.snapshot_answers import warning_of
 from penstock.actors.web import answer_types as forms
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.server import WebServer

@@ -8,9 +8,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.actors.web.job_watcher import JobWatcher
-from penstock.actors.web.route import Route
+from penstock.actors.web.route import Route, dumps
 from penstock.actors.web.server import WebServer
-from penstock.actors.web.strict_json import dumps
 
 #: Seconds between two looks at a job that says nothing, and between two comments that keep proxies awake.
 _LOOK: Final = 1.0

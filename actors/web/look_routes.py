@@ -13,14 +13,14 @@ from penstock.actors.web import answer_types as forms
 from penstock.actors.web.answers import (
     backpressure_of,
     checkpoints_of,
+    details_of,
     exceptions_of,
     metrics_of,
+    preview_of,
     watermarks_of,
 )
 from penstock.actors.web.flame_graph import flame_graph
-from penstock.actors.web.flink_names import details_of
 from penstock.actors.web.job_log import filter_lines
-from penstock.actors.web.rescale_preview import preview_of
 from penstock.actors.web.route import Problem, Route
 from penstock.actors.web.saved_state import newest_snapshot, value_of_key
 from penstock.actors.web.server import WebServer

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 if TYPE_CHECKING:
     from penstock.actors.web.server import WebServer
+
 
 #: Answers a request with plain values that JSON carries, or with a response of its own.
 Handler = Callable[["WebServer", web.Request], Awaitable[Any]]
@@ -55,3 +58,24 @@ class Problem(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+def dumps(value: Any) -> str:
+    """JSON; a gauge of the user's that stands at NaN or infinity is `null`.
+
+    Example:
+        >>> dumps({"queue": [1.5, float("nan")]})
+        '{"queue": [1.5, null]}'
+    """
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

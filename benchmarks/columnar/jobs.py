@@ -9,7 +9,7 @@ from columnar.files import Files
 
 from penstock import Checkpointing, DataStream, FileSink, FileSource, StreamEnvironment, WatermarkStrategy
 from penstock.aggregates import Sum
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.windows import TumblingEventTimeWindows
 
 #: Seconds that records may be out of order.

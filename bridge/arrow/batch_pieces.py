@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -65,3 +66,7 @@ def _halved(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from _halved(batch.slice(0, half), size)
     yield from _halved(batch.slice(half), size)
+
+
+#: `"arrow"` gives Arrow batches, `"rows"` gives dicts.
+RecordFormat: TypeAlias = Literal["arrow", "rows"]

@@ -17,9 +17,8 @@ from typing import Any, Final, TypeAlias
 
 import ray
 
-from penstock.actors.shared.answers import ANSWER
-from penstock.actors.shared.names import NAMESPACE
-from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE
 
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]

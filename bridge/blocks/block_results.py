@@ -15,11 +15,11 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.bridge.arrow.readable_batches import readable_schema
 from penstock.bridge.blocks.block_holder import Block, ask_holder, find_holder, open_holder
 from penstock.bridge.blocks.block_writer import BlockWriter
 from penstock.runtime.errors import LostOutputError
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 
 #: Results that a job writes or a DataFrame reads, by name; a holder ends with its entry.

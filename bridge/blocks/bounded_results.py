@@ -13,14 +13,13 @@ from ray.util import list_named_actors
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.interrupts import InterruptsHeld, interrupts_delivered
-from penstock.actors.shared.answers import ANSWER, no_answer
-from penstock.actors.shared.names import NAMESPACE
-from penstock.actors.shared.repeated_call import RepeatedCall
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, no_answer
+from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.blocks.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
-from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")

@@ -10,19 +10,17 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.bridge.arrow.record_format import RecordFormat
+from penstock.bridge.arrow.batch_pieces import RecordFormat
+from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.bridge.dataframes_in.spark_source import SparkSource
 from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
-from penstock.bridge.session.session import is_alive
-from penstock.bridge.session.spark_errors import spark_error_text
+from penstock.bridge.session.session import is_alive, spark_error_text
 from penstock.bridge.transfer.job_buffers import JobBuffers
 from penstock.bridge.transfer.transfer_service import TransferService
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.streams.checked_call import checked_call
+from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:

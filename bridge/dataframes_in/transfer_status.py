@@ -10,13 +10,12 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.names import NAMESPACE
-from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.bridge.receive_buffer.actor_names import buffer_prefix
-from penstock.bridge.receive_buffer.messages import ReceiveBufferStatistics
+from penstock.actors.shared.actor_calls import RepeatedCall
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.receive_buffer.messages import ReceiveBufferStatistics, buffer_prefix
 from penstock.runtime.errors import ConfigurationError, JobFailedError
-from penstock.runtime.graph.job_handle import JobHandle, JobStatus
-from penstock.runtime.misspelt_names import checked_keywords
+from penstock.runtime.graph.executor import JobHandle, JobStatus
+from penstock.runtime.names import checked_keywords
 
 _POLL: Final = 0.2
 _ANSWER: Final = 30.0

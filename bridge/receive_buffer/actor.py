@@ -20,22 +20,24 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.receive_buffer.actor_names import buffer_name, rendezvous_name
-from penstock.bridge.receive_buffer.backlogs import BufferBacklogs
-from penstock.bridge.receive_buffer.errors import (
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
+from penstock.bridge.receive_buffer.messages import (
     DIED,
     NO_PROGRAM,
     OTHER_BUFFER,
+    Chunk,
+    Frame,
+    NoLongerHeldError,
+    PushOutcome,
     TransferError,
+    buffer_name,
     different_rows,
+    rendezvous_name,
 )
-from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES, FrameStore, NoRoomError
-from penstock.bridge.receive_buffer.liveness import OtherReaders, has_job_master, is_there
-from penstock.bridge.receive_buffer.messages import Chunk, Frame, NoLongerHeldError, PushOutcome
-from penstock.bridge.receive_buffer.partition_assignment import PartitionAssignment
+from penstock.bridge.receive_buffer.other_readers import OtherReaders, has_job_master, is_there, registered
+from penstock.bridge.receive_buffer.partition_assignment import BufferBacklogs, PartitionAssignment
 from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
-from penstock.bridge.receive_buffer.registration import registered
 
 logger = logging.getLogger(__name__)
 

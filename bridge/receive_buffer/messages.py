@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
+import ray
+
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.runtime.errors import PenstockError
 
 #: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
 FrameData: TypeAlias = bytes | pa.Buffer
@@ -133,3 +137,80 @@ class ReceiveBufferStatistics:
     held_bytes: int
     complete: bool
     failure: str | None
+
+
+#: The program that would transfer the rest is gone.
+NO_PROGRAM: Final = (
+    "the program with the Spark session ended, or stopped it, before all partitions were transferred; keep "
+    "both until wait_for_transfer(job) returns, and start the job again"
+)
+#: Ray could not reach that program's rendezvous for long, and does not report it dead.
+UNREACHABLE_PROGRAM: Final = (
+    "Ray could not reach the program with the Spark session for a minute; look at the nodes and at the "
+    "network (`ray status`, `ray list nodes`), and start the job again"
+)
+#: The position belongs to another incarnation of the receive buffer.
+OTHER_BUFFER: Final = (
+    "the checkpoint's position refers to rows that are no longer held: their process died, or they belonged "
+    "to the job that wrote the savepoint. Start the job without it"
+)
+#: A streaming DataFrame serves one job.
+ONE_JOB: Final = "this streaming DataFrame is read by job {}; make another one for each job"
+#: The receive buffer is gone.
+DIED: Final = (
+    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
+#: Ray could not reach the receive buffer for long, and does not report it dead.
+UNREACHABLE: Final = (
+    "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
+    "node and at the network (`ray status`, `ray list nodes`), and start the job again"
+)
+
+
+class TransferError(PenstockError):
+    """Rows can't be transferred; the message says why and what to do."""
+
+
+def different_rows(partition: int) -> str:
+    """The message about a partition that gave other rows when Spark computed it again."""
+    return (
+        f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
+        "apart from those that were transferred. Make the DataFrame deterministic (sortWithinPartitions "
+        "after a shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
+    )
+
+
+_PREFIX: Final = "receive-buffer:"
+
+
+def buffer_name(job_id: str, transfer: str, index: int) -> str:
+    """Name of a receive buffer.
+
+    Example:
+        >>> buffer_name("words-1a2b", "3c4d", 0)
+        'receive-buffer:words-1a2b:3c4d:0'
+    """
+    return f"{_PREFIX}{job_id}:{transfer}:{index}"
+
+
+def buffer_prefix(job_id: str) -> str:
+    """Prefix of the names of all receive buffers of a job."""
+    return f"{_PREFIX}{job_id}:"
+
+
+def rendezvous_name(transfer: str) -> str:
+    """Name of the rendezvous of a transfer.
+
+    Example:
+        >>> rendezvous_name("3c4d")
+        'rendezvous:3c4d'
+    """
+    return f"rendezvous:{transfer}"
+
+
+def actor_exists(name: str) -> bool:
+    """Whether an actor of this name is alive."""
+    # A handle would load the actor's class, and all that it imports, into this process.
+    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    return {"name": name, "namespace": NAMESPACE} in named

@@ -5,6 +5,7 @@ It starts nothing and connects to nothing, and it runs where Spark is not instal
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from penstock.bridge.session.java import find_java
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, PenstockError
 
 _INSTALL: Final = "pip install 'penstock[spark]'"
 
@@ -107,3 +108,15 @@ def _java(environment: Mapping[str, str]) -> DoctorFinding:
     except ConfigurationError as error:
         return DoctorFinding("Java", None, False, str(error))
     return DoctorFinding("Java", str(java.version), True, f"{java.origin}: {java.home}")
+
+
+def doctor() -> None:
+    """Check the versions of Ray, RayDP, Spark, Java and Arrow; exit code 1 if they don't fit."""
+    findings = examine(requirements(), installed_version, os.environ)
+    for finding in findings:
+        print(finding)
+    if not all(finding.fits for finding in findings):
+        bad = ", ".join(finding.name for finding in findings if not finding.fits)
+        msg = f"the Spark bridge will not work: look at {bad}. Jobs without Spark need Ray and Arrow only"
+        raise PenstockError(msg)
+    print("everything fits")

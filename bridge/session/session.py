@@ -12,6 +12,7 @@ import atexit
 import logging
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -34,15 +35,16 @@ from penstock.bridge.session.secret_settings import driver_jvm, known_to_driver,
 from penstock.bridge.session.session_folder import SessionFolder
 from penstock.bridge.session.spark_options import AUTHENTICATE, spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
-from penstock.runtime.misspelt_names import checked_keywords
-from penstock.runtime.names import checked_name
+from penstock.runtime.names import checked_keywords, checked_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 logger = logging.getLogger(__name__)
 
 _LOCAL_FOLDERS: Final = "spark.local.dir"
+
 _POLL: Final = 0.1
 #: Seconds for a JVM to register at a local cluster that is started here.
 _REGISTER_TIMEOUT: Final = "240"
@@ -318,3 +320,46 @@ def _adopted(session: SparkSession) -> SparkSession:
     connect()
     session.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
     return session
+
+
+_LONGEST: Final = 600
+#: The last line of a Python traceback: an exception's class and text. Excludes Java's exceptions.
+_PYTHON_ERROR: Final = re.compile(
+    r"^(?!org\.|java|py4j\.|scala\.)(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$"
+)
+
+_JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:Exception|Error)): (.+)$")
+
+
+def spark_error_text(error: BaseException, session: SparkSession) -> str:
+    """The cause of a failed Spark job, in plain words.
+
+    The last Python error in Spark's report is what a user's function raised. Without one the first line
+    counts.
+    """
+    if not is_alive(session):
+        return (
+            "the Spark session was stopped before all partitions were transferred; keep it until "
+            "wait_for_transfer(job) returns, and start the job again"
+        )
+    return f"Spark failed: {shortened(str(error))}"
+
+
+def shortened(text: str) -> str:
+    r"""The line of a long report that says what happened.
+
+    Example:
+        >>> shortened("org.apache.spark.SparkException: aborted\n  File x\nValueError: no number: 'x'\n at y")
+        "ValueError: no number: 'x'"
+        >>> shortened("An error occurred\norg.apache.spark.SparkException: it broke\n\tat a.b.c")
+        'SparkException: it broke'
+        >>> shortened("py4j.protocol.Py4JJavaError: oh\n: org.apache.spark.SparkException: no such file")
+        'SparkException: no such file'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in (_PYTHON_ERROR, _JAVA_ERROR):
+        for line in lines:
+            found = pattern.match(line)
+            if found is not None:
+                return ": ".join(found.groups())[:_LONGEST]
+    return (lines[0] if lines else "no reason was given")[:_LONGEST]

@@ -16,6 +16,11 @@ micro-batches up to that number as closed. Spark may give the last one again, an
 A query that fails is restarted from its own checkpoint location, a few times, after growing pauses. A query
 that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with
 it.
+
+`QueryRestarts`: whether a failed query is started again, and after which pause.
+
+The cause of a failure, such as an unavailable storage, often lasts some seconds only. Restarts without pauses
+would all be used up by then.
 """
 
 from __future__ import annotations
@@ -25,39 +30,113 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.bridge.arrow.record_format import RecordFormat
+from penstock.bridge.arrow.batch_pieces import RecordFormat
+from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.bridge.dataframes_in.from_spark import check_arguments
 from penstock.bridge.dataframes_in.spark_source import SparkSource
-from penstock.bridge.receive_buffer.errors import DIED, NO_PROGRAM, TransferError
 from penstock.bridge.receive_buffer.frame_store import DEFAULT_MAX_DISK_BYTES
+from penstock.bridge.receive_buffer.messages import DIED, NO_PROGRAM, TransferError
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
-from penstock.bridge.session.session import is_alive
-from penstock.bridge.session.spark_errors import spark_error_text
+from penstock.bridge.session.session import is_alive, spark_error_text
 from penstock.bridge.streaming.induced_checkpoint import wait_until_covered
-from penstock.bridge.streaming.query_restarts import QueryRestarts, rest
-from penstock.bridge.transfer.job_buffers import JobBuffers
-from penstock.bridge.transfer.program_end import program_ends
-from penstock.bridge.transfer.query_position import QueryPositionError
+from penstock.bridge.transfer.job_buffers import JobBuffers, QueryPositionError, program_ends
 from penstock.bridge.transfer.transfer_service import TransferService
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.streams.checked_call import checked_call
+from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+
+#: Seconds before the first restart, and the maximum.
+SHORTEST: Final = 1.0
+
+LONGEST: Final = 30.0
+#: Seconds between two checks that the query is still wanted.
+_LOOK: Final = 1.0
+
+
+class QueryRestarts:
+    """Counts the failures of a query, and lets its pauses grow.
+
+    Args:
+        most: Restarts without progress.
+
+    Example:
+        >>> restarts = QueryRestarts(2)
+        >>> [restarts.pause(progress=p) for p in (False, False, True, False, False)]
+        [1.0, 2.0, 1.0, 2.0, 4.0]
+        >>> restarts.are_used_up, restarts.pause(progress=False), restarts.are_used_up
+        (False, 8.0, True)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+        self._pause = SHORTEST
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether the query must not be started again."""
+        return self._left < 0
+
+    def pause(self, *, progress: bool) -> float:
+        """Count a failed run; returns the seconds until the next one.
+
+        Args:
+            progress: Spark has committed a micro-batch in the run.
+        """
+        if progress:
+            self._left, self._pause = self._most, SHORTEST
+        else:
+            self._left -= 1
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
+        return pause
+
+
+class Ends(Protocol):
+    """An event that may happen during a wait, such as a `threading.Event`."""
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it has happened, within this many seconds."""
+        ...
+
+
+def rest(
+    seconds: float,
+    is_wanted: Callable[[], bool],
+    ends: Ends = program_ends,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Wait, unless the query is no longer wanted.
+
+    Args:
+        seconds: How long.
+        is_wanted: Checked every second.
+        ends: Ends the wait at once.
+        clock: Monotonic seconds.
+
+    Returns:
+        Whether the whole time has passed.
+    """
+    deadline = clock() + seconds
+    while (left := deadline - clock()) > 0:
+        if ends.wait(min(left, _LOOK)) or not is_wanted():
+            return False
+    return True
+
+
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.2
 #: Seconds between checks that the job is alive.
 _JOB_LOOK: Final = 2.0
+
 _STOPPED: Final = (
     "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
     "query ends the job normally), and start the job again"

@@ -9,7 +9,7 @@ partitions delay nothing. A micro-batch without rows needs a checkpoint, too. A 
 readers know its end can't start a job. So it must not be the newest one when Spark goes on.
 
 The program sends a request, and puts no mark into the rows
-(`runtime/operators/sources/externally_induced.py`). With marks, *every* checkpoint and savepoint would wait
+(`runtime/operators/coordinators.py`). With marks, *every* checkpoint and savepoint would wait
 for the end of a micro-batch, however long that takes. A barrier may stand anywhere in a micro-batch,
 because receive buffers remember frames. Only Spark's commit needs a barrier after its end.
 
@@ -38,10 +38,9 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.shared.answers import ANSWER
-from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
-from penstock.actors.shared.master_registry import find_master
-from penstock.actors.shared.repeated_call import RepeatedCall
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall
+from penstock.actors.shared.registry import find_master
+from penstock.actors.shared.snapshot_answers import CheckpointRefused, CheckpointReply
 from penstock.bridge.transfer.job_buffers import JobBuffers
 
 logger = logging.getLogger(__name__)

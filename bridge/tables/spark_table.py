@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.master_registry import has_master
-from penstock.bridge.arrow.dataframe_schemas import spark_schema_of
-from penstock.bridge.arrow.readable_batches import ReadableBatches
-from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.actors.shared.registry import has_master
+from penstock.bridge.arrow.readable_batches import ReadableBatches, readable_schema
+from penstock.bridge.arrow.spark_types import spark_schema_of
 from penstock.bridge.tables.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
 from penstock.runtime.errors import (
     DeploymentError,
@@ -33,11 +32,11 @@ from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
 from penstock.runtime.io.connectors.filesystems.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.misspelt_names import NearestNames, checked_keywords
+from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.redaction import without_secrets
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +104,7 @@ class SparkTable(metaclass=NearestNames):
             ConfigurationError: There is no such table, or a job can't write it.
             UnsupportedTypeError: A column has a type that can't be transferred.
         """
-        from penstock.bridge.tables.catalog_table import find_table  # subtasks do not need it
+        from penstock.bridge.tables.table_columns import find_table  # subtasks do not need it
 
         path, schema = find_table(spark, name)
         table = cls(path, schema, compression)

@@ -21,11 +21,10 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.client.cluster import join_existing
-from penstock.actors.shared.answers import answer_of
-from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.actor_calls import answer_of
+from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.arrow.batch_pieces import cut, row_size
-from penstock.bridge.receive_buffer.errors import TransferError, different_rows
-from penstock.bridge.receive_buffer.messages import Frame, PushOutcome
+from penstock.bridge.receive_buffer.messages import Frame, PushOutcome, TransferError, different_rows
 
 #: Unacknowledged frames of a task.
 OUTSTANDING: Final = 4

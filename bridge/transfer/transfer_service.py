@@ -2,33 +2,122 @@
 
 The thread waits at the rendezvous until all readers of a job have registered, and then transfers the rows. A
 DataFrame is transferred by one Spark job, a streaming DataFrame by a query that runs as long as the job.
+
+The rendezvous of a transfer: readers register here, and the program with the session learns of it.
+
+It is an actor that the program owns, so it ends with the program. Receive buffers then see that nobody can
+serve them any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import ray
 
-from penstock.actors.shared.answers import ANSWER
-from penstock.actors.shared.names import NAMESPACE
-from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
-from penstock.bridge.receive_buffer.actor_names import buffer_name
-from penstock.bridge.receive_buffer.errors import OTHER_BUFFER
+from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.receive_buffer.messages import DIED, ONE_JOB, OTHER_BUFFER, buffer_name, rendezvous_name
 from penstock.bridge.session.session import is_alive
-from penstock.bridge.transfer.job_buffers import JobBuffers
-from penstock.bridge.transfer.program_end import program_ends
-from penstock.bridge.transfer.rendezvous import TransferRequest, start_rendezvous
+from penstock.bridge.transfer.job_buffers import JobBuffers, program_ends
 from penstock.runtime.error_text import error_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRequest:
+    """All readers of a job have registered and want rows.
+
+    Attributes:
+        job_id: The job that reads the rows.
+        epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
+    """
+
+    job_id: str
+    epochs: tuple[int, ...]
+
+
+class Rendezvous:
+    """Gathers the registrations of each job's receive buffers.
+
+    Args:
+        one_job: The first job that registers gets rows; every other job is refused.
+    """
+
+    def __init__(self, one_job: bool = False) -> None:
+        self._one_job = one_job
+        #: By job and receive buffer: its incarnation, and the micro-batch after which its reader continues.
+        self._registered: dict[str, dict[int, tuple[str, int]]] = {}
+        self._requests: list[TransferRequest] = []
+        self._changed = asyncio.Event()
+
+    async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
+        """Register a receive buffer; its job's request is complete with the last one. May be repeated.
+
+        Args:
+            job_id: The job that reads the rows.
+            index: Index of the receive buffer.
+            of: Number of receive buffers of the job.
+            instance: Incarnation of the receive buffer.
+            epoch: The micro-batch after which its reader continues; -1 for none.
+
+        Returns:
+            Why no rows will come, or `None`.
+        """
+        if self._one_job and self._registered and job_id not in self._registered:
+            return ONE_JOB.format(*self._registered)
+        known = self._registered.setdefault(job_id, {})
+        if index in known:
+            # The rows of another incarnation went to a process that is gone.
+            return None if known[index][0] == instance else DIED
+        known[index] = (instance, epoch)
+        if len(known) == of:
+            self._requests.append(TransferRequest(job_id, tuple(known[i][1] for i in range(of))))
+            self._changed.set()
+            self._changed = asyncio.Event()
+        return None
+
+    async def has_all(self, job_id: str, of: int) -> bool:
+        """Whether all receive buffers of a job have registered."""
+        return len(self._registered.get(job_id, {})) == of
+
+    async def request(self, number: int, patience: float) -> TransferRequest | None:
+        """One request, by its number from 0; may be asked for repeatedly.
+
+        Args:
+            number: Number of requests before it.
+            patience: Seconds to wait for it.
+
+        Returns:
+            The request, or `None` if it has not come by then.
+        """
+        deadline = time.monotonic() + patience
+        while number >= len(self._requests):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return self._requests[number]
+
+
+def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
+    """Start the rendezvous of a transfer."""
+    actor: Any = ray.remote(Rendezvous)
+    return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,6 @@
-"""`CheckpointedInputGate`: the input of a subtask with the barriers taken out.
+"""The input of a subtask, without its barriers: a gate that holds senders, and one that stores.
+
+`CheckpointedInputGate`: the input of a subtask with the barriers taken out.
 
 It stands between the channels and the task. Buffers, watermarks, statuses and ends go on to the task.
 Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a barrier before
@@ -6,21 +8,42 @@ anything behind it is polled. It gets the end of a channel before the task does,
 a checkpoint.
 
 The model is Flink's class of the same name.
+
+`StoringInputGate`: aligned barriers that hold no sender back.
+
+A gate that holds does not read a blocked channel, so its sender gets no credit and stops, together with all
+that it feeds. This gate reads every channel. It stores everything from a blocked one unseen, barriers and
+ends too, and the sender gets its credits. When the alignment ends, the stored elements are handed in as if
+they had just arrived, before new input is read. Elements of a channel that is blocked again are stored again.
+
+An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
+The channels are released then, and what was stored goes on to the task.
+
+Storing is work like any other: after a number of elements the gate returns, and `has_more` says that it is
+not done. So credits, timers and control do not wait for gigabytes that are stored again.
+
+What it must never do: let an element of a blocked channel through, lose one, or read new input while stored
+elements wait. That would break the order of a channel.
+
+The model is Flink's `CheckpointedInputGate` up to 1.10.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.handler import (
     BarrierHandlerStatistics,
     CheckpointBarrierHandler,
     CheckpointListener,
     always_ready,
 )
-from penstock.runtime.network.buffer_storage import BufferStorageStatistics
+from penstock.runtime.network.buffer_storage import BufferStorage, BufferStorageStatistics, StoredElement
 from penstock.runtime.network.input_gate import InputGate, InputGateStatistics
+from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -28,6 +51,7 @@ from penstock.runtime.record.elements import (
     EndOfPartition,
     StreamElement,
 )
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 
 
@@ -159,3 +183,154 @@ class CheckpointedInputGate:
     def statistics(self) -> CheckpointedInputGateStatistics:
         """Counters of the channels and of the barrier handler."""
         return CheckpointedInputGateStatistics(self.gate.statistics(), self.handler.statistics())
+
+
+#: Elements that are stored before the task may do something else: some milliseconds of work.
+MOST_STORED_AT_ONCE: Final = 32
+
+
+def stored_size(element: StreamElement) -> int:
+    """Bytes that an element counts for when it is stored: its payload, or the whole event.
+
+    Example:
+        >>> from penstock.runtime.record.elements import CheckpointBarrier
+        >>> stored_size(Buffer(b"rows", 2)), stored_size(CheckpointBarrier(1, 0.0)) > 0
+        (4, True)
+    """
+    return element.size if isinstance(element, Buffer) else len(encode_element(element))
+
+
+class StoredChannels:
+    """Which channels are blocked, while all of them are read.
+
+    Attributes:
+        was_released: Whether a channel was unblocked since this was reset: an alignment has ended.
+    """
+
+    def __init__(self) -> None:
+        self.blocked: set[int] = set()
+        self.was_released = False
+
+    def block(self, channel: int) -> None:
+        """Store what comes from this channel until it is unblocked."""
+        self.blocked.add(channel)
+
+    def unblock(self, channel: int) -> None:
+        """Store nothing more from this channel."""
+        self.blocked.discard(channel)
+        self.was_released = True
+
+
+class StoringInputGate(CheckpointedInputGate):
+    """Reads blocked channels on and stores what comes from them; see the module's text.
+
+    Args:
+        handler: Aligns barriers; made for `channels`.
+        channels: Which channels are blocked.
+        storage: Keeps what comes from them.
+        size_of: Bytes that an element counts for.
+    """
+
+    def __init__(
+        self,
+        gate: InputGate,
+        handler: CheckpointBarrierAligner,
+        channels: StoredChannels,
+        storage: BufferStorage,
+        size_of: Callable[[StreamElement], int] = stored_size,
+    ) -> None:
+        super().__init__(gate, handler)
+        self._aligner = handler
+        self._channels = channels
+        self._storage = storage
+        self._size_of = size_of
+        self._has_more = False
+
+    @property
+    def blocked_channels(self) -> tuple[int, ...]:
+        """Numbers of the blocked channels, in order."""
+        return tuple(sorted(self._channels.blocked))
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Bytes that are stored because of the running alignment."""
+        return self._storage.pending_bytes
+
+    @property
+    def stored(self) -> StoredBytes:
+        """What is stored because of the running alignment, and how much of it is on disk."""
+        return StoredBytes(self._storage.pending_bytes, self._storage.pending_spilled_bytes)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the end of every channel has been handed to the task."""
+        return self.gate.is_finished and self._storage.is_empty and not self._storage.pending_bytes
+
+    def poll_next(self) -> tuple[int, StreamElement] | None:
+        """Consume elements up to the next one that is for the task; may call the listener.
+
+        Raises:
+            StorageError: Stored elements could not be read.
+        """
+        left, self._has_more = MOST_STORED_AT_ONCE, False
+        while (taken := self._next()) is not None:
+            channel, element, size = taken
+            if channel not in self._channels.blocked:
+                if self.process(channel, element):
+                    return channel, element
+                continue
+            self._store(StoredElement(channel, element, self._size_of(element) if size is None else size))
+            left -= 1
+            if not left:
+                self._has_more = True
+                break
+        return None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last `poll_next` ended because it had stored enough for once."""
+        return self._has_more
+
+    def process(self, channel: int, element: StreamElement) -> bool:
+        """Deal with an element that was consumed; whether it is for the task."""
+        is_for_task = super().process(channel, element)
+        self._hand_in_if_released()
+        return is_for_task
+
+    def close(self) -> None:
+        """Give back what was stored and not consumed."""
+        self._storage.close()
+
+    def storage_statistics(self) -> BufferStorageStatistics:
+        """Counters of what was stored."""
+        return self._storage.statistics()
+
+    def _next(self) -> tuple[int, StreamElement, int | None] | None:
+        """The next element with its channel, and with its size if it was stored before."""
+        while not self._storage.is_empty:
+            if (stored := self._storage.poll()) is not None:
+                return stored.channel, stored.element, stored.size
+        polled = self.gate.poll()
+        return None if polled is None else (*polled, None)
+
+    def _store(self, stored: StoredElement) -> None:
+        storage = self._storage
+        storage.add(stored)
+        failure = storage.take_failure()
+        if failure is not None:
+            self._aligner.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED, failure)
+        elif storage.is_full:
+            kept = storage.pending_bytes + storage.rolled_bytes
+            detail = (
+                f"{kept:,} bytes were stored for this alignment and those that it interrupted, more than "
+                f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or take unaligned checkpoints"
+            )
+            self._aligner.give_up(
+                CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED, detail
+            )
+        self._hand_in_if_released()
+
+    def _hand_in_if_released(self) -> None:
+        if self._channels.was_released:
+            self._channels.was_released = False
+            self._storage.roll_over()

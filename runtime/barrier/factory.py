@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from penstock.runtime.barrier.aligned_with_timeout import AlignedWithTimeoutBarrierHandler
-from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner, SingleChannelBarrierHandler
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
-from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.barrier.checkpointed_input_gate import (
+    CheckpointedInputGate,
+    StoredChannels,
+    StoringInputGate,
+)
 from penstock.runtime.barrier.handler import (
     ChannelBlocking,
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
 )
-from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
-from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
-from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.config.checkpointing import Alignment, Checkpointing
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.barrier.unaligner import AlignedWithTimeoutBarrierHandler, CheckpointBarrierUnaligner
+from penstock.runtime.config.checkpointing import Alignment, Checkpointing, CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage

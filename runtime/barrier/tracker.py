@@ -20,11 +20,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.barrier.barrier_count import BarrierCount
-from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler, EndOfPartitionPolicy
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 CANCELLED: Final = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 #: How many incomplete checkpoints are remembered (Flink's `MAX_CHECKPOINTS_TO_TRACK`).

@@ -1,4 +1,4 @@
-"""`Checkpointing`: how a job takes checkpoints."""
+"""`Checkpointing`: how a job takes checkpoints, and what they promise (`CheckpointingMode`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.config.checks import (
     Duration,
     choice,
@@ -17,9 +16,23 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import NearestEnumMembers, NearestNames
+from penstock.runtime.names import NearestEnumMembers, NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 from penstock.runtime.redaction import without_secrets
+
+
+class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
+    """The promise that a checkpoint keeps when a job is restored from it.
+
+    Example:
+        >>> CheckpointingMode("exactly_once").name
+        'EXACTLY_ONCE'
+    """
+
+    #: Every record has an effect on state exactly once. Channels wait for each other at barriers.
+    EXACTLY_ONCE = "exactly_once"
+    #: No record is lost; some may count twice after a restore. No channel ever waits.
+    AT_LEAST_ONCE = "at_least_once"
 
 
 class KeepAfter(Enum, metaclass=NearestEnumMembers):

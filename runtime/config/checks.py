@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.names import nearest_name
 
 #: How users write durations: a `timedelta`, or seconds.
 Duration: TypeAlias = timedelta | float

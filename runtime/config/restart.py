@@ -35,7 +35,7 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.names import NearestNames
 
 
 @dataclass(frozen=True, slots=True)

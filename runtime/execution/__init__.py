@@ -1,14 +1,14 @@
 """Execution: which process holds which role of a job, and what the calls between processes mean.
 
-- Identity: `role` says what a process is, `role_holder` which calls a process takes.
-- The JobMaster's side: `job_execution` carries out what the scheduler decides. `fleet` finds a process for
-  each role, and `deployment` deploys an attempt. `control_lanes` keep messages in order, `run_end` interprets
-  the end of a `run` call, and `watch` renews leases.
-- The subtask's side: `lease` ends a process that hears nothing, `deliveries` answers its senders.
-  `control_receiver` and `reports` are the two directions between JobMaster and subtask; `messages` has what
-  they send.
-- Calls: `processes` is the port, and how a call may end. `gathering` waits for several, `absence` decides
-  when one is repeated, `failure_causes` turns errors into values.
+- Identity: `role` says what a process is, and which calls it takes.
+- The JobMaster's side: `job_execution` carries out what the scheduler decides and keeps control messages in
+  order. `fleet` finds a process for each role, and `deployment` deploys an attempt. `heartbeats` renews
+  leases and ends processes that hang.
+- The subtask's side: `deliveries` answers its senders and applies messages of the JobMaster. `master_guard`
+  ends a JobMaster that hangs.
+- Calls: `processes` is the port, and how calls may end; `messages` has what both sides send. `deadlines` says
+  when a call is repeated and when a lease ends, `heartbeat` what a silence means. `failure_causes` turns
+  errors into values.
 
 Decides only: processes, calls, time and timers are ports. `actors/` gives the real ones, `testing/simulation`
 simulated ones, and both run these same classes. Imports `job`, `task` and what lies below.

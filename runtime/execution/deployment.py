@@ -14,14 +14,13 @@ from typing import TypeAlias
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of, for_first_attempt
 from penstock.runtime.execution.fleet import Fleet, Member
-from penstock.runtime.execution.gathering import Gathering
 from penstock.runtime.execution.messages import SubtaskFailed
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised, Replies
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 #: Makes the descriptors of an attempt; blocks. Takes the attempt, the graph, what to restore and the
@@ -83,7 +82,7 @@ class Deployer:
             then()
 
         timeout = self.config.cancellation_timeout
-        gathering: Gathering[Member, None] = Gathering(members, self.timers, timeout, answered)
+        gathering: Replies[Member, None] = Replies(members, self.timers, timeout, answered)
         for member in members:
             self.processes.stop(member.process, member.role.at(attempt), gathering.reply(member))
         return gathering
@@ -175,7 +174,7 @@ class Deployment:
             return
         # The deadline above comes first, so that it has a text of its own.
         timeout = 2 * deployer.config.deployment_timeout
-        gathering: Gathering[SubtaskId, SubtaskFailed | None] = Gathering(
+        gathering: Replies[SubtaskId, SubtaskFailed | None] = Replies(
             list(members), deployer.timers, timeout, self._answered
         )
         self._step = gathering

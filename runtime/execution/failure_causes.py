@@ -1,4 +1,13 @@
-"""Failures as values: what an error says to the scheduler, and whether a restart may help."""
+"""Failures as values: what an error or the end of a call says to the scheduler.
+
+A cause also says whether a restart may help.
+
+What the end of a `run` call means.
+
+The JobMaster keeps one `run` call open on every subtask. It ends when the attempt ends, and within
+milliseconds when the process dies, so no heartbeat is needed to see a death. A process that lives and is
+silent is seen by `Heartbeats`, which kills it if it hangs.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +24,10 @@ from penstock.runtime.errors import (
     RestoreError,
     SuppressRestartsError,
 )
-from penstock.runtime.execution.messages import SubtaskFailed
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised
 from penstock.runtime.job.failure import FailureCause, FailureKind
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.closing import failure_details
 
 
@@ -71,3 +82,38 @@ def as_failure(error: BaseException) -> Exception:
     failure = PenstockError(f"{error_text(error)}, which ends no job; raise another exception instead")
     failure.__cause__ = error
     return failure
+
+
+def cause_of_end(
+    subtask: SubtaskId, place: Place, outcome: SubtaskOutcome | CallFailure, *, was_stopped: bool
+) -> FailureCause | None:
+    """Why an attempt has failed whose `run` call has ended; `None` when it has not.
+
+    Args:
+        place: Where it ran.
+        outcome: How the call ended.
+        was_stopped: Whether the JobMaster has told the subtask to stop.
+
+    Example:
+        >>> here = Place(7, "4f5a9c0d1e")
+        >>> cause_of_end(SubtaskId("count", 0), here, Died("killed"), was_stopped=False).message
+        'its process died (pid 7 on node 4f5a9c0d): killed'
+        >>> cause_of_end(SubtaskId("count", 0), here, SubtaskStopped(), was_stopped=True) is None
+        True
+    """
+    where = f"pid {place.pid} on node {place.node_id[:8]}"
+    match outcome:
+        case Died(detail):
+            return FailureCause(f"its process died ({where}): {detail}", subtask, kind=FailureKind.PROCESS)
+        case Away():
+            text = f"its process can't be reached any more ({where})"
+            return FailureCause(text, subtask, kind=FailureKind.PROCESS)
+        case Raised(cause):
+            return cause
+        case SubtaskFailed():
+            return outcome.cause(subtask)
+        case SubtaskStopped() if not was_stopped:
+            text = "it was stopped although the job runs: another attempt has its process"
+            return FailureCause(text, subtask)
+        case SubtaskStopped() | SubtaskFinished():
+            return None

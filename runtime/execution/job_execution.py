@@ -5,39 +5,100 @@ JobMaster on Ray and the simulation run this same class, each with processes of 
 
 Each subtask that runs has one open `run` call. When its process dies the call fails, and the scheduler is
 told. The scheduler hears each thing once and never from inside of a call that it makes.
+
+`ControlLanes`: control messages that must reach a subtask in their order.
+
+A process may start calls in any order, so a message is sent only after the one before it has been answered.
+Triggers and the events of operator coordinators share a lane. An event that is sent after a trigger must not
+overtake it: its content would be in two snapshots.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.errors import DeploymentError
-from penstock.runtime.execution.absence import Absence
-from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
+from penstock.runtime.execution.deadlines import RetryDeadline
 from penstock.runtime.execution.deployment import Deployer, Deployment
+from penstock.runtime.execution.failure_causes import cause_of_end
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
     EventForOperator,
     NotifyAborted,
     NotifyComplete,
+    ReachedEndOfData,
     SubtaskControl,
     SubtaskFinished,
     SubtaskOutcome,
+    SubtaskReport,
     TriggerCheckpoint,
 )
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
-from penstock.runtime.execution.run_end import cause_of_end
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+
+#: Called with whether a message arrived.
+OnAnswer: TypeAlias = Callable[[bool], None]
+#: Sends one message of an attempt, and answers later, never at once.
+SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], None]
+
+
+class ControlLanes:
+    """One lane a subtask.
+
+    Args:
+        send: Sends one message.
+    """
+
+    def __init__(self, send: SendControl) -> None:
+        self._send = send
+        self._waiting: dict[SubtaskId, deque[tuple[int, SubtaskControl, OnAnswer | None]]] = {}
+        self._numbers: dict[SubtaskId, int] = {}
+
+    def next_number(self, subtask: SubtaskId) -> int:
+        """The number of the next event for a subtask."""
+        self._numbers[subtask] = self._numbers.get(subtask, 0) + 1
+        return self._numbers[subtask]
+
+    def put(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        message: SubtaskControl,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        """Send a message when all before it were answered; `on_answer` is called with whether it arrived."""
+        lane = self._waiting.setdefault(subtask, deque())
+        lane.append((attempt, message, on_answer))
+        if len(lane) == 1:
+            self._send_first(subtask)
+
+    def _send_first(self, subtask: SubtaskId) -> None:
+        lane = self._waiting[subtask]
+        attempt, message, on_answer = lane[0]
+
+        def answered(arrived: bool) -> None:
+            lane.popleft()
+            if lane:
+                self._send_first(subtask)
+            if on_answer is not None:
+                on_answer(arrived)
+
+        self._send(attempt, subtask, message, answered)
 
 
 class Listener(Protocol):
@@ -284,7 +345,7 @@ class JobExecution:
         self, attempt: int, subtask: SubtaskId, message: SubtaskControl, on_answer: OnAnswer
     ) -> None:
         """Send a message to a subtask that runs, again while its process can't be reached."""
-        absence, run = Absence(), self._runs.get(subtask)
+        absence, run = RetryDeadline(), self._runs.get(subtask)
 
         def send() -> None:
             if run is None or attempt != self._attempts.get(subtask) or self._runs.get(subtask) is not run:
@@ -312,3 +373,16 @@ class JobExecution:
 
 def _nobody_waits(arrived: bool) -> None:
     """A notification that is lost is told again with the next one."""
+
+
+def hand_to_scheduler(scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
+    """Tell the scheduler what a subtask of this attempt reports; it ignores what is of an old attempt."""
+    match report:
+        case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
+            scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
+        case Declined(subtask, checkpoint_id, reason, detail):
+            scheduler.decline(attempt, subtask, checkpoint_id, reason, detail)
+        case EventForCoordinator(subtask, operator_id, event):
+            scheduler.on_operator_event(attempt, subtask, operator_id, event)
+        case ReachedEndOfData(subtask):
+            scheduler.on_end_of_data(attempt, subtask)

@@ -24,7 +24,7 @@ from penstock.runtime.execution.fleet import Member
 from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse, Silence
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Reply
 from penstock.runtime.ports import Cancellable, Clock, TimerService
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Subtasks of a job that guard its JobMaster.
 GUARDS: Final = 3

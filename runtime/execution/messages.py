@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.record.elements import CheckpointBarrier
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 

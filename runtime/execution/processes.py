@@ -1,4 +1,6 @@
-"""The port through which a JobMaster reaches the processes of its job, and how a call may end.
+"""The processes of a job, as its JobMaster reaches them: the port, how calls end, several answers.
+
+`Processes` is the port. `Replies` waits for the answers of several calls, and only so long.
 
 A call is answered once, later, by its reply: with what the process answered, or with a `CallFailure`.
 Failures are values with three cases that every caller distinguishes. The process has died, it can't be
@@ -7,15 +9,16 @@ reached, or the call raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.ports import TimerService
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -56,6 +59,7 @@ class Raised:
 
 
 CallFailure: TypeAlias = Died | Away | Raised
+
 Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 
@@ -301,3 +305,54 @@ class Processes(Protocol):
         one. A process that may not serve again ends. Nobody can claim it before it is offered.
         """
         ...
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Replies(Generic[K, T]):
+    """Collects one answer for each key and tells once: when all are there, or when the time is over.
+
+    Args:
+        keys: Whose answers are awaited.
+        timers: Keep the time.
+        timeout: Seconds to wait at most.
+        done: Called with the answers; a key that is missing has not answered in time.
+    """
+
+    def __init__(
+        self,
+        keys: Collection[K],
+        timers: TimerService,
+        timeout: float,
+        done: Callable[[Mapping[K, T | CallFailure]], None],
+    ) -> None:
+        self._open = set(keys)
+        self._done = done
+        self._answers: dict[K, T | CallFailure] = {}
+        self._is_over = False
+        # Without a key there is nothing to wait for, and it is told all the same: later, never at once.
+        self._timer = timers.call_later(timeout if keys else 0.0, self._end)
+
+    def reply(self, key: K) -> Reply[T]:
+        """Takes the answer for one key."""
+
+        def answered(answer: T | CallFailure) -> None:
+            if self._is_over or key not in self._open:
+                return
+            self._open.discard(key)
+            self._answers[key] = answer
+            if not self._open:
+                self._end()
+
+        return answered
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more."""
+        self._is_over = True
+        self._timer.cancel()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self.cancel()
+            self._done(self._answers)

@@ -1,4 +1,6 @@
-"""`Role`: what a process is, whatever it is called.
+"""Roles of processes, and which calls fit them.
+
+`Role`: what a process is, whatever it is called.
 
 Starting a process takes a second. So a process outlives attempts, is found by a new JobMaster, and may serve
 another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique token. It gives
@@ -16,13 +18,19 @@ alone would not suffice: they begin at 1 in every job.
 
 Two JobMasters of one job use the same tokens, because the second one asks the processes for their roles. The
 attempt distinguishes the two: the decision log gives each number to one of them.
+
+`RoleHolder`: which calls a process takes, by the role that they carry.
+
+Attempts are fenced. A deployment that arrives after a newer one, or after a stop that covers it, is refused;
+a stop never touches a newer attempt. So calls may arrive in any order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +62,78 @@ class Role:
     def is_same_taking(self, other: Role) -> bool:
         """Whether both are the same taking of a role, in whatever attempts."""
         return self.token == other.token
+
+
+class CallFit(Enum):
+    """How a call fits what its receiver holds.
+
+    Attributes:
+        CURRENT: It is for the attempt that the receiver runs.
+        STALE: It is for a role that the receiver does not hold, or for an older attempt.
+        NOT_YET: It is for an attempt that the receiver has not been deployed for.
+    """
+
+    CURRENT = "current"
+    STALE = "stale"
+    NOT_YET = "not yet"
+
+
+class RoleHolder:
+    """What one process holds.
+
+    Attributes:
+        role: The role, in the attempt that was deployed last; `None` while the process is free.
+    """
+
+    def __init__(self) -> None:
+        self.role: Role | None = None
+        #: No attempt up to this number is deployed any more.
+        self._past = 0
+
+    def take(self, role: Role) -> bool:
+        """Take a role; `False` when the process holds another one. A repeated call changes nothing."""
+        if self.role is not None:
+            return self.role.is_same_taking(role)
+        self.role, self._past = role.at(0), 0
+        return True
+
+    def give_back(self, role: Role) -> bool:
+        """Give a role back; `False` when the process does not hold it. Nothing of it may run any more."""
+        if not self.holds(role):
+            return False
+        self.role = None
+        return True
+
+    def holds(self, role: Role) -> bool:
+        """Whether the process holds this role, in whatever attempt."""
+        return self.role is not None and self.role.is_same_taking(role)
+
+    def deploy(self, role: Role) -> bool:
+        """A deployment has come: from now on older ones are refused. `False` when it is refused itself."""
+        if not self.may_deploy(role):
+            return False
+        self._past = role.attempt - 1
+        return True
+
+    def may_deploy(self, role: Role) -> bool:
+        """Whether this attempt may begin; asked again when an older one has been stopped for it."""
+        return self.holds(role) and role.attempt > self._past
+
+    def begin(self, role: Role) -> None:
+        """The attempt begins: calls for it are current."""
+        self.role = role
+
+    def stop(self, role: Role) -> bool:
+        """A stop has come: refuse this attempt and older ones, and say whether the current one is covered."""
+        held = self.role
+        if held is None or not held.is_same_taking(role):
+            return False
+        self._past = max(self._past, role.attempt)
+        return held.attempt <= role.attempt
+
+    def fit(self, token: str, attempt: int) -> CallFit:
+        """How a call fits that carries this token and this attempt."""
+        held = self.role
+        if held is None or held.token != token or held.attempt > attempt:
+            return CallFit.STALE
+        return CallFit.CURRENT if held.attempt == attempt else CallFit.NOT_YET

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
 from penstock.runtime.record.elements import RowBatch
 

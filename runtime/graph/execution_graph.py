@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from penstock.runtime.graph.aligned_edges import edges_to_align
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError
-from penstock.runtime.graph.operator_ids import problem_with_id
+from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.state_parts import (
     PartFiles,
     storage_of,

@@ -23,12 +23,12 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.restore.state_changes import saved_states
+from penstock.runtime.restore import saved_states
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metadata import read_state as read_bytes
 from penstock.runtime.snapshot.paths import escape_name
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.state.columns.column_table import ColumnBlock
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state_processor.state_reading import (
     known_states,

@@ -28,8 +28,7 @@ from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.redaction import has_password
 from penstock.runtime.snapshot.paths import check_folder, check_path
-from penstock.runtime.snapshot.storage_statistics import StorageCounters, StorageStatistics
-from penstock.runtime.snapshot.synced_files import STAGED, SyncedFiles
+from penstock.runtime.snapshot.storage import STAGED, StorageCounters, StorageStatistics, SyncedFiles
 
 T = TypeVar("T")
 

@@ -1,33 +1,61 @@
-"""Makes the parts of a job from its settings: what its scheduler drives."""
+"""Makes the parts of a job from its settings, and joins the checkpoint coordinator to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
+from penstock.runtime.checkpoint.coordinator.location import SavepointTargets, SnapshotLocation
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import RequestNote
-from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.coordinator_link import CoordinatorLink
-from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.context import ExecutionGateway, JobContext
+from penstock.runtime.job.end_of_job import UncoveredOutput
+from penstock.runtime.job.failover import regions_of, restart_strategy
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_operators import JobOperators
-from penstock.runtime.job.regions import regions_of
-from penstock.runtime.job.restart_strategies import restart_strategy
-from penstock.runtime.job.states.created import Created
-from penstock.runtime.job.states.deploying import Deploying
+from penstock.runtime.job.states.deploying import Created, Deploying
 from penstock.runtime.job.states.running import Running
-from penstock.runtime.job.uncovered_output import UncoveredOutput
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
+from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.ids import SubtaskId
+
+
+class CoordinatorLink:
+    """Adds each subtask's attempt to the coordinator's messages, and hands them to the job's gateway."""
+
+    def __init__(self, job: JobContext) -> None:
+        self._job = job
+
+    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+        """Trigger a checkpoint."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.trigger_checkpoint(attempt, those, barrier)
+
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Notify subtasks that a checkpoint is complete."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
+
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Notify subtasks that a checkpoint was aborted."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)
+
+    def fail_job(self, cause: str) -> None:
+        """Too many checkpoints have failed."""
+        self._job.state.failed(FailureCause(cause))
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job."""
+        self._job.fence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +143,7 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    place = SnapshotPlace(around.storage, ledger.paths, ledger.newer_attempt, around.open_location)
+    place = SnapshotLocation(around.storage, ledger.paths, ledger.newer_attempt, around.open_location)
     # Folders of users may hang for ever. Threads that the job needs must not hang with them.
     targets = SavepointTargets(
         place.try_target, around.user_runner, around.timers, checkpointing.timeout_seconds

@@ -1,34 +1,108 @@
-"""`JobContext`: what the states of a job share and change."""
+"""What the states of a job share (`JobContext`), and the port to its subtasks (`ExecutionGateway`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.rescaling import with_parallelism
+from penstock.runtime.graph.job_graph import JobGraph, with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
-from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.failover import Region
 from penstock.runtime.job.failure import FailureCause, FailureHistory
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
-from penstock.runtime.job.regions import Region
-from penstock.runtime.job.rescale_history import RescaleHistory
+from penstock.runtime.job.requests import RescaleHistory
+from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.restore.state_assignment import unknown_operators
-from penstock.runtime.restore.state_changes import state_changes
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.restore import state_changes, unknown_operators
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 if TYPE_CHECKING:
+    from penstock.runtime.job.end_of_job import UncoveredOutput
     from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
-    from penstock.runtime.job.uncovered_output import UncoveredOutput
+
+
+class ExecutionGateway(Protocol):
+    """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Place every subtask and hand it its state.
+
+        Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`, within a deadline.
+        """
+        ...
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: the next `deploy` is for this graph. No subtask runs now."""
+        ...
+
+    def start(self, attempt: int) -> None:
+        """Let every subtask restore and begin; answered by `on_started(attempt)` when all run."""
+        ...
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop every subtask, by force if need be, also one that is being deployed.
+
+        Answered by `on_all_stopped(attempt)`, always.
+        """
+        ...
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """As `deploy`, for the subtasks of a region; the others go on in their attempts."""
+        ...
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """As `start`, for these subtasks."""
+        ...
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """As `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
+        ...
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell subtasks to start a checkpoint: sources, and those whose senders have all finished."""
+        ...
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Notify these subtasks that a checkpoint is complete: they may commit."""
+        ...
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Notify these subtasks that a checkpoint was aborted."""
+        ...
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Send an event of an operator coordinator to a subtask; `answer` is called with whether it arrived.
+
+        Events and triggers of one subtask arrive once each, in the order of the calls.
+        """
+        ...
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job is over for good; called once. `cause` is the root cause of a failure, else empty."""
+        ...
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job: leave without touching anything. Called once, as the last call."""
+        ...
 
 
 class JobContext:

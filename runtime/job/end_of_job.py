@@ -1,4 +1,6 @@
-"""Writes the end of a job into the decision log, with retries, and removes what nobody needs any more.
+"""The end of a job: its record, output that nothing covers, and what operators close.
+
+Writes the end of a job into the decision log, with retries, and removes what nobody needs any more.
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
@@ -8,23 +10,45 @@ the record is written: until then the job could be restored from them.
 Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
 or hangs keeps no file. The job has ended when both are over, or have taken too long. So no storage that
 hangs, nor the place of a sink's output, holds the end up. Whatever went wrong is in the note and a warning.
+
+`UncoveredOutput`: removes the output of an ended job that can't be committed any more.
+
+Uncommitted output of a sink can be committed only if a completed snapshot names it. The newest snapshot names
+all of it, because a sink keeps its uncommitted output in every later snapshot. So everything else can be
+removed, under two conditions:
+
+1. *The end of the job is in the log.* From then on no checkpoint completes, so nothing becomes covered later.
+A process that is cut off and still runs gets no permit to commit what was removed. What it writes afterwards
+stays where it is. 2. *The newest snapshot could be read.* Otherwise nothing is removed.
+
+`ClosingOperators`: the end of what operators have in the JobMaster, when their job has ended.
+
+Master hooks and coordinators are users' code. Their calls may fail, and a hook's may never return. The end of
+the job is in the log by now, so nothing of that changes it. The user is told what was not closed, and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.error_text import error_text
-from penstock.runtime.errors import CorruptSnapshotError, StorageTimeoutError
+from penstock.runtime.errors import CorruptSnapshotError, StorageError, StorageTimeoutError
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.job.job_ledger import EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.ports import Cancellable
+from penstock.runtime.operators.protocols import RemovesUncovered
+from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
+from penstock.runtime.ports import Cancellable, SnapshotStorage, StorageOpener, TimerService
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
     from penstock.runtime.job.failure import FailureCause
+
 
 #: Seconds before each further try.
 RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -198,3 +222,132 @@ class EndOfJob:
 def _nothing_to_delete(ended: Callable[[str], None]) -> None:
     """Whoever recorded the job's end deletes its files."""
     ended("")
+
+
+class UncoveredOutput:
+    """The uncommitted output of a job's sinks.
+
+    Args:
+        graph: Its operators.
+        codec: Decodes the sinks' state in snapshots.
+        storage: Has the snapshots.
+        open_location: Opens storages of snapshots that are not in `storage`.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        graph: JobGraph,
+        codec: ValueCodec,
+        storage: SnapshotStorage,
+        open_location: StorageOpener | None,
+    ) -> None:
+        self._job_id = job_id
+        self._codec = codec
+        self._storage = storage
+        self._open_location = open_location
+        self._sinks = dict(_sinks_of(graph))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any sink of the job can remove its output."""
+        return bool(self._sinks)
+
+    def remove(self, newest: CompletedCheckpoint | None) -> None:
+        """Remove what is not covered; blocks. The job's end must be in the log.
+
+        Args:
+            newest: The job's newest completed checkpoint or savepoint.
+
+        Raises:
+            StorageError: The snapshot could not be read: nothing was removed.
+            Exception: Whatever a sink raises.
+        """
+        covered = {operator: list(self._covered(operator, newest)) for operator in self._sinks}
+        for operator, sink in self._sinks.items():
+            sink.remove_uncovered(self._job_id, operator, covered[operator])
+
+    def _covered(self, operator: str, newest: CompletedCheckpoint | None) -> Iterator[Any]:
+        state = None if newest is None else newest.operators.get(operator)
+        if newest is None or state is None:
+            return
+        place = self._place(newest)
+        for subtask in state.subtasks.values():
+            for handle in subtask.operator:
+                if handle.name == COMMITTABLES:
+                    for atom in decode_atoms(read_state(place, handle.state), "the newest snapshot"):
+                        _, committable = self._codec.loads(atom)
+                        yield committable
+
+    def _place(self, checkpoint: CompletedCheckpoint) -> SnapshotStorage:
+        if checkpoint.location is None:
+            return self._storage
+        if self._open_location is None:
+            msg = f"nobody can open {checkpoint.location}, where the job's newest savepoint is"
+            raise StorageError(msg)
+        return self._open_location(checkpoint.location)
+
+
+def _sinks_of(graph: JobGraph) -> Iterator[tuple[str, RemovesUncovered]]:
+    for spec in (spec for vertex in graph.vertices for spec in vertex.operators):
+        if not spec.is_sink or spec.factory is None:
+            continue
+        operator = spec.factory()
+        if isinstance(operator, SinkOperator) and isinstance(operator.sink, RemovesUncovered):
+            yield spec.id, operator.sink
+
+
+#: Seconds that an ended job waits for its master hooks to be closed.
+CLOSE_TIMEOUT: Final = 5.0
+
+
+class ClosingOperators:
+    """Collects what went wrong, until all hooks are closed or the time is over.
+
+    Args:
+        hooks: Names of the hooks, with their operators, as the user is told them.
+        then: Called once, by `begin` or later, with everything that went wrong in words, or with nothing.
+    """
+
+    def __init__(self, hooks: Iterable[str], timers: TimerService, then: Callable[[str], None]) -> None:
+        self._open = list(hooks)
+        self._then: Callable[[str], None] | None = then
+        self._problems: list[str] = []
+        self._is_begun = False
+        self._timer = timers.call_later(CLOSE_TIMEOUT, self._give_up)
+
+    def begin(self) -> None:
+        """All calls have been made: `then` may be called from now on."""
+        self._is_begun = True
+        self._end_if_all_are_closed()
+
+    def failed(self, problem: str) -> None:
+        """A coordinator could not be closed."""
+        self._problems.append(problem)
+
+    def closed(self, hook: str, problem: str = "") -> None:
+        """The close of a hook is over.
+
+        Args:
+            hook: One of `hooks`.
+            problem: Why it failed, in words; empty when it did not.
+        """
+        self._open.remove(hook)
+        if problem:
+            self.failed(problem)
+        self._end_if_all_are_closed()
+
+    def _give_up(self) -> None:
+        for hook in self._open:
+            self.failed(f"{hook} was not closed within {CLOSE_TIMEOUT:g} s: a call of it has not come back")
+        self._end()
+
+    def _end_if_all_are_closed(self) -> None:
+        if self._is_begun and not self._open:
+            self._end()
+
+    def _end(self) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            self._timer.cancel()
+            then("; ".join(self._problems))

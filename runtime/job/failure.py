@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from penstock.runtime.error_text import LONGEST_MESSAGE, LONGEST_TRACEBACK, fit_text
 from penstock.runtime.errors import OperatorError, UserLocation
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Maximum number of secondary failures that are kept of one attempt.
 MAX_SECONDARY: Final = 16

@@ -13,18 +13,16 @@ from typing import TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, DecisionLog
-from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
-from penstock.runtime.checkpoint.log.view import LogView
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.store.located import check_own_location
+from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogView
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, is_kept_after
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import (
     LoadedCheckpoint,
+    check_own_location,
     left_at_end,
     load_latest,
     rebuild_store,
 )
-from penstock.runtime.checkpoint.store.retention import is_kept_after
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError

@@ -10,10 +10,25 @@ Sources of an alignment group need no coordinator of their own: `AlignmentGroups
 Hooks, enumerators and coordinators are users' code. None of their errors may be raised here: the scheduler
 would be in an unknown state. An error while the job runs fails the attempt, one at the end of the job is
 reported with it. Each names the operator.
+
+`EventLink`: carries the events of one operator coordinator to its subtasks (Flink's `SubtaskGateway`).
+
+A subtask is present from its start until it fails or its attempt ends. An event for an absent subtask waits:
+an enumerator may assign splits before anything is deployed. When a subtask fails, its waiting events are
+dropped, because the coordinator takes them back.
+
+An event that is lost on its way to a present subtask would be in no snapshot. So the loss counts as a failure
+of that subtask, and its splits come back as after any other failure.
+
+`AlignmentGroups`: how far the sources of each alignment group are, in the JobMaster.
+
+`operators/source_alignment.py` says how the sources wait for each other, and why that never stops for good.
+What is kept here is only what subtasks of the running attempt have reported. It is in no snapshot.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -21,37 +36,153 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.master_hooks import BackgroundHook, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
-from penstock.runtime.job.alignment_groups import AlignmentGroups
-from penstock.runtime.job.closing_operators import ClosingOperators
-from penstock.runtime.job.event_link import EventLink
+from penstock.runtime.job.end_of_job import ClosingOperators
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinators.operator_coordinator import (
+from penstock.runtime.operators.coordinators import (
+    EventAnswer,
+    HasMasterHook,
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
-from penstock.runtime.operators.sources.externally_induced import HasMasterHook
-from penstock.runtime.operators.sources.source_alignment import WatermarkReported
 from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.sources.source_events import NoMoreSplits
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits, NoMoreSplits
 from penstock.runtime.operators.user_code.failure import operator_error
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator
-from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator, UserCoordinator
+from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.time.watermark_strategy import WatermarkAlignment
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
+
+
+#: Called for an event that is lost: its subtask, the event, and why.
+OnLost = Callable[[SubtaskId, Any, BaseException], None]
+
+
+class EventLink:
+    """The `EventSender` of one operator; see the module's text.
+
+    Args:
+        vertex: The operator's vertex.
+        on_lost: Called for events that are lost on their way to a present subtask.
+    """
+
+    def __init__(self, job: JobContext, vertex: str, operator_id: str, on_lost: OnLost) -> None:
+        self._job = job
+        self._vertex = vertex
+        self._operator_id = operator_id
+        self._on_lost = on_lost
+        self._there: set[int] = set()
+        self._waiting: dict[int, deque[tuple[Any, EventAnswer]]] = {}
+
+    def appear(self, subtask: int) -> None:
+        """A subtask is present: `flush` sends its waiting events."""
+        self._there.add(subtask)
+
+    def flush(self, subtask: int) -> None:
+        """Send the waiting events of a subtask, in order."""
+        while subtask in self._there and (waiting := self._waiting.get(subtask)):
+            self._carry(subtask, *waiting.popleft())
+
+    def vanish(self, subtask: int) -> None:
+        """A subtask is absent: drop its waiting events."""
+        self._there.discard(subtask)
+        self._waiting.pop(subtask, None)
+
+    def vanish_all(self) -> None:
+        """The attempt is over."""
+        self._there.clear()
+        self._waiting.clear()
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        """Send an event after all earlier ones, as soon as its subtask is present."""
+        if subtask in self._there and not self._waiting.get(subtask):
+            self._carry(subtask, event, answer)
+        else:
+            self._waiting.setdefault(subtask, deque()).append((event, answer))
+
+    def _carry(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        to = SubtaskId(self._vertex, subtask)
+        attempt = self._job.attempt_of(to)
+
+        def failed(error: BaseException) -> None:
+            # First the subtask fails, which gives checkpoints up: no snapshot may count without this event.
+            if subtask in self._there and attempt == self._job.attempt_of(to):
+                self._on_lost(to, event, error)
+            answer.failed(error)
+
+        callbacks = EventCallbacks(answer.sent, failed)
+        self._job.gateway.send_operator_event(attempt, to, self._operator_id, event, callbacks)
+
+
+class AlignmentGroups:
+    """Answers the reports of sources.
+
+    Args:
+        operators: All operators of the job.
+
+    Example:
+        >>> from penstock import CollectionSource, WatermarkStrategy
+        >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_alignment("all", max_drift=0.00001)
+        >>> sources = [OperatorSpec(x, x, None, CollectionSource([]), watermarks=strategy) for x in "ab"]
+        >>> groups, a, b = AlignmentGroups(sources), SubtaskId("a", 0), SubtaskId("b", 0)
+        >>> groups.reported("a", a, WatermarkReported(1, 100, counts=True))
+        WatermarksAligned(number=1, allowed=110)
+        >>> groups.reported("b", b, WatermarkReported(1, 20, counts=True)).allowed
+        30
+        >>> groups.reported("a", a, WatermarkReported(2, 100, counts=True)).allowed
+        30
+    """
+
+    def __init__(self, operators: Iterable[OperatorSpec]) -> None:
+        self._of: dict[str, WatermarkAlignment] = {}
+        for spec in operators:
+            alignment = None if spec.watermarks is None else spec.watermarks.alignment
+            if alignment is not None:
+                self._of[spec.id] = alignment
+        self._groups: dict[str, dict[SubtaskId, WatermarkReported]] = {}
+
+    def reported(
+        self, operator_id: str, subtask: SubtaskId, report: WatermarkReported
+    ) -> WatermarksAligned | None:
+        """A subtask has reported; the answer, or `None` if its source is in no group."""
+        alignment = self._of.get(operator_id)
+        if alignment is None:
+            return None
+        group = self._groups.setdefault(alignment.group, {})
+        known = group.get(subtask)
+        if known is None or report.number > known.number:
+            group[subtask] = report
+        return WatermarksAligned(report.number, _allowed(group.values(), alignment.max_drift))
+
+    def forget(self, subtask: SubtaskId) -> None:
+        """A subtask is gone; nobody waits for it until it has reported again."""
+        for group in self._groups.values():
+            group.pop(subtask, None)
+
+    def forget_all(self) -> None:
+        """The attempt is over."""
+        self._groups.clear()
+
+
+def _allowed(reports: Iterable[WatermarkReported], max_drift: int) -> int | None:
+    reached = [report.reached for report in reports if report.counts]
+    if not reached:
+        return END_OF_TIME
+    known = [each for each in reached if each is not None]
+    return min(known) + max_drift if len(known) == len(reached) else None
 
 
 @dataclass(frozen=True, slots=True)

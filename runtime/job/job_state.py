@@ -1,12 +1,18 @@
-"""The states of a job, and the transitions that it has made."""
+"""The states of a job, the transitions that it has made, and its statistics at one moment."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.job.failure import FailureRecord
+from penstock.runtime.job.requests import RescaleRecord
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class JobState(Enum):
@@ -100,3 +106,101 @@ class TransitionHistory:
     def transitions(self) -> tuple[Transition, ...]:
         """The remembered transitions, oldest first."""
         return tuple(self._transitions)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatistics:
+    """A job at one moment, and the counters of its scheduler.
+
+    Attributes:
+        job_id: The job's id.
+        name: The user's name for it.
+        attempt: The current or last attempt; 0 before the first.
+        restarts: Attempts of the job's life that began after a failure or the death of a JobMaster.
+        restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
+        warning: A warning about that checkpoint, for the user; `None` for none.
+        is_fenced: Another JobMaster owns the job; this is what this one knew last.
+        failures: Why attempts failed, oldest first.
+        transitions: Changes of its state, oldest first.
+        rescales: Changes of the parallelism, oldest first.
+        subtasks: How far each subtask is.
+        checkpoints: Counters; `None` without checkpointing.
+        checkpoint_history: The last checkpoints, oldest first.
+        stopped_with: URL of the savepoint that the job was stopped with.
+        drained: Whether event time went to its end before that savepoint.
+        ended_at: Wall-clock seconds of an end that the log had when this JobMaster came; else `None`.
+        stale_events: Events of other attempts that were ignored.
+        ignored_events: Events that came when nobody waited for them.
+    """
+
+    job_id: str
+    name: str
+    state: JobState
+    attempt: int = 0
+    restarts: int = 0
+    restored_checkpoint: int | None = None
+    warning: str | None = None
+    is_fenced: bool = False
+    failures: tuple[FailureRecord, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    rescales: tuple[RescaleRecord, ...] = ()
+    subtasks: Mapping[SubtaskId, SubtaskStatus] = field(default_factory=dict)
+    checkpoints: CoordinatorStatistics | None = None
+    checkpoint_history: tuple[CheckpointRecord, ...] = ()
+    stopped_with: str | None = None
+    drained: bool = False
+    ended_at: float | None = None
+    stale_events: int = 0
+    ignored_events: int = 0
+
+    @property
+    def cause(self) -> str:
+        """The root cause of the last failure, empty when nothing has failed."""
+        return str(self.failures[-1].root) if self.failures else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "job_id": self.job_id,
+            "name": self.name,
+            "state": self.state.value,
+            "attempt": self.attempt,
+            "restarts": self.restarts,
+            "restored_checkpoint": self.restored_checkpoint,
+            "warning": self.warning,
+            "is_fenced": self.is_fenced,
+            "failures": [failure.to_dict() for failure in self.failures],
+            "transitions": [transition.to_dict() for transition in self.transitions],
+            "rescales": [record.to_dict() for record in self.rescales],
+            "subtasks": [[s.vertex, s.index, status.value] for s, status in self.subtasks.items()],
+            "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
+            "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
+            "stopped_with": self.stopped_with,
+            "drained": self.drained,
+            "ended_at": self.ended_at,
+            "stale_events": self.stale_events,
+            "ignored_events": self.ignored_events,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SchedulerStatistics:
+        """The status that `to_dict` gave.
+
+        Example:
+            >>> status = SchedulerStatistics("job-1", "count", JobState.RUNNING, attempt=2)
+            >>> SchedulerStatistics.from_dict(status.to_dict()) == status
+            True
+        """
+        checkpoints = data["checkpoints"]
+        return cls(
+            **{
+                **data,
+                "state": JobState(data["state"]),
+                "failures": tuple(map(FailureRecord.from_dict, data["failures"])),
+                "transitions": tuple(map(Transition.from_dict, data["transitions"])),
+                "rescales": tuple(map(RescaleRecord.from_dict, data["rescales"])),
+                "subtasks": {SubtaskId(v, i): SubtaskStatus(s) for v, i, s in data["subtasks"]},
+                "checkpoints": None if checkpoints is None else CoordinatorStatistics(**checkpoints),
+                "checkpoint_history": tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
+            }
+        )

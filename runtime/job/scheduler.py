@@ -25,25 +25,25 @@ from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.rescaling import parallelism_of_vertices
+from penstock.runtime.graph.job_graph import JobGraph, parallelism_of_vertices
 from penstock.runtime.job.assembly import Surroundings, assemble
-from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.automatic_checkpoints import SavepointFollowUp
+from penstock.runtime.job.context import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
-from penstock.runtime.job.savepoint_follow_up import SavepointFollowUp
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.job.requests import OnRescaled, RescaleRefused, RescaleRequest, StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, EarlierHistory
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointFailureReason,
+    EarlierHistory,
+)
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 
 class JobScheduler:

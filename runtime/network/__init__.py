@@ -4,8 +4,7 @@
   with `send_queue` (what waits for a credit) and `buffer_budget` (when a buffer is full).
 * Receiving: `input_channel` is one channel, `input_gate` all channels of a subtask.
 * `channel_state`: the port through which elements in flight become part of a checkpoint.
-* `buffer_storage` keeps what comes from blocked channels whose senders go on: `cached_buffer_storage` in
-  memory, `spilling_buffer_storage` in memory and on disk.
+* `buffer_storage` keeps what comes from blocked channels whose senders go on, in memory and on disk.
 
 Driven by the task's thread alone. Imports `graph` and what lies below, and never `barrier`.
 """

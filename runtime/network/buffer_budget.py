@@ -2,6 +2,28 @@
 
 The first buffer of a channel has none before it to learn from. So a few of its rows are encoded and weighed
 before it grows. Without that, 4,096 rows of a megabyte each would make a first buffer of 4 GB.
+
+`BufferDebloater`: rows of a buffer follow what the receiver consumes (Flink's buffer debloating).
+
+A frame costs sender and receiver about a millisecond each, whatever it holds. So large buffers are cheap. But
+an aligned barrier waits behind every buffer that is outstanding. In front of a slow receiver, large buffers
+are minutes of work. One number of rows can't serve both.
+
+So the rows are chosen such that all credits of the channel together hold `target` seconds of what its
+receiver consumes. A fast receiver gets buffers as large as allowed. In front of a slow one the buffers
+shrink, so a barrier waits about `target` seconds, whatever a record costs. Frames do not get too many: a
+receiver that is behind gets `credits / target` of them a second, or those of the largest buffers.
+
+What is measured. A receiver answers a frame when it begins with it. Until its next answer it was busy with
+that frame, and with other channels, if more was outstanding or waited for a credit. Only such time counts. An
+answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. It
+says something else, though. A buffer that was full has not kept the receiver busy, so larger ones do no harm.
+
+Single answers say little: the sender takes them between two pieces of work, and several at once. So answers
+are gathered for `_WINDOW` seconds. After that the size at most doubles or halves. So a pause of the receiver
+(a snapshot, a busy machine) costs one step, and another one brings it back.
+
+A channel begins with small buffers, because nothing is known about its receiver yet.
 """
 
 from __future__ import annotations
@@ -9,8 +31,65 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from penstock.runtime.network.buffer_debloater import BufferDebloater
 from penstock.runtime.record.elements import Buffer, RowBatch
+
+#: Least seconds of a measurement.
+_WINDOW: Final = 0.05
+#: Most rows of a channel's first buffers.
+_FIRST: Final = 1024
+
+
+class BufferDebloater:
+    """Chooses the rows of a channel's buffers by what its receiver consumes; see the module's text.
+
+    Args:
+        max_rows: No buffer holds more rows.
+        credits: Buffers that may be outstanding.
+        target: Seconds that the receiver is meant to need for as many buffers.
+
+    Attributes:
+        rows: Most rows of the next buffer, at least 1.
+
+    Example:
+        >>> debloater = BufferDebloater(max_rows=4096, credits=8, target=1.0)
+        >>> debloater.consumed(1024, now=10.0, more=True)  # a receiver of 1,024 rows in 0.8 seconds ...
+        >>> debloater.consumed(1024, now=10.8, more=True)
+        >>> debloater.rows  # ... would get 160; this is the first step to it
+        512
+    """
+
+    def __init__(self, max_rows: int, credits: int, target: float) -> None:
+        self._max_rows = max_rows
+        self._share = target / credits
+        self._busy_since: float | None = None
+        self._begun = 0
+        self._busy = 0.0
+        self._consumed = 0
+        self.rows = min(_FIRST, max_rows)
+
+    def consumed(self, rows: int, now: float, *, more: bool) -> None:
+        """The receiver has answered a frame: it begins with its rows.
+
+        Args:
+            rows: Of the frame.
+            now: Monotonic seconds.
+            more: Whether others are outstanding, or wait for this one's credit.
+        """
+        if self._busy_since is not None:
+            self._busy += now - self._busy_since
+            self._consumed += self._begun
+        if self._busy >= _WINDOW:
+            self._approach(int(self._share * self._consumed / self._busy))
+            self._busy, self._consumed = 0.0, 0
+        elif not more and rows >= self.rows:
+            self._approach(self._max_rows)
+        self._busy_since = now if more else None
+        self._begun = rows
+
+    def _approach(self, rows: int) -> None:
+        """Change the size towards this many rows, at most to the double or the half."""
+        self.rows = max(1, self.rows // 2, min(rows, 2 * self.rows, self._max_rows))
+
 
 #: Rows that are weighed for the first buffer.
 _SAMPLE: Final = 16

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
-from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.network.buffer_debloater import BufferDebloater
-from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
+from penstock.runtime.network.buffer_budget import BufferBudget, BufferDebloater
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.network.result_subpartition import (
     BatchEncoder,
+    OpenArrowBuffer,
     ResultSubpartition,
     SubpartitionStatistics,
 )

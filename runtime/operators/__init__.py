@@ -1,6 +1,11 @@
 """What users write and what runs it: operators, sources, sinks, windows and the chain that drives them.
 
-`operator` is the base of all of them, `protocols` what users implement to connect anything, `metrics` what
-functions count. The rooms have one kind of operator each. An operator reaches state and time only through its
-context. Imports `state`, `time`, `snapshot` and what lies below; never `graph`.
+- `operator` is the base of all operators, `protocols` what users implement to connect anything, `metrics`
+  what functions count. An operator reaches state and time only through its context.
+- `functions/`, `windows/`, `aggregation/`, `expressions/`, `sources/`, `sinks`, `event_time`: one kind of
+  operator each. `user_operator` and `user_coordinator` run users' own; `coordinators` is what users write.
+- Shared: `keyed_state_requests`, `operator_state`, `timers`, `held_watermark`, `user_code/`.
+- `chain` drives the operators of a subtask. `running_call` tells what a stuck thread is in.
+
+Imports `state`, `time`, `snapshot` and what lies below; never `graph`.
 """

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
+from penstock.runtime.operators.keyed_state_requests import AsksForKeyedState, RequestedStates
 from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
+from penstock.runtime.operators.operator_state import SavedList as SavedList
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
-from penstock.runtime.operators.state.keyed_state_requests import AsksForKeyedState, RequestedStates
-from penstock.runtime.operators.state.operator_state import ListStates
-from penstock.runtime.operators.state.operator_state import SavedList as SavedList
-from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState
-from penstock.runtime.operators.user_code.record_cursor import CurrentRecord
+from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState
 from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState

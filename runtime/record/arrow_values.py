@@ -28,8 +28,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.runtime.record.arrow_inference import NoArrowTypeError as NoArrowTypeError
-from penstock.runtime.record.arrow_inference import are_of_tuple, arrow_type_of, names_of
+from penstock.runtime.record.arrow_types import NoArrowTypeError as NoArrowTypeError
+from penstock.runtime.record.arrow_types import are_of_tuple, arrow_type_of, names_of
 from penstock.runtime.record.exact_values import exact_column
 
 

@@ -5,6 +5,9 @@ channel carries *elements*: a batch that was encoded into a `Buffer`, or an even
 event, so the order of a channel's elements is the order in which they were emitted.
 
 Timestamps are event time in whole microseconds since the epoch.
+
+`take_rows`: Arrow can't take rows by place from run ends and views. Such a column is decoded, taken from and
+encoded again, so that its type stays.
 """
 
 from __future__ import annotations
@@ -15,9 +18,43 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.record.taken_columns import take_rows
+
+
+def take_rows(batch: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+    """The rows at these places, in their order, copied.
+
+    Raises:
+        pa.ArrowNotImplementedError: Arrow can't take from a nested column of such an encoding.
+
+    Example:
+        >>> batch = pa.record_batch({"k": pa.array(["a", "b", "c"], pa.string_view())})
+        >>> take_rows(batch, pa.array([2, 0]))["k"].to_pylist()
+        ['c', 'a']
+    """
+    if not batch.num_columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(places), pa.struct([])))
+    try:
+        return batch.take(places)
+    except pa.ArrowNotImplementedError:
+        columns = [_taken(column, places) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _taken(column: pa.Array, places: pa.Array) -> pa.Array:
+    kind = column.type
+    if kinds.is_run_end_encoded(kind):
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
+        return pc.run_end_encode(pc.run_end_decode(column).take(places), run_end_type=kind.run_end_type)
+    if kinds.is_string_view(kind):
+        return column.cast(pa.string()).take(places).cast(kind)
+    if kinds.is_binary_view(kind):
+        return column.cast(pa.binary()).take(places).cast(kind)
+    return column.take(places)
+
 
 #: The watermark after which no record can come: the end of event time.
 END_OF_TIME: Final = (1 << 63) - 1
@@ -138,7 +175,7 @@ class Buffer:
     """A batch in its wire form: what a channel carries, captures and counts.
 
     Attributes:
-        payload: The encoded batch (see `penstock.runtime.record.batch_codec`).
+        payload: The encoded batch (see `penstock.runtime.record.element_codec`).
         rows: How many records it holds.
     """
 
@@ -248,4 +285,5 @@ class EndOfPartition:
 Event: TypeAlias = (
     Watermark | StreamStatus | CheckpointBarrier | CancelCheckpointMarker | EndOfData | EndOfPartition
 )
+
 StreamElement: TypeAlias = Buffer | Event

@@ -1,30 +1,99 @@
-"""Simple types of the standard library: how each becomes something that msgpack knows, and back.
+"""Simple types of the standard library and of numpy: how each becomes something that msgpack knows, and back.
 
 A payload is made of native values and lists only. Where a value can't be written without loss (a time zone
 of an unknown class) the answer is `UNSUPPORTED`, and the value is pickled instead.
+
+**Extension codes** say which kind of value a msgpack extension stands for. The numbers are the format. They
+are in every checkpoint that was ever written. So a number never changes and never gets another meaning. A new
+kind takes the next free number.
+
+**Columns of datetimes** in one zone are 64-bit microseconds, made and read at C speed. Python subtracts two
+datetimes of one and the same zone object by their wall time, and adds a duration to the wall time too. So
+with an epoch in that zone nothing here depends on the zone's rules. No datetime has to leave its zone and
+come back.
+
+**Numpy scalars and arrays** are their dtype and their raw bytes. Only dtypes that come back exactly from
+their description are written this way. All others (sub-arrays with metadata, variable-width strings, foreign
+dtypes) are `UNSUPPORTED` and pickled. Bytes are never read as objects: a dtype that holds references is
+refused before numpy sees the data.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
-from operator import index
+from itertools import repeat
+from operator import add, attrgetter, floordiv, index, sub
+from types import NoneType
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
 
-from penstock.runtime.record.extension_codes import ExtensionCode
+import numpy as np
+
+#: Types that msgpack itself keeps apart and gives back unchanged.
+NATIVE_TYPES: Final = frozenset({NoneType, bool, int, float, str, bytes})
+
+#: Between the names of flags that are combined.
+FLAGS_SEPARATOR: Final = "|"
+#: How deeply containers may be nested; bounds the stack that encoder and decoder take.
+MAX_DEPTH: Final = 100
+
+
+class ExtensionCode:
+    """What an extension holds; the comment says how its payload is built.
+
+    Where it says `module`, `penstock` stands for a class of Penstock, whose name is in `stable_names.py`.
+
+    Plain integers and no enum: they are looked up for every value.
+    """
+
+    PICKLE: Final = 1  # raw pickle
+    PICKLES: Final = 2  # raw pickle of a list: a column of values of one type
+    BIG_INT: Final = 3  # raw two's complement, big endian
+    STRINGS: Final = 4  # raw UTF-8 of a column of strings, joined by NUL
+    TUPLE: Final = 5  # column
+    TUPLES: Final = 6  # [column, ...]: tuples of one length
+    LISTS: Final = 7  # [column, ...]: lists of one length
+    DICTS: Final = 8  # [[key, ...], column, ...]: dicts with the same keys in the same order
+    DICT: Final = 9  # [column of keys, column of values]
+    SET: Final = 10  # column
+    FROZENSET: Final = 11  # column
+    LEAVES: Final = 12  # [code, [payload, ...]]: a column of one simple type
+    RECORD: Final = 13  # [module, qualified name, [field, ...], tuple of values | dict of attributes]
+    RECORDS: Final = 14  # [module, qualified name, [field, ...], column of tuples]
+    ENUM: Final = 15  # [module, qualified name, name | names of flags | value of a flag]
+    ENUMS: Final = 16  # [module, qualified name, [name | names | value, ...]]
+    ARRAY: Final = 17  # [dtype, shape, order, bytes | column of objects]
+    NUMPY_SCALAR: Final = 18  # [dtype, bytes | text]
+    NUMPY_SCALARS: Final = 19  # [dtype, bytes]
+    BYTEARRAY: Final = 20  # bytes
+    DATETIME: Final = 21  # microseconds of wall time | [microseconds, fold, zone]
+    DATE: Final = 22  # proleptic ordinal
+    TIME: Final = 23  # microseconds since midnight | [microseconds, fold, zone]
+    TIMEDELTA: Final = 24  # [days, seconds, microseconds]
+    DECIMAL: Final = 25  # text
+    UUID: Final = 26  # 16 bytes | [16 bytes, safety]
+    COMPLEX: Final = 27  # two doubles
+    FRACTION: Final = 28  # [numerator, denominator]
+    DATETIMES: Final = 29  # [zone, int64 microseconds of wall time]: all in one zone, none in a fold
+    DEQUE: Final = 30  # [column, maximal length]
+
 
 #: The answer for a value that has no payload.
 UNSUPPORTED: Final = object()
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time; the zone is written beside it
+
 _MICROSECOND: Final = timedelta(microseconds=1)
+
 _SECOND: Final = 1_000_000
+
 _COMPLEX: Final = struct.Struct("<dd")
 
 
@@ -173,3 +242,200 @@ LEAF_TYPES: Final = (
     LeafType(complex, ExtensionCode.COMPLEX, _complex_to_payload, _complex_from_payload),
     LeafType(Fraction, ExtensionCode.FRACTION, _fraction_to_payload, _fraction_from_payload),
 )
+
+
+_fold = attrgetter("fold")
+
+_zone = attrgetter("tzinfo")
+
+
+def datetimes_to_payload(values: Sequence[datetime]) -> Any:
+    r"""Write datetimes that all have the same zone object and no fold; else `UNSUPPORTED`.
+
+    Example:
+        >>> datetimes_to_payload([datetime(1970, 1, 1, 0, 0, 1)])
+        [None, b'@B\x0f\x00\x00\x00\x00\x00']
+    """
+    zones = list(map(_zone, values))
+    zone = zones[0]
+    # By identity: two zones of equal offset but different names are equal.
+    if len(set(map(id, zones))) != 1 or any(map(_fold, values)):
+        return UNSUPPORTED
+    payload = zone_to_payload(zone)
+    if payload is UNSUPPORTED:
+        return UNSUPPORTED
+    since_epoch = map(sub, values, repeat(_EPOCH.replace(tzinfo=zone)))
+    return [payload, struct.pack(f"<{len(values)}q", *map(floordiv, since_epoch, repeat(_MICROSECOND)))]
+
+
+def datetimes_from_payload(payload: Any) -> list[datetime]:
+    """Read a column that `datetimes_to_payload` wrote.
+
+    Raises:
+        OverflowError: A number is no date between the years 1 and 9999.
+    """
+    zone, raw = payload
+    epoch = _EPOCH.replace(tzinfo=zone_from_payload(zone))
+    since_epoch: list[timedelta] = np.frombuffer(raw, dtype="<m8[us]").tolist()
+    return list(map(add, repeat(epoch), since_epoch))
+
+
+_SIMPLE_KINDS: Final = frozenset("biufcmMSU")
+
+_PLAIN_KINDS: Final = frozenset("biufc")
+
+
+def is_numpy_scalar_type(cls: type) -> bool:
+    """Whether this is one of numpy's own scalar types, not a subclass of one.
+
+    Example:
+        >>> is_numpy_scalar_type(np.int64), is_numpy_scalar_type(int)
+        (True, False)
+    """
+    return issubclass(cls, np.generic) and cls.__module__ == "numpy"
+
+
+def dtype_to_payload(dtype: np.dtype[Any]) -> Any:
+    """Describe a dtype, or `UNSUPPORTED`.
+
+    Example:
+        >>> dtype_to_payload(np.dtype("int32"))
+        '<i4'
+    """
+    if dtype.metadata is not None or not dtype.itemsize:
+        return UNSUPPORTED
+    if dtype.names is not None:
+        return _structured_to_payload(dtype)
+    if dtype.kind not in _SIMPLE_KINDS:
+        return UNSUPPORTED
+    for text in (dtype.str, dtype.char):  # the character tells `long long` from `long`
+        if np.dtype(text) == dtype and np.dtype(text).char == dtype.char:
+            return text
+    return UNSUPPORTED
+
+
+def _structured_to_payload(dtype: np.dtype[Any]) -> Any:
+    assert dtype.names is not None
+    assert dtype.fields is not None
+    fields: list[Any] = []
+    for name in dtype.names:
+        field = dtype.fields[name][0]
+        title = dtype.fields[name][2:]
+        base = dtype_to_payload(field.base)
+        if base is UNSUPPORTED or any(type(word) is not str for word in (*title, name)):
+            return UNSUPPORTED
+        fields.append([[*title, name], base, list(field.shape)])
+    same = dtype_from_payload(fields)
+    exact = (
+        same == dtype and same.isalignedstruct == dtype.isalignedstruct and same.itemsize == dtype.itemsize
+    )
+    return fields if exact else UNSUPPORTED
+
+
+def dtype_from_payload(payload: Any) -> np.dtype[Any]:
+    """Read a dtype that `dtype_to_payload` described.
+
+    Raises:
+        ValueError: It would hold references to objects.
+    """
+    if isinstance(payload, str):
+        dtype: np.dtype[Any] = np.dtype(payload)
+    else:
+        dtype = np.dtype(
+            [
+                (names[0] if len(names) == 1 else tuple(names), dtype_from_payload(base), tuple(shape))
+                for names, base, shape in payload
+            ]
+        )
+    if dtype.hasobject:
+        msg = "the data describes raw bytes as Python objects"
+        raise ValueError(msg)
+    return dtype
+
+
+def _sized_dtype(payload: Any) -> np.dtype[Any]:
+    """A dtype of values that take bytes: of others there would be any number in no data."""
+    dtype = dtype_from_payload(payload)
+    if not dtype.itemsize:
+        msg = f"the data describes values of dtype {dtype}, which take no bytes"
+        raise ValueError(msg)
+    return dtype
+
+
+def scalar_to_payload(value: np.generic) -> Any:
+    """Write one scalar as dtype and bytes, or `UNSUPPORTED`."""
+    # Text that ends in NULs would lose them as raw memory, and by numpy's own conversions.
+    if isinstance(value, np.str_):
+        return ["U", str.__getitem__(value, slice(None))]
+    if isinstance(value, np.bytes_):
+        return ["S", bytes.__getitem__(value, slice(None))]
+    dtype = dtype_to_payload(value.dtype)
+    exact = dtype is not UNSUPPORTED and value.dtype.type is type(value)
+    return [dtype, value.tobytes()] if exact else UNSUPPORTED
+
+
+def scalar_from_payload(payload: Any) -> Any:
+    """Read a scalar that `scalar_to_payload` wrote."""
+    dtype, raw = payload
+    if dtype == "U" and isinstance(raw, str):
+        return np.str_(raw)
+    if dtype == "S" and isinstance(raw, bytes):
+        return np.bytes_(raw)
+    if not isinstance(raw, bytes):  # of a number `bytearray` would make that many zeros
+        msg = f"a scalar is written as bytes, not as {type(raw).__name__}"
+        raise TypeError(msg)
+    (value,) = np.frombuffer(bytearray(raw), _sized_dtype(dtype))
+    return value
+
+
+def scalars_to_payload(values: Sequence[np.generic]) -> Any:
+    """Write a column of numbers of one dtype, or `UNSUPPORTED`."""
+    dtype = values[0].dtype
+    if dtype.kind not in _PLAIN_KINDS or dtype.type is not type(values[0]):
+        return UNSUPPORTED
+    return [dtype_to_payload(dtype), np.array(values, dtype).tobytes()]
+
+
+def scalars_from_payload(payload: Any) -> list[Any]:
+    """Read a column that `scalars_to_payload` wrote."""
+    dtype, raw = payload
+    return list(np.frombuffer(raw, _sized_dtype(dtype)))
+
+
+def array_to_payload(array: np.ndarray[Any, Any]) -> tuple[Any, list[int], str, bytes | list[Any]] | None:
+    """Write an array.
+
+    Returns:
+        Dtype, shape, memory order and the raw bytes, or the list of objects of an object array; `None` when
+        its dtype is unsupported.
+    """
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    shape = list(array.shape)
+    if array.dtype.char == "O" and array.dtype.metadata is None:
+        return "O", shape, "C", array.ravel().tolist()
+    dtype = dtype_to_payload(array.dtype)
+    return (
+        None if dtype is UNSUPPORTED else (dtype, shape, order, array.tobytes("A" if order == "F" else "C"))
+    )
+
+
+def array_from_payload(payload: Any) -> np.ndarray[Any, Any]:
+    """Read an array that `array_to_payload` wrote; it owns its memory and can be written to.
+
+    Raises:
+        ValueError: Shape and content do not fit together.
+    """
+    dtype, shape, order, content = payload
+    if dtype == "O":
+        if not isinstance(content, list) or min(shape, default=0) < 0 or math.prod(shape) != len(content):
+            msg = f"an object array of shape {shape} does not have that many items in the data"
+            raise ValueError(msg)
+        flat = np.empty(len(content), dtype=object)
+        for index, item in enumerate(content):  # one by one: numpy would unfold sequences
+            flat[index] = item
+        return flat.reshape(shape)
+    kind = _sized_dtype(dtype)
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != len(content):
+        msg = f"an array of shape {shape} and dtype {kind} does not have {len(content)} bytes"
+        raise ValueError(msg)
+    return np.ndarray(shape, kind, bytearray(content), order=order)

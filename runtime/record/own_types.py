@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from penstock.runtime.record.arrow_types import PLAIN, NoColumnTypeError, refuse, type_of_value, zone_name
 from penstock.runtime.record.exact_values import ARROW_ERRORS, MisfitError, exact_column
 from penstock.runtime.record.row_columns import RowColumn, uniform_rows
-from penstock.runtime.record.value_types import PLAIN, NoColumnTypeError, refuse, type_of_value, zone_name
 
 _INT64: Final = pa.int64()
 _INT64_RANGE: Final = (-(1 << 63), (1 << 63) - 1)

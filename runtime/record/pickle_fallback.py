@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.runtime.error_text import error_text, message_of
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.class_directory import ClassDirectory, describe_type
+from penstock.runtime.record.record_classes import ClassDirectory, describe_type
 from penstock.runtime.record.stable_names import OURS, home_of, name_in_data
 
 _PROTOCOL: Final = 5

@@ -1,13 +1,30 @@
-"""`CompletedCheckpoint`: a checkpoint that a job can be restored from."""
+"""A completed checkpoint: what it holds, what a subtask starts from, and the permit to commit.
+
+`CompletedCheckpoint` is what a job can be restored from. `TaskRestore` is the part of it that one subtask
+starts from; it is plain data and is sent with the subtask's descriptor.
+
+The permit that a sink needs to commit.
+
+Only a completed checkpoint, whose record is in the decision log, issues one: code that would commit early has
+no permit to pass. A subtask of a job without checkpoints gets the permit of its ended input.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
-from penstock.runtime.snapshot.handles import FileHandle, MasterState, OperatorState
+from penstock.runtime.snapshot.handles import (
+    ChannelStateHandle,
+    FileHandle,
+    KeyedStateHandle,
+    MasterState,
+    OperatorState,
+    RedistributionMode,
+)
+from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +117,108 @@ def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
     if checkpoint.location is not None or checkpoint.metadata is None:
         return checkpoint.location or storage_url
     return f"{storage_url}/{checkpoint.metadata.path.rpartition('/')[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRestore:
+    """The state that one operator of one subtask starts from.
+
+    Attributes:
+        keyed: Handles that hold keys of this subtask's range.
+        lists: Named list states; each value still encoded.
+        raw_keyed: Handles that hold raw keyed state of this subtask's range.
+        raw_operator: Pieces of raw operator state.
+        unasked: What a snapshot keeps of each list until the operator asks for it, with the list's mode.
+    """
+
+    keyed: tuple[KeyedStateHandle, ...] = ()
+    lists: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    raw_keyed: tuple[KeyedStateHandle, ...] = ()
+    raw_operator: Sequence[bytes] = ()
+    unasked: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRestore:
+    """The in-flight data that one subtask starts with.
+
+    Attributes:
+        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had data
+            in flight on an exchange to this one. It takes its part of them.
+    """
+
+    handles: tuple[ChannelStateHandle, ...]
+    is_rescaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRestore:
+    """The part of a completed checkpoint that one subtask starts from.
+
+    Attributes:
+        attempt: The attempt that completed it.
+        operators: By operator id; an operator that the checkpoint does not know has no entry.
+        is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.
+        channels: Data in flight in its channels; `None` for none.
+        finished: The subtask had finished: it sends its ends and leaves; its operators do not run again.
+        location: URL of the storage that holds its files; `None` for the job's own.
+    """
+
+    checkpoint_id: int
+    attempt: int
+    operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+    is_savepoint: bool = False
+    channels: ChannelRestore | None = None
+    finished: bool = False
+    location: str | None = None
+
+
+_ISSUER: Final = object()
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CommitPermit:
+    """The right to commit everything that was pre-committed up to one checkpoint.
+
+    Attributes:
+        checkpoint_id: The completed checkpoint; `None` when the job takes no checkpoints and its input ended.
+        attempt: The attempt that completed it.
+
+    Raises:
+        TypeError: It was not issued by one of the functions of this module.
+
+    Example:
+        >>> CommitPermit(7, 1)
+        Traceback (most recent call last):
+        ...
+        TypeError: a CommitPermit comes only from a completed checkpoint
+    """
+
+    checkpoint_id: int | None
+    attempt: int
+
+    def __init__(self, checkpoint_id: int | None, attempt: int, *, _issuer: object = None) -> None:
+        if _issuer is not _ISSUER:
+            msg = "a CommitPermit comes only from a completed checkpoint"
+            raise TypeError(msg)
+        object.__setattr__(self, "checkpoint_id", checkpoint_id)
+        object.__setattr__(self, "attempt", attempt)
+
+    def covers(self, checkpoint_id: int) -> bool:
+        """Whether work that was pre-committed for `checkpoint_id` may be committed."""
+        return self.checkpoint_id is None or checkpoint_id <= self.checkpoint_id
+
+
+def permit_of_completed_checkpoint(checkpoint_id: int, attempt: int) -> CommitPermit:
+    """Issue the permit of a checkpoint; call only where its completion is known from the log.
+
+    Example:
+        >>> permit_of_completed_checkpoint(7, 1).covers(6)
+        True
+    """
+    return CommitPermit(checkpoint_id, attempt, _issuer=_ISSUER)
+
+
+def permit_of_ended_input(attempt: int) -> CommitPermit:
+    """Issue the permit of a subtask that takes no checkpoints and has seen the end of its input."""
+    return CommitPermit(None, attempt, _issuer=_ISSUER)

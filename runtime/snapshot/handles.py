@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.ids import EdgeId
 
 #: States up to this size (bytes) are kept inside the metadata instead of in a file of their own.
 INLINE_LIMIT: Final = 16 * 1024

@@ -1,4 +1,7 @@
-"""A checkpoint's metadata as a file, and the reading and writing of state files with their checksums.
+"""The files of a checkpoint: its metadata, its states, its lists.
+
+A small state is kept inline, any other in a file of its own (`StateFiles`). Values of a list state are
+encoded one by one, so that the list can be redistributed.
 
 The metadata names every file with its size and checksum, so a read finds damage and names the damaged file.
 Files in the same folder are named relative to the metadata: a savepoint's folder can be moved, or opened as a
@@ -7,20 +10,19 @@ storage of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import msgpack
 import xxhash
 
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.channel_id import EdgeId
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
-from penstock.runtime.snapshot.field_types import binary, items, mapping, seconds, text, whole
 from penstock.runtime.snapshot.handles import (
+    INLINE_LIMIT,
     ChannelStateHandle,
     FileHandle,
     InlineHandle,
@@ -35,17 +37,33 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
+from penstock.runtime.snapshot.ids import EdgeId
+from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.paths import check_path
-from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
+from penstock.runtime.snapshot.sealed_file import (
+    binary,
+    damaged,
+    items,
+    mapping,
+    seal,
+    seconds,
+    text,
+    unseal,
+    whole,
+)
 
 _MAGIC: Final = b"PENSTKCP"
+
 _VERSION: Final = 1
+
 _WHAT: Final = "the metadata of a checkpoint"
+
 _BESIDE: Final = "./"
 #: As many subtasks or key groups as a job can have; see `state/key_groups.py`. A list has an item for each.
 MOST_SUBTASKS: Final = 1 << 15
 #: The earliest moment of event time, in microseconds.
 _EARLIEST: Final = -(1 << 63)
+
 Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
@@ -379,3 +397,96 @@ def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
     if text(path).startswith(_BESIDE):
         path = folder + path.removeprefix(_BESIDE)
     return FileHandle(check_path(path), whole(size), text(checksum))
+
+
+class StateFiles:
+    """Writes and reads the state of one operator in one subtask for one checkpoint.
+
+    Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
+
+    Args:
+        next_path: Returns the path of each new file.
+        read_from: Holds older files; by default `storage`.
+        inline_limit: Most bytes that stay inline; by default `INLINE_LIMIT`.
+    """
+
+    def __init__(
+        self,
+        storage: SnapshotStorage,
+        next_path: Callable[[], str],
+        read_from: SnapshotStorage | None = None,
+        inline_limit: int | None = None,
+    ) -> None:
+        self._storage = storage
+        self._read_from = read_from or storage
+        self._next_path = next_path
+        self._inline_limit = INLINE_LIMIT if inline_limit is None else inline_limit
+        self._tried: list[str] = []
+        self.written: list[FileHandle] = []
+
+    def write(self, data: bytes) -> StateHandle:
+        """Write `data`; small state stays inline.
+
+        Raises:
+            StorageError: The file could not be written.
+        """
+        if len(data) <= self._inline_limit:
+            return InlineHandle(data)
+        path = self._next_path()
+        self._tried.append(path)
+        handle = write_state_file(self._storage, path, data)
+        self.written.append(handle)
+        return handle
+
+    def read(self, handle: StateHandle) -> bytes:
+        """The bytes behind a handle.
+
+        Raises:
+            CorruptSnapshotError: The file is damaged.
+            StorageError: It could not be read.
+        """
+        return read_state(self._read_from, handle)
+
+    def remove_written(self) -> None:
+        """Delete all files that were written through this object: the checkpoint was aborted.
+
+        A file whose writing failed is deleted too: it may have been written all the same.
+
+        Raises:
+            StorageError: A file could not be deleted.
+        """
+        self._storage.delete(self._tried)
+        self._tried.clear()
+        self.written.clear()
+
+
+#: Name of raw operator state among the handles of an operator.
+RAW: Final = "raw"
+
+
+def encode_atoms(atoms: Sequence[bytes]) -> bytes:
+    """Pack encoded values into one piece of state; each can be redistributed by itself.
+
+    Example:
+        >>> decode_atoms(encode_atoms([b"a", b"b"]), "x")
+        [b'a', b'b']
+    """
+    packed: bytes = msgpack.packb(list(atoms))
+    return packed
+
+
+def decode_atoms(data: bytes, where: str) -> list[bytes]:
+    """The encoded values of a list state.
+
+    Raises:
+        CorruptSnapshotError: The bytes are no list state; names `where`.
+    """
+    try:
+        atoms = msgpack.unpackb(data)
+    except (ValueError, TypeError) as error:  # TypeError: a list as a key
+        msg = f"the list state in {where} is damaged: {error}"
+        raise CorruptSnapshotError(msg) from error
+    if not isinstance(atoms, list) or not all(isinstance(a, bytes) for a in atoms):
+        msg = f"the list state in {where} is damaged: not a list of encoded values"
+        raise CorruptSnapshotError(msg)
+    return atoms

@@ -11,34 +11,49 @@
 All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
 Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners. It
 knows a file by its whole path. Whatever else somebody puts into these folders is nobody's, and stays.
+
+The ids that a job has given to its checkpoints, as its storage knows them.
+
+A file says that an id was given. So no JobMaster gives it again, and no reader waits at the mark of a
+checkpoint that was begun before a restart.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import xxhash
 
 from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
 
 _JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
+
 _PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
+
 _SLOT: Final = re.compile(r"[0-9]{20}")
 #: Ids, attempts and counters are below 2^62: a name with more digits is not one of ours.
 _NUMBER: Final = "[0-9]{1,19}"
 #: What `escape_name` returns.
 _ESCAPED: Final = "[a-z0-9_.]*"
+
 _STATE: Final = f"{_ESCAPED}-{_NUMBER}-{_NUMBER}"
+
 _SHARED: Final = re.compile(f"shared/({_NUMBER})-({_NUMBER})-{_STATE}")
+
 _CHECKPOINT: Final = re.compile(f"chk-({_NUMBER})-({_NUMBER})/(?:metadata|channels-{_ESCAPED}-{_NUMBER})")
+
 _SAVEPOINT: Final = re.compile(f"savepoint-({_NUMBER})-({_NUMBER})/(?:metadata|{_STATE})")
+
 _GIVEN: Final = re.compile(_NUMBER)
 #: The metadata of a snapshot whose folder is a storage of its own.
 METADATA: Final = "metadata"
+
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
 
 #: Longest escaped operator id that is written out; longer ones are cut and get a hash.
@@ -284,3 +299,18 @@ class SnapshotPaths:
         if match := _SAVEPOINT.fullmatch(path, start):
             return _Written(int(match[1]), int(match[2]), True)
         return None
+
+
+def given_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
+    """The ids that these files name, with the path of each."""
+    return {given: path for path in present if (given := paths.given_by(path)) is not None}
+
+
+def highest_given_id(storage: SnapshotStorage, job_id: str) -> int:
+    """The highest id that was given to a checkpoint or savepoint; -1 for none. Blocks.
+
+    Raises:
+        StorageError: The storage could not be read.
+    """
+    paths = SnapshotPaths(job_id)
+    return max(given_ids(paths, storage.list(paths.given_ids)), default=-1)

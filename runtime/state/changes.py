@@ -27,6 +27,10 @@ in again and deleted again the deletion is kept: an older snapshot may have it.
 
 It must never hand out a reference to a value that may change, or forget a change when encoding fails. What
 `take` gives belongs to the snapshot alone.
+
+`DirtyKeys` is for a backend that finds the values by itself when it saves them. `UntrackedChanges` is for
+jobs without snapshots: only a snapshot empties changes, and without one they would grow by every key that the
+job ever sees.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.fixed_values import DELETED, LEAVES, FixedValues
 
 #: So many entries wait to be examined at most. So few fit into the processor's cache until they are.
@@ -230,3 +235,102 @@ class Changes:
         self.is_sure = not self.takes_all
         for view in self._holders:
             view._written = self.written
+
+
+class DirtyKeys(Changes):
+    """Puts every entry that was written or deleted into a set, and keeps no value.
+
+    Args:
+        keys: The set. It is the backend's, which empties it.
+
+    Example:
+        >>> keys = set()
+        >>> changed = DirtyKeys(keys)
+        >>> changed.written["ann"] = 1
+        >>> changed.put(["bob"], [2])
+        >>> sorted(keys)
+        ['ann', 'bob']
+    """
+
+    __slots__ = ()
+
+    def __init__(self, keys: set[Any]) -> None:
+        super().__init__({}, FixedValues(ValueCodec()))
+        self.looked_up = keys
+        self.add, self.update = keys.add, keys.update
+        self.written = _Into(keys)
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
+        """Say that these entries were written."""
+        self.update(entries)
+
+    def put_new(self, entry: Any, value: Any) -> None:
+        """Say that an entry was put in."""
+        self.add(entry)
+
+    def remove(self, entry: Any) -> None:
+        """Say that an entry was deleted."""
+        self.add(entry)
+
+
+class _Into(dict[Any, Any]):
+    """Takes values for entries, and keeps the entries only."""
+
+    def __init__(self, keys: set[Any]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def __setitem__(self, entry: Any, value: Any, /) -> None:
+        self._keys.add(entry)
+
+    def update(self, values: Iterable[Any]) -> None:  # type: ignore[override]
+        """All of these."""
+        self._keys.update(values)
+
+
+class UntrackedChanges(Changes):
+    """Changes that keep nothing of what they are told.
+
+    Example:
+        >>> from penstock.runtime.record.value_codec import ValueCodec
+        >>> changed = UntrackedChanges(FixedValues(ValueCodec()))
+        >>> changed.add("word")
+        >>> changed.update(["word", "line"])
+        >>> changed.written["word"] = 1
+        >>> len(changed)
+        0
+    """
+
+    __slots__ = ()
+
+    def __init__(self, fixed: FixedValues) -> None:
+        super().__init__({}, fixed)
+        self.written = _Nothing()
+        self.add = self.update = _ignore
+
+    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
+        """Nothing."""
+
+    def put_new(self, entry: Any, value: Any) -> None:
+        """Nothing."""
+
+    def remove(self, entry: Any) -> None:
+        """Nothing."""
+
+    def put_all(self) -> None:
+        """Nothing."""
+
+    def clear(self) -> None:
+        """Nothing."""
+
+
+class _Nothing(dict[Any, Any]):
+    def __setitem__(self, entry: Any, value: Any, /) -> None:
+        """Nothing."""
+
+    def update(self, *entries: Iterable[Any]) -> None:  # type: ignore[override]
+        """Nothing."""
+
+
+def _ignore(entry: Any, /) -> None:
+    """Nothing."""

@@ -31,7 +31,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.record_shapes import RecordShape, shape_of
+from penstock.runtime.record.record_classes import RecordShape, shape_of
 from penstock.runtime.record.value_codec import ValueCodec
 
 

@@ -4,7 +4,7 @@ Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot takes
 since the last one (`changes.py`): references to values that can't change, and others encoded. Only that stops
 the task. Another thread encodes the rest and writes it as one file (`KeyedSnapshot.finish`).
 A checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before.
-`increments` decides which ones may be shared.
+`keyed_snapshot` decides which ones may be shared.
 
 It must never let the other thread see a live table, or lose a changed key when encoding fails half-way. A
 snapshot must not cost as much as the whole state when little has changed.
@@ -21,27 +21,26 @@ from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.captured_entries import CapturedEntries
-from penstock.runtime.state.changes import Changes
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
-from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state.changes import Changes, UntrackedChanges
+from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable
 from penstock.runtime.state.fixed_values import FixedValues
 from penstock.runtime.state.heap_states import VIEWS
-from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.key_groups import check_restored_keys
-from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock, encode_written
-from penstock.runtime.state.keyed_changes import Block
-from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
-from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
+from penstock.runtime.state.keyed_blocks import CapturedEntries, DecodedBlock, KeyedBlock, encode_written
+from penstock.runtime.state.keyed_chunk import Block, need_canonical, read_chunk, unusable_key
+from penstock.runtime.state.keyed_snapshot import (
+    CompactionPolicy,
+    Delta,
+    Increments,
+    KeyedSnapshot,
+    StateFileReader,
+)
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
-from penstock.runtime.state.native_state import need_canonical
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import NO_KEY, StateTable
 from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
 from penstock.runtime.state.ttl_states import VIEWS_WITH_TTL
-from penstock.runtime.state.unsaved_changes import UnsavedChanges
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
@@ -120,7 +119,7 @@ class HeapKeyedStateBackend:
     def _changes(self, nested: bool) -> Callable[[dict[Any, Any]], Changes]:
         if self._takes_snapshots:
             return lambda entries: Changes(entries, self._fixed, nested=nested)
-        return lambda entries: UnsavedChanges(self._fixed)
+        return lambda entries: UntrackedChanges(self._fixed)
 
     def column_table(self, name: str) -> ColumnTable:
         """The table in columns of this name; always the same object."""

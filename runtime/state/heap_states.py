@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from penstock.runtime.errors import KeyTypeError
 from penstock.runtime.state.changes import Changes
+from penstock.runtime.state.declared_state import type_name
 from penstock.runtime.state.fixed_values import DELETED, LEAVES
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
@@ -36,7 +37,6 @@ from penstock.runtime.state.keyed_states import (
 from penstock.runtime.state.own_copy import can_change, own_copies, own_copy
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
 from penstock.runtime.state.state_table import HasCurrentKey, NoCurrentKeyError, StateTable, without_key
-from penstock.runtime.state.state_types import type_name
 
 
 class HeapValueState(ValueState[Any]):

@@ -3,22 +3,41 @@
 An entry of a flat table is known by its key. One of a nested table is known by a pair: the key and a second
 part (`state_table.py`). Whatever merges changes treats both alike: a pair is a key of a dict, too. So of a
 map with a million entries, those that changed are written, and a deleted one hides just itself.
+
+**Captured entries** are those that a snapshot has taken by reference. They are packed beside the task, in
+blocks. Each costs some calls into C of a few milliseconds, and between two calls the task may run. Packed
+entries stay packed. A later checkpoint that has to write them again does not encode them again. The
+references are gone then. A million of them are given back here in small steps, and not in the task when the
+checkpoint is confirmed.
+
+Two checkpoints may want the same entries at the same time, in two threads. Nobody waits for the other. A
+reader enters itself in `_readers` *before* it takes the dict. It puts the packed blocks in the place of the
+dict, leaves `_readers`, and *then* looks whether anybody is left there. Only if not, it empties the dict. So
+no dict is emptied that somebody reads.
+
+It must never change or empty a dict that a table still writes to: it is given dicts that nobody else has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any, Final
+from itertools import chain, groupby, islice, repeat
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.errors import CodecError
+from penstock.runtime.errors import CodecError, KeyGroupError
+from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.columns.column_blocks import ColumnBlock, key_list
-from penstock.runtime.state.fixed_values import DELETED
+from penstock.runtime.snapshot.handles import KeyGroupRange
+from penstock.runtime.state.columns.column_table import ColumnBlock, decode_columns, encode_columns, key_list
+from penstock.runtime.state.fixed_values import DELETED, Deleted
+from penstock.runtime.state.key_groups import key_group_array
 
 #: Entries of a block at most. Encoding them is some calls into C of a few milliseconds, in which no other
 #: thread runs.
@@ -118,3 +137,296 @@ def encode_deleted(table: str, keys: Sequence[Any], *, nested: bool = False) -> 
     """Blocks of deleted entries."""
     for start in range(0, len(keys), BLOCK_ENTRIES):
         yield KeyedBlock(table, keys[start : start + BLOCK_ENTRIES], None, nested)
+
+
+#: Table, number of entries, key groups, keys, values, and more for nested tables and columns.
+PackedBlock: TypeAlias = tuple[Any, ...]
+
+
+def bytes_of(packed: PackedBlock) -> int:
+    """How many bytes its keys and values are."""
+    return sum(len(part) for part in packed if isinstance(part, bytes))
+
+
+def pack_rows(
+    block: KeyedBlock, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+) -> PackedBlock:
+    """A block of rows as bytes.
+
+    Args:
+        key_groups: The range that the writer owns.
+        codec: Encodes the keys.
+
+    Raises:
+        KeyGroupError: A key is not the subtask's own: no restore would ever find it.
+        KeyTypeError: Something can't be a key.
+    """
+    keys, counts, parts = _unnested(block.keys) if block.nested else (list(block.keys), [], [])
+    groups = key_group_array(keys, max_parallelism)
+    _check_own(block.table, keys, groups, key_groups)
+    of_keys = groups.astype("<u2").tobytes(), codec.dumps(keys)
+    of_parts = (None, np.array(counts, "<u4").tobytes(), codec.dumps(parts)) if block.nested else ()
+    return (block.table, len(block.keys), *of_keys, block.values, *of_parts)
+
+
+def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool = True) -> PackedBlock:
+    """A block of columns as bytes.
+
+    Args:
+        key_groups: The range that the writer owns.
+        any_type: Also columns of extension types that may run code where they are read.
+
+    Raises:
+        KeyGroupError: A key is not the subtask's own.
+        CodecError: A column has such a type.
+    """
+    _check_own(block.table, block.keys, block.key_groups, key_groups)
+    groups = block.key_groups.astype("<u2").tobytes()
+    values = None if block.values is None else encode_columns(block.values, any_type=any_type)
+    return block.table, len(block), groups, encode_columns(block.keys, any_type=any_type), values, block.extra
+
+
+def unpack_block(packed: PackedBlock, codec: ValueCodec) -> DecodedBlock | ColumnBlock:
+    """A block out of its bytes.
+
+    Raises:
+        ValueError: Its parts don't fit together.
+        CodecError: A value can't be decoded.
+    """
+    return _decode_block(codec, *packed)
+
+
+def _unnested(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[Any]]:
+    """Keys, how many entries follow each other of each, and the second parts of all entries.
+
+    Example:
+        >>> _unnested([("ann", "/"), ("ann", "/cart"), ("bob", "/")])
+        (['ann', 'bob'], [2, 1], ['/', '/cart', '/'])
+    """
+    runs = [(key, len(list(run))) for key, run in groupby(pairs, itemgetter(0))]
+    return [key for key, _ in runs], [count for _, count in runs], [part for _, part in pairs]
+
+
+def _check_own(
+    table: str, keys: Sequence[Any] | pa.RecordBatch, groups: NDArray[np.uint16], own: KeyGroupRange
+) -> None:
+    foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
+    if len(foreign):
+        at = int(foreign[0])
+        key = keys.slice(at, 1).to_pylist()[0] if isinstance(keys, pa.RecordBatch) else keys[at]
+        msg = (
+            f"state table {table!r} has an entry of {key!r:.100}, whose key group "
+            f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
+            "entries must be keyed by the stream's own key"
+        )
+        raise KeyGroupError(msg)
+
+
+def _decode_block(
+    codec: ValueCodec,
+    table: str,
+    count: int,
+    groups: bytes,
+    keys: bytes,
+    values: bytes | None,
+    extra: int | None = None,
+    counts: bytes | None = None,
+    parts: bytes | None = None,
+) -> DecodedBlock | ColumnBlock:
+    if extra is not None:
+        return _decode_columns(codec, table, count, groups, keys, values, extra)
+    try:
+        of_keys = np.frombuffer(groups, dtype="<u2")
+        if counts is None or parts is None:
+            decoded_keys = one_nan(codec.loads(keys))
+        else:
+            decoded_keys, numbers = nested_keys(codec, keys, counts, parts)
+            of_keys = np.repeat(of_keys, numbers)
+        decoded = DecodedBlock(
+            table,
+            of_keys,
+            decoded_keys,
+            None if values is None else codec.loads(values),
+            counts is not None,
+        )
+    except CodecError as error:
+        msg = f"state {table!r}: {error}"
+        raise CodecError(msg) from error
+    lengths = {
+        len(decoded.key_groups),
+        len(decoded.keys),
+        count if values is None else len(decoded.values or ()),
+    }
+    if lengths != {count}:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return decoded
+
+
+def nested_keys(
+    codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
+) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
+    """The pairs of a nested table, and how many of them each key has.
+
+    Raises:
+        ValueError: The counts don't fit the keys and the second parts.
+        CodecError: A key can't be decoded.
+    """
+    numbers = np.frombuffer(counts, dtype="<u4")
+    seconds = one_nan(codec.loads(parts))
+    total = int(numbers.sum(dtype=np.uint64))
+    if total != len(seconds):  # before anything is repeated: four bytes may say four billions
+        msg = f"the keys of a nested table should have {len(seconds)} entries and have {total}"
+        raise ValueError(msg)
+    firsts = zip(one_nan(codec.loads(keys)), numbers.tolist(), strict=True)
+    every = [key for first, number in firsts for key in repeat(first, number)]
+    return list(zip(every, seconds, strict=True)), numbers
+
+
+def _decode_columns(
+    codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None, extra: int
+) -> ColumnBlock:
+    any_type = codec.allows_pickle
+    try:
+        decoded = ColumnBlock(
+            table,
+            decode_columns(keys, any_type=any_type),
+            np.frombuffer(groups, dtype="<u2"),
+            None if values is None else decode_columns(values, any_type=any_type),
+            extra,
+        )
+    except CodecError as error:
+        msg = f"state {table!r}: {error}"
+        raise CodecError(msg) from error
+    lengths = {len(decoded), len(decoded.key_groups), count}
+    if decoded.values is not None and decoded.values.num_columns:
+        lengths.add(decoded.values.num_rows)
+    if lengths != {count} or not 0 <= extra < decoded.keys.num_columns:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return decoded
+
+
+#: What a value is taken to weigh while it is not encoded, bytes.
+_VALUE_WEIGHT: Final = 16
+#: References that are given back in one go.
+_GIVEN_BACK: Final = 1_000
+
+
+class CapturedEntries:
+    """Changed entries of one table, not encoded yet.
+
+    Args:
+        table: Its name.
+        entries: By entry a value that can't change, or `DELETED`; nobody else has this dict.
+        nested: Whether the entries are pairs of key and second part.
+        with_deleted: Whether something older is left that a deletion would have to hide.
+
+    Example:
+        >>> from penstock.runtime.record.value_codec import ValueCodec
+        >>> captured = CapturedEntries("counts", {"ann": 1, "bob": DELETED})
+        >>> packed = captured.packed(128, KeyGroupRange(0, 127), ValueCodec())
+        >>> [(block[0], block[1], block[4] is None) for block in packed]
+        [('counts', 1, False), ('counts', 1, True)]
+    """
+
+    def __init__(
+        self, table: str, entries: dict[Any, Any], *, nested: bool = False, with_deleted: bool = True
+    ) -> None:
+        self.table, self.nested = table, nested
+        self._with_deleted = with_deleted
+        self._count = len(entries)
+        self._entries: dict[Any, Any] | None = entries
+        self._packed: list[PackedBlock] | None = None
+        self._readers: list[None] = []
+
+    def __len__(self) -> int:
+        packed = self._packed
+        return self._count if packed is None else sum(block[1] for block in packed)
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes this is."""
+        packed = self._packed
+        if packed is None:
+            return self._count * (KEY_WEIGHT + _VALUE_WEIGHT)
+        return sum(map(bytes_of, packed))
+
+    def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
+        """These entries as bytes, block by block; in any thread.
+
+        Raises:
+            KeyGroupError: A key is not the subtask's own.
+            KeyTypeError: Something can't be a key.
+            CodecError: A value can't be encoded; names table and key.
+        """
+        self._readers.append(None)
+        try:
+            entries = self._entries
+            if entries is not None:
+                blocks = self._blocks(entries, codec)
+                self._packed = [pack_rows(block, max_parallelism, key_groups, codec) for block in blocks]
+                self._entries = None
+        finally:
+            self._readers.pop()
+        if entries is not None and not self._readers:
+            _give_back(entries)
+        assert self._packed is not None, "entries leave when their bytes are there"
+        return self._packed
+
+    def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
+        """Add these entries to older ones; in any thread."""
+        self._readers.append(None)
+        try:
+            entries = self._entries
+            if entries is not None:
+                for keys, values in _in_parts(entries):
+                    changes.update(zip(keys, values, strict=True))
+                return
+        finally:
+            self._readers.pop()
+        assert self._packed is not None, "entries leave when their bytes are there"
+        for packed in self._packed:
+            block = unpack_block(packed, codec)
+            assert isinstance(block, DecodedBlock), "entries of a table of rows"
+            block.put_into(changes)
+
+    def _blocks(self, entries: dict[Any, Any], codec: ValueCodec) -> Iterator[KeyedBlock]:
+        for keys, values in _in_parts(entries):
+            gone: list[Any] = []
+            if Deleted in set(map(type, values)):
+                gone = [key for key, value in zip(keys, values, strict=True) if value is DELETED]
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not DELETED]
+                values = [value for value in values if value is not DELETED]
+            if self.nested:
+                keys, values = _by_key(keys, values)
+                gone, _ = _by_key(gone, gone)
+            yield from encode_written(self.table, keys, values, codec, nested=self.nested)
+            if self._with_deleted:
+                yield from encode_deleted(self.table, gone, nested=self.nested)
+
+
+def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Keys and values of some entries at a time; no pairs, which would keep the cycle collector busy."""
+    keys, values = iter(entries), iter(entries.values())
+    while some := list(islice(keys, BLOCK_ENTRIES)):
+        yield some, list(islice(values, BLOCK_ENTRIES))
+
+
+def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Entries of a nested table with those of one key together: the key then stands once."""
+    places: dict[Any, list[int]] = {}
+    for place, entry in enumerate(entries):
+        places.setdefault(entry[0], []).append(place)
+    if len(places) == len(entries):
+        return entries, values
+    order = list(chain.from_iterable(places.values()))
+    return [entries[place] for place in order], [values[place] for place in order]
+
+
+def _give_back(entries: dict[Any, Any]) -> None:
+    """Empty a dict in small steps; another thread may do the same."""
+    with suppress(KeyError):
+        while entries:
+            for _ in range(_GIVEN_BACK):
+                entries.popitem()

@@ -16,21 +16,22 @@ and values are Arrow IPC streams of one record batch each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgpack
 from xxhash import xxh3_64, xxh3_64_digest
 
-from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
+from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError, StateMismatchError
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state.captured_entries import CapturedEntries
-from penstock.runtime.state.columns.column_blocks import ColumnBlock, decode_columns, key_list
-from penstock.runtime.state.keyed_blocks import DecodedBlock
-from penstock.runtime.state.keyed_changes import Block
-from penstock.runtime.state.packed_blocks import (
+from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
+from penstock.runtime.state.columns.column_changes import ColumnChanges
+from penstock.runtime.state.columns.column_table import ColumnBlock, decode_columns, key_list
+from penstock.runtime.state.keyed_blocks import (
+    CapturedEntries,
+    DecodedBlock,
+    KeyedBlock,
     PackedBlock,
     nested_keys,
     pack_columns,
@@ -38,7 +39,61 @@ from penstock.runtime.state.packed_blocks import (
     unpack_block,
 )
 
+
+class NestedChanges(dict[Any, Any]):
+    """Merged changes of a nested table: by pair of key and second part a value or `DELETED`."""
+
+
+#: Merged changes by table: by key a value or `DELETED`, or columns.
+Changes: TypeAlias = dict[str, dict[Any, Any] | ColumnChanges]
+
+#: Some changed entries of one table: rows that are encoded or not yet, or columns.
+Block: TypeAlias = KeyedBlock | CapturedEntries | ColumnBlock
+
+
+def encode_changes(changes: Changes, *, with_deleted: bool = True) -> list[Block]:
+    """Blocks of merged changes, which are used up; they are encoded when they are packed.
+
+    Args:
+        with_deleted: Whether something older is left that a deletion would have to hide.
+    """
+    blocks: list[Block] = []
+    for table, entries in changes.items():
+        if isinstance(entries, ColumnChanges):
+            blocks += entries.blocks(with_deleted=with_deleted)
+        else:
+            nested = isinstance(entries, NestedChanges)
+            blocks.append(CapturedEntries(table, entries, nested=nested, with_deleted=with_deleted))
+    return blocks
+
+
+def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
+    """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
+
+    Args:
+        changes: What is added to.
+        blocks: In order.
+        codec: Decodes values that are encoded.
+    """
+    for block in blocks:
+        if isinstance(block, ColumnBlock):
+            columns = changes.setdefault(block.table, ColumnChanges(block.table))
+            assert isinstance(columns, ColumnChanges), f"table {block.table!r} holds rows and columns"
+            columns.apply(block)
+            continue
+        table = changes.setdefault(block.table, NestedChanges() if block.nested else {})
+        assert isinstance(table, dict), f"table {block.table!r} holds rows and columns"
+        assert isinstance(table, NestedChanges) == block.nested, f"table {block.table!r} is flat and nested"
+        if isinstance(block, CapturedEntries):
+            block.put_into(table, codec)
+        elif isinstance(block, DecodedBlock):
+            block.put_into(table)
+        else:
+            block.put_into(table, codec)
+
+
 _MAGIC: Final = b"PSKS\x01"
+
 _HEADER: Final = len(_MAGIC) + 8
 
 
@@ -225,3 +280,28 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error
     return written_with, packed
+
+
+def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
+    """See that every backend and every tool can read this state.
+
+    Raises:
+        StateMismatchError: It is in the files of RocksDB, as its checkpoints are.
+
+    Example:
+        >>> from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
+        >>> file = InlineHandle(b"...")
+        >>> need_canonical([KeyedStateHandle(KeyGroupRange(0, 9), (file,), names=("000008.sst",))])
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.StateMismatchError: this checkpoint holds keyed state in the files of \
+RocksDB, which only an operator with state_backend=RocksDB() can start from. Take a savepoint: every \
+backend reads that
+    """
+    if any(handle.is_native for handle in handles):
+        msg = (
+            "this checkpoint holds keyed state in the files of RocksDB, which only an operator with "
+            "state_backend=RocksDB() can start from. Take a savepoint: every backend "
+            "reads that"
+        )
+        raise StateMismatchError(msg)

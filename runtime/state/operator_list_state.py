@@ -1,7 +1,7 @@
 """`OperatorListState`: a list that belongs to a subtask and not to a key (Flink's list state of operators).
 
 A rescale gives every subtask another part of the keys, and keyed state follows them. A list has no keys to
-follow, so it says itself how its values find their new subtasks: its *mode*. See `redistribution.py`.
+follow, so it says itself how its values find their new subtasks: its *mode*. See `key_groups.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar, g
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.misspelt_names import NearestMembers, nearest_name
+from penstock.runtime.names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.declared_state import DeclaredState
+from penstock.runtime.state.declared_state import DeclaredState, type_name
 from penstock.runtime.state.own_copy import own_copies, own_copy
-from penstock.runtime.state.state_types import type_name
 from penstock.runtime.user_location import function_location
 
 #: How the values of a list state are redistributed when a job starts from a snapshot.

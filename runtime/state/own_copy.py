@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.record.record_shapes import RecordShape, shape_of
+from penstock.runtime.record.record_classes import RecordShape, shape_of
 from penstock.runtime.state.fixed_values import LEAVES
 
 #: Types whose values can't change and have no parts that can.

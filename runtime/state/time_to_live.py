@@ -21,7 +21,7 @@ on to the bucket of its new time, and only one that has really expired is delete
 once a TTL, and a sweep can't delete a key that was refreshed meanwhile.
 
 **Cleaned.** The task sweeps some entries between two batches, whenever a bucket is due
-(`runtime/operators/state/state_sweep.py`). A snapshot finishes the work first, so it has nothing that had
+(`runtime/operators/keyed_state_requests.py`). A snapshot finishes the work first, so it has nothing that had
 expired. Deleted entries count as changed: the next checkpoint hides them in older files.
 """
 
@@ -35,7 +35,7 @@ from math import inf
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
-from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.names import nearest_name
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.handles import SavedTime

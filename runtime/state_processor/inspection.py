@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.sources.on_request import unassigned_splits
 from penstock.runtime.operators.sources.source import SPLITS
+from penstock.runtime.operators.sources.split_enumerator import unassigned_splits
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import subtask_rows
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     KeyedStateHandle,
@@ -28,9 +27,9 @@ from penstock.runtime.snapshot.handles import (
     SavedState,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import decode_atoms
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, subtask_rows
 from penstock.runtime.state.keyed_chunk import read_keys
 
 #: Maximum number of values of a list state that are shown; below, of characters of each.

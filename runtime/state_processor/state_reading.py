@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.restore.state_changes import saved_states
+from penstock.runtime.restore import saved_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -25,12 +25,11 @@ from penstock.runtime.snapshot.handles import (
     SavedState,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.columns.column_changes import ColumnChanges
+from penstock.runtime.state.columns.column_table import ColumnBlock
 from penstock.runtime.state.keyed_blocks import DecodedBlock
-from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
-from penstock.runtime.state.native_state import need_canonical
+from penstock.runtime.state.keyed_chunk import need_canonical, read_chunk, tables_of
 
 Read = Callable[[StateHandle], bytes]
 

@@ -29,9 +29,8 @@ from penstock.runtime.snapshot.handles import (
     SavedState,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
+from penstock.runtime.snapshot.metadata import StateFiles, encode_atoms
+from penstock.runtime.state.columns.column_table import ColumnBlock
 from penstock.runtime.state.key_groups import (
     check_parallelism,
     default_max_parallelism,
@@ -39,9 +38,8 @@ from penstock.runtime.state.key_groups import (
     key_group_range,
 )
 from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
+from penstock.runtime.state.keyed_chunk import need_canonical, write_chunk
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
-from penstock.runtime.state.keyed_chunk import write_chunk
-from penstock.runtime.state.native_state import need_canonical
 
 #: Returns the writer of files for one subtask of one operator.
 FilesOf = Callable[[str, int], StateFiles]

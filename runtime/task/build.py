@@ -12,8 +12,8 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.config.state_backends import HeapState, StateBackend
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import (
     CodecError,
     ConfigurationError,
@@ -23,41 +23,36 @@ from penstock.runtime.errors import (
     StateMismatchError,
 )
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.network.buffer_storage import BufferStorage
+from penstock.runtime.network.buffer_storage import BufferStorage, SpillingBufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
-from penstock.runtime.operators.chain.chain import OperatorChain
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source import SourceOperator
-from penstock.runtime.operators.state.operator_state import ListStates
-from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.user_code.failure import LOCATED, located
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
-from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.restore.task_restore import OperatorRestore
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore, permit_of_completed_checkpoint
+from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import heap_backend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.coordinator_mail import SentEvents
-from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.task.gateway import SubtaskGateway
-from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.task.descriptor import SnapshotFiles, SubtaskGateway, TaskDescriptor
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.snapshot_files import SnapshotFiles
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.task.subtask_parts import SubtaskParts
-from penstock.runtime.task.timers import TaskTimers
+from penstock.runtime.task.task_input import NetworkInput
+from penstock.runtime.task.task_time import TaskTimers
 
 
 def build_subtask(

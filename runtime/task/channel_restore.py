@@ -25,19 +25,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, read_channel_state
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, read_channel_state
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.ports import SnapshotStorage
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import ElementKind, decode_element, kind_of
+from penstock.runtime.record.element_codec import BatchCodec, ElementKind, decode_element, kind_of
 from penstock.runtime.record.elements import Buffer, StreamElement, StreamStatus
-from penstock.runtime.restore.task_restore import ChannelRestore
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
-from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.task_input import NetworkInput
 
 #: The kinds for which `is_captured` is true; every version has stored these and no others.
 _STORED: Final = frozenset(

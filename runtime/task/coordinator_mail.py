@@ -1,4 +1,6 @@
-"""Events between the operators of a subtask and their coordinators, in order with its checkpoints.
+"""Events of operator coordinators, in order with the checkpoints of a subtask.
+
+Events between the operators of a subtask and their coordinators, in order with its checkpoints.
 
 A coordinator takes its part of a checkpoint before the barrier comes to the subtask. An event that it sends
 afterwards says behind which checkpoint it belongs. It waits here until the subtask has taken its part of that
@@ -6,16 +8,23 @@ checkpoint, or will never take it. Right before it takes its part of a newer one
 over: the coordinator had sent them in front of that.
 
 Events are handed over while no operator is in the middle of a call.
+
+Events of operator coordinators, in order with the checkpoints that a subtask was asked for.
+
+A source takes a checkpoint at the next batch boundary, not when it is asked. The coordinator's own snapshot
+counts on the order of events and requests: an event that came after a request belongs after the checkpoint.
+So an event waits for the last checkpoint that was asked for before it came.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 
 
@@ -129,3 +138,38 @@ class CoordinatorMail:
                 "values, or objects of classes that every node can import"
             )
             raise CodecError(msg) from error
+
+
+class OperatorMail:
+    """Holds events until their turn has come; driven by the task thread alone.
+
+    Args:
+        deliver: Gives an event to the operator.
+        asked: Checkpoints that were asked for and not taken yet, oldest first.
+    """
+
+    def __init__(
+        self, deliver: Callable[[Any], None], asked: Callable[[], Collection[CheckpointBarrier]]
+    ) -> None:
+        self._deliver = deliver
+        self._asked = asked
+        self._waiting: deque[tuple[CheckpointBarrier | None, Any]] = deque()
+
+    def receive(self, event: Any) -> None:
+        """An event has come; it is delivered at once if no checkpoint is asked for.
+
+        Raises:
+            OperatorError: The operator failed over it.
+        """
+        asked = [*self._asked()]
+        self._waiting.append((asked[-1] if asked else None, event))
+        self.deliver_due()
+
+    def deliver_due(self) -> None:
+        """A checkpoint may have been taken: deliver what waited for it.
+
+        Raises:
+            OperatorError: The operator failed over an event.
+        """
+        while self._waiting and self._waiting[0][0] not in self._asked():
+            self._deliver(self._waiting.popleft()[1])

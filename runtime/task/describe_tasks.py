@@ -13,14 +13,12 @@ from penstock.runtime.operators.protocols import SplitsWithWarnings
 from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
 from penstock.runtime.operators.user_code.failure import operator_error
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
-from penstock.runtime.restore.state_assignment import assign_states
-from penstock.runtime.restore.task_restore import TaskRestore
-from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.given_ids import highest_given_id
+from penstock.runtime.restore import assign_states
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, TaskRestore
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.task.snapshot_files import OpenedLater
+from penstock.runtime.snapshot.paths import highest_given_id
+from penstock.runtime.task.descriptor import OpenedLater, TaskDescriptor
 
 
 def describe_tasks(

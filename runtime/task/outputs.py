@@ -9,7 +9,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPart
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
 from penstock.runtime.operators.user_code.failure import LOCATED, located
-from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     Batch,
     Buffer,

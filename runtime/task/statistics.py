@@ -1,13 +1,26 @@
-"""Counters of a subtask; metrics, the live line and tests read the same object."""
+"""What a subtask counts, and the rates that two of its reports give.
+
+Counters of a subtask; metrics, the live line and tests read the same object.
+
+Rates of a subtask, made of two of its reports: shares of its time, records and bytes per second.
+
+A subtask only counts. Whoever wants a rate takes two reports of the same attempt and divides by the time
+between them. That time is of the subtask's own clock, so neither the way of a report nor the clocks of other
+nodes are in it.
+
+`RateWindow` keeps the reports of the last seconds. A JobMaster asks every two seconds, and whenever somebody
+looks at the job; reports that come faster than once a second replace each other.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
-from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointStatistics
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 
@@ -129,3 +142,145 @@ class SubtaskStatistics:
                 "outputs": tuple(map(OutputFill.from_dict, data.get("outputs", ()))),  # new in 0.2
             }
         )
+
+
+#: Seconds over which a `RateWindow` measures, once so many have passed.
+WINDOW: Final = 10.0
+#: Least seconds between two reports that a `RateWindow` keeps.
+_SPACING: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRates:
+    """Records per second of one operator.
+
+    Attributes:
+        records_in: Records that it has taken.
+        records_out: Records that it has emitted.
+    """
+
+    records_in: float
+    records_out: float
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskRates:
+    """What a subtask has done with its time; the three shares add up to 1.
+
+    Attributes:
+        seconds: The interval that was measured.
+        busy: Share of the time at work.
+        backpressured: Share of the time in which an output had no credit.
+        idle: Share of the time in which it had nothing to do.
+        records_in: Records per second from the source or from channels.
+        records_out: Records per second to channels.
+        bytes_in: Encoded bytes per second from channels; 0 for a source.
+        bytes_out: Encoded bytes per second to channels.
+        operators: Records per second of each operator, by its id.
+    """
+
+    seconds: float
+    busy: float
+    backpressured: float
+    idle: float
+    records_in: float
+    records_out: float
+    bytes_in: float
+    bytes_out: float
+    operators: Mapping[str, OperatorRates] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskRates:
+        """The rates that `to_dict` gave."""
+        operators = {operator: OperatorRates(**each) for operator, each in data["operators"].items()}
+        return cls(**{**data, "operators": operators})
+
+
+def rates_between(earlier: SubtaskStatistics, later: SubtaskStatistics) -> SubtaskRates | None:
+    """The rates between two reports of one subtask.
+
+    Returns:
+        `None` when no time lies between them, or `earlier` is of another attempt.
+
+    Example:
+        >>> begun = SubtaskStatistics(100, 0, 0, 0, 1.0, 0.0, 0, 0, at=5.0)
+        >>> later = SubtaskStatistics(500, 0, 0, 0, 2.0, 0.5, 0, 0, at=7.0)
+        >>> rates = rates_between(begun, later)
+        >>> rates.records_in, rates.busy, rates.backpressured, rates.idle
+        (200.0, 0.5, 0.25, 0.25)
+    """
+    seconds = later.at - earlier.at
+    counted = [
+        later.records_in - earlier.records_in,
+        later.records_out - earlier.records_out,
+        later.bytes_in - earlier.bytes_in,
+        later.bytes_out - earlier.bytes_out,
+    ]
+    if seconds <= 0 or min(counted) < 0:
+        return None
+    busy = _share(later.busy_seconds - earlier.busy_seconds, seconds)
+    backpressured = min(
+        1.0 - busy, _share(later.backpressured_seconds - earlier.backpressured_seconds, seconds)
+    )
+    none_yet = OperatorStatistics()
+    operators = {
+        operator: OperatorRates(
+            max(0, counters.records_in - before.records_in) / seconds,
+            max(0, counters.records_out - before.records_out) / seconds,
+        )
+        for operator, counters in later.operators.items()
+        for before in (earlier.operators.get(operator, none_yet),)
+    }
+    records_in, records_out, bytes_in, bytes_out = (count / seconds for count in counted)
+    idle = max(0.0, 1.0 - busy - backpressured)
+    return SubtaskRates(
+        seconds, busy, backpressured, idle, records_in, records_out, bytes_in, bytes_out, operators
+    )
+
+
+def _share(spent: float, seconds: float) -> float:
+    return min(1.0, max(0.0, spent / seconds))
+
+
+class RateWindow:
+    """The last reports of one subtask.
+
+    Example:
+        >>> window = RateWindow()
+        >>> for second in range(31):
+        ...     window.add(SubtaskStatistics(second * 5, 0, 0, 0, 0.0, 0.0, 0, 0, at=float(second)))
+        >>> window.rates.records_in, window.rates.seconds
+        (5.0, 10.0)
+    """
+
+    __slots__ = ("_reports",)
+
+    def __init__(self) -> None:
+        self._reports: deque[SubtaskStatistics] = deque()
+
+    @property
+    def rates(self) -> SubtaskRates | None:
+        """The rates over the last `WINDOW` seconds, or since the first report; `None` before the second."""
+        return rates_between(self._reports[0], self._reports[-1]) if self._reports else None
+
+    @property
+    def reports(self) -> int:
+        """How many reports it keeps."""
+        return len(self._reports)
+
+    def add(self, report: SubtaskStatistics) -> None:
+        """Take a report; one of another attempt begins the window anew, a repeated one changes nothing."""
+        reports = self._reports
+        if reports and report.at == reports[-1].at:
+            return
+        if reports and rates_between(reports[-1], report) is None:
+            reports.clear()
+        if len(reports) > 1 and report.at - reports[-2].at < _SPACING:
+            reports.pop()
+        reports.append(report)
+        while len(reports) > 2 and reports[1].at <= report.at - WINDOW:
+            reports.popleft()

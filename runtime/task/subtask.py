@@ -20,26 +20,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
-from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.operators.chain.chain import Work
-from penstock.runtime.operators.sources.source_alignment import WatermarksAligned
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator
+from penstock.runtime.operators.chain import Work
+from penstock.runtime.operators.sources.source_watermarks import WatermarksAligned
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
-from penstock.runtime.task.coordinator_mail import CoordinatorMail
-from penstock.runtime.task.end_of_input import EndOfInput, Phase
-from penstock.runtime.task.event_time import EventTime
-from penstock.runtime.task.gateway import SubtaskGateway
-from penstock.runtime.task.input_time import InputTime
-from penstock.runtime.task.operator_mail import OperatorMail
-from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
+from penstock.runtime.task.coordinator_mail import CoordinatorMail, OperatorMail
+from penstock.runtime.task.descriptor import SubtaskGateway
+from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
 from penstock.runtime.task.statistics import SubtaskStatistics
-from penstock.runtime.task.subtask_parts import SubtaskParts
-from penstock.runtime.task.subtask_state import SubtaskState
-from penstock.runtime.task.task_checkpoints import TaskCheckpoints
+from penstock.runtime.task.subtask_parts import SubtaskParts, SubtaskState
+from penstock.runtime.task.task_checkpoints import RequestedCheckpoints, TaskCheckpoints
 from penstock.runtime.task.task_input import (
     BatchArrived,
     DataEnded,
@@ -48,7 +43,7 @@ from penstock.runtime.task.task_input import (
     Nothing,
     SideBatch,
 )
-from penstock.runtime.task.time_account import TimeAccount
+from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
 
 #: Seconds until a source that has nothing, and does not say until when, is asked again.

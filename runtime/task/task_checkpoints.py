@@ -1,4 +1,6 @@
-"""`TaskCheckpoints`: where every checkpoint enters a subtask.
+"""Checkpoints in a subtask: where they enter, and those that the JobMaster asks for.
+
+`TaskCheckpoints`: where every checkpoint enters a subtask.
 
 **The way of a barrier.** It goes one way; no object on it calls one in front of it.
 
@@ -17,19 +19,39 @@ The handler itself captures what waits in the input channels, when step 3 has re
 batch, which step 5 captures, stands in front of it in its channel.
 
 Completion and abortion come from the JobMaster and take the same way from step 3 on.
+
+`RequestedCheckpoints`: checkpoints that the JobMaster asks this subtask for.
+
+Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders have left. A
+request waits here until its checkpoint can be taken:
+
+* A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
+* A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
+  checkpoint that was aborted or has ended stops nobody, whether it is met before the notice or after it.
+  Neither does that of a checkpoint that was begun before a restart, which a reader may meet again. A reader
+  whose mark is waited for reads on to it, however far it is ahead of its alignment group.
+* A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
+* A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 
 from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
-from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
-from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
-from penstock.runtime.record.elements import CheckpointBarrier
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
+    MAX_RECORDED_ABORTED,
+    SubtaskCheckpointCoordinator,
+    SubtaskCheckpointStatistics,
+)
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import StoredBytes
 from penstock.runtime.task.end_of_input import EndOfInput
+from penstock.runtime.task.task_input import NetworkInput
+from penstock.runtime.task.work_in_progress import WorkInProgress
 
 
 class TaskCheckpoints:
@@ -118,3 +140,132 @@ class TaskCheckpoints:
     def close(self) -> None:
         """Give up everything that runs beside the task."""
         self._coordinator.close()
+
+
+class RequestedCheckpoints:
+    """The requests that were not taken yet; driven by the task thread alone.
+
+    Args:
+        checkpoints: Takes a checkpoint when its request is due.
+        work: What the subtask is in the middle of.
+        end: Where the subtask is in its life.
+        source: The source at the head of the chain, if there is one.
+        network: The input channels, if there are any.
+        given_id: Highest id that a checkpoint was given before this attempt.
+    """
+
+    def __init__(
+        self,
+        checkpoints: TaskCheckpoints,
+        work: WorkInProgress,
+        end: EndOfInput,
+        source: SourceOperator | None,
+        network: NetworkInput | None,
+        given_id: int = -1,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._given_id = given_id
+        self._work = work
+        self._end = end
+        self._source = source
+        self._network = network
+        self._waiting: deque[CheckpointBarrier] = deque()
+        #: Aborted checkpoints whose marks may still come.
+        self._aborted: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
+
+    @property
+    def waiting(self) -> Collection[CheckpointBarrier]:
+        """Requests that were not taken yet, oldest first."""
+        return self._waiting
+
+    def add(self, barrier: CheckpointBarrier) -> None:
+        """The JobMaster asks for a checkpoint; `take_due` takes it.
+
+        A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
+        """
+        checkpoint_id = barrier.checkpoint_id
+        is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)
+        if barrier not in self._waiting and not is_past:
+            self._waiting.append(barrier)
+
+    def forget_past(self) -> None:
+        """Forget requests for checkpoints that were taken or aborted meanwhile."""
+        if not self._waiting:
+            return
+        for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
+            self._waiting.remove(barrier)
+
+    def forget_aborted(self, checkpoint_id: int) -> None:
+        """The job gave a checkpoint up: a reader that waits at its mark goes on.
+
+        Any other request stays: taking it sends its cancellation downstream.
+        """
+        if self._is_induced:
+            self._aborted.append(checkpoint_id)
+            self._forget(checkpoint_id)
+
+    def take_due(self) -> bool:
+        """Deal with the oldest request that can be dealt with now; whether there was one."""
+        self.forget_past()
+        self._pass_over_past_mark()
+        if self._source is not None:
+            self._source.await_mark(is_awaited=self._is_induced and bool(self._waiting))
+        if not self._waiting:
+            return False
+        if self._is_induced:
+            return self._take_marked()
+        oldest = self._waiting[0]
+        if self._network is None:
+            if not (self._work.is_idle or oldest.options.may_overtake):
+                return False
+            if self._ends_first(oldest):
+                return True
+        elif not self._network.is_exhausted:
+            return False
+        if not self._work.settle():
+            return False
+        self._checkpoints.take_requested(self._waiting.popleft())
+        return True
+
+    @property
+    def _is_induced(self) -> bool:
+        """Whether the reader says when a checkpoint is taken. After the end of its data it does not."""
+        return self._source is not None and self._source.is_externally_induced and self._end.is_running
+
+    def _take_marked(self) -> bool:
+        source = self._source
+        assert source is not None, "only a source has marks"
+        if source.mark is None or not self._work.is_idle:
+            return False
+        marked = next((b for b in self._waiting if b.checkpoint_id == source.mark), None)
+        if marked is None:
+            if any(b.checkpoint_id > source.mark for b in self._waiting):
+                source.mark = None  # the mark of a checkpoint that is past
+            return False
+        if self._ends_first(marked):
+            return True
+        self._forget(marked.checkpoint_id)
+        self._checkpoints.take_requested(marked)
+        return True
+
+    def _pass_over_past_mark(self) -> None:
+        """A mark stops the reader for its checkpoint only, and only until that has ended."""
+        source = self._source
+        if source is None or source.mark is None:
+            return
+        is_past = source.mark <= self._given_id or source.mark in self._aborted
+        if is_past or self._checkpoints.has_dealt_with(source.mark):
+            source.mark = None
+
+    def _ends_first(self, barrier: CheckpointBarrier) -> bool:
+        """Begin the end of the data if the job is being stopped with this savepoint and has not ended yet."""
+        if barrier.options.kind is not SnapshotKind.SYNC_SAVEPOINT or not self._end.is_running:
+            return False
+        self._work.then(self._end.finish(barrier.options.drain))
+        return True
+
+    def _forget(self, checkpoint_id: int) -> None:
+        """Drop a request; its mark does not stop the reader any more."""
+        self._waiting = deque(b for b in self._waiting if b.checkpoint_id != checkpoint_id)
+        if self._source is not None and self._source.mark == checkpoint_id:
+            self._source.mark = None

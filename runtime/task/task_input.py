@@ -1,11 +1,31 @@
-"""What a subtask takes its work from: a source, or its input channels."""
+"""What a subtask takes its work from: a source, its input channels, or nothing but their ends.
+
+`TaskInput` is the port. `SourceInput` polls the source that the chain begins with, `NetworkInput` the
+channels. `EndsOnlyInput` is that of a subtask that had finished in the restored checkpoint.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.errors import OperatorLocation, StreamCorruptError
+from penstock.runtime.graph.job_graph import DEAD_LETTERS
+from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE
+from penstock.runtime.record.element_codec import BatchCodec
+from penstock.runtime.record.elements import (
+    Batch,
+    Buffer,
+    EndOfData,
+    EndOfPartition,
+    RowBatch,
+    StreamElement,
+    StreamStatus,
+    Watermark,
+)
+from penstock.runtime.time.watermark_valve import WatermarkValve
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,7 @@ class Nothing:
 InputProgress: TypeAlias = BatchArrived | EventTimeAdvanced | DataEnded | Consumed | Nothing
 
 NOTHING: Final = Nothing()
+
 CONSUMED: Final = Consumed()
 
 
@@ -96,3 +117,142 @@ class TaskInput(Protocol):
     def is_exhausted(self) -> bool:
         """Whether every channel has ended."""
         ...
+
+
+class NetworkInput(TaskInput):
+    """Takes elements from the input gate, where barriers have been dealt with already.
+
+    Args:
+        codec: Decodes buffers.
+
+    Attributes:
+        last_channel: The channel of the last batch.
+        savepoint_id: The savepoint that the job is being stopped with, as an end of data says.
+    """
+
+    def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
+        self.gate = gate
+        self.last_channel = -1
+        self.savepoint_id: int | None = None
+        self._codec = codec
+        self._valve = WatermarkValve(channels)
+        self._open_data = set(range(channels))
+        self._open_channels = set(range(channels))
+        self._drain = True
+
+    def poll(self, max_rows: int) -> InputProgress:
+        """The next buffer or event of any channel that is not blocked."""
+        polled = self.gate.poll_next()
+        if polled is None:
+            return CONSUMED if self.gate.has_more else NOTHING
+        channel, element = polled
+        if isinstance(element, Buffer):
+            self.last_channel = channel
+            return BatchArrived(self._codec.decode(element))
+        return self._event(channel, element)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every channel has ended."""
+        return not self._open_channels
+
+    def _event(self, channel: int, element: StreamElement) -> InputProgress:
+        if isinstance(element, Watermark):
+            return self._advanced(self._valve.watermark(channel, element))
+        if isinstance(element, StreamStatus):
+            status, watermark = self._valve.status(channel, element)
+            return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
+        if isinstance(element, EndOfData):
+            self._drain = self._drain and element.drain
+            if element.savepoint_id is not None:
+                self.savepoint_id = element.savepoint_id
+            return self._channel_data_ended(channel)
+        if isinstance(element, EndOfPartition):
+            self._open_channels.discard(channel)
+            return self._channel_data_ended(channel)
+        return CONSUMED
+
+    def _channel_data_ended(self, channel: int) -> InputProgress:
+        if channel not in self._open_data:
+            return CONSUMED
+        self._open_data.discard(channel)
+        if not self._open_data:
+            return DataEnded(self._drain)
+        if not self._drain:  # the job is being stopped, so nothing may fire
+            return CONSUMED
+        status, watermark = self._valve.end(channel)
+        return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
+
+    def _advanced(self, watermark: Watermark | None) -> InputProgress:
+        return CONSUMED if watermark is None else EventTimeAdvanced(watermark)
+
+
+class SourceInput(TaskInput):
+    """Polls a source; barriers come from the JobMaster, not through here.
+
+    Args:
+        source: The source, opened.
+    """
+
+    def __init__(self, source: SourceOperator) -> None:
+        self.source = source
+        self._ended = False
+
+    def poll(self, max_rows: int) -> InputProgress:
+        """Records of the source, or when to ask again, or its end."""
+        if self._ended or self.source.mark is not None:
+            return NOTHING  # after a mark nothing is read before its checkpoint is taken
+        if self.source.is_held:
+            return NOTHING
+        polled = self.source.poll(max_rows)
+        side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None
+        change = self.source.change
+        wakes_up = change.status is StreamStatus.ACTIVE
+        if polled.finished:
+            self._ended = True
+            return DataEnded(drain=True, batch=polled.batch, side=side, is_active_again=wakes_up)
+        if polled.batch is None and side is None:
+            if change is not NO_CHANGE:
+                return EventTimeAdvanced(change.watermark, change.status)
+            return Nothing(polled.ready_at)
+        if change is NO_CHANGE:
+            return BatchArrived(polled.batch, side)
+        then = EventTimeAdvanced(change.watermark, None if wakes_up else change.status)
+        return BatchArrived(polled.batch, side, wakes_up, then)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """A source has no channels whose end would have to be waited for."""
+        return True
+
+
+class EndsOnlyInput(TaskInput):
+    """Takes the ends that the senders, which have finished too, send again; none of it is work.
+
+    Args:
+        location: Where the subtask is, for errors.
+        network: Its channels; `None` for a source.
+    """
+
+    def __init__(self, location: OperatorLocation, network: NetworkInput | None) -> None:
+        self._location = location
+        self._network = network
+
+    def poll(self, max_rows: int) -> InputProgress:
+        """Take the next event.
+
+        Raises:
+            StreamCorruptError: Records came.
+        """
+        progress = NOTHING if self._network is None else self._network.poll(max_rows)
+        if isinstance(progress, BatchArrived) or (
+            isinstance(progress, DataEnded) and progress.batch is not None
+        ):
+            msg = f"{self._location} had finished in the restored checkpoint and was sent records"
+            raise StreamCorruptError(msg)
+        return progress if isinstance(progress, Nothing) else CONSUMED
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether every channel has ended."""
+        return self._network is None or self._network.is_exhausted

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.operators.chain.chain import OperatorChain, Work
+from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.task.outputs import SubtaskOutputs

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
-from penstock.runtime.misspelt_names import NearestMembers, NearestNames
-from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer, HasCoordinator
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
-from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
+from penstock.runtime.names import NearestMembers, NearestNames
+from penstock.runtime.operators.coordinators import EventAnswer, HasCoordinator
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 
 T = TypeVar("T")

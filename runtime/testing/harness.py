@@ -12,33 +12,55 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from penstock.runtime.config.state_backends import ON_HEAP, HeapState, StateBackend
-from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
-from penstock.runtime.names import normal_name
-from penstock.runtime.operators.chain.chain import OperatorChain, Work
+from penstock.runtime.config.job_config import ON_HEAP, HeapState, StateBackend
+from penstock.runtime.errors import GraphError, OperatorLocation
+from penstock.runtime.graph.stream_graph import StreamNode
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.names import NearestMembers, NearestNames, checked_keywords, normal_name
+from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
-from penstock.runtime.operators.state.operator_state import ListStates
-from penstock.runtime.operators.state.raw_state import RawState, RestoredRawState
-from penstock.runtime.operators.user_operators.user_operator import UserOperator
+from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.list_state import RAW
-from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
+from penstock.runtime.snapshot.metadata import RAW
 from penstock.runtime.state.heap_backend import heap_backend
-from penstock.runtime.state.key_groups import key_group_of, key_group_range
+from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
 from penstock.runtime.state.own_copy import own_copies
-from penstock.runtime.state.redistribution import own_parts, redistribute
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.single_operator import single_operator
 from penstock.runtime.testing.state_backends import open_state_backend
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.streams.data_stream import DataStream
+    pass
+
+
+def single_operator(build: Callable[[DataStream[Any]], object]) -> StreamNode:
+    """The operator that `build` adds to a stream.
+
+    Raises:
+        GraphError: It adds none, or several.
+
+    Example:
+        >>> single_operator(lambda numbers: numbers.map(abs)).name
+        'map(abs)'
+        >>> single_operator(lambda numbers: numbers.map(abs).map(str))
+        Traceback (most recent call last):
+        penstock.runtime.errors.GraphError: a harness drives one operator, but this adds map(abs), map(str)
+    """
+    environment = StreamEnvironment("harness")
+    build(environment.from_collection("input", ()))
+    _, *added = environment._builder.graph.nodes
+    if len(added) != 1:
+        names = ", ".join(node.name for node in added) or "none"
+        msg = f"a harness drives one operator, but this adds {names}"
+        raise GraphError(msg)
+    return added[0]
 
 
 class HarnessSettings(TypedDict, total=False):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.runtime.operators.state.raw_state import RawState
+from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
     RedistributionMode,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import RAW
+from penstock.runtime.snapshot.metadata import RAW
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
+from penstock.runtime.names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import (
@@ -25,7 +25,7 @@ from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.operators.sources.source_watermarks import TimeChange
 from penstock.runtime.record.elements import StreamStatus
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.state.key_groups import redistribute
 from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

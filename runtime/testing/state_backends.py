@@ -12,10 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 
-_OPENER: Final = "penstock.runtime.io.rocksdb.opener"
+_OPENER: Final = "penstock.runtime.io.rocksdb.backend"
 
 
 def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:

@@ -1,4 +1,5 @@
-"""Event time: timestamps, watermarks and window assigners.
+"""Event time: watermarks and window assigners.
 
-Values and pure calculations; nothing here looks at a clock. Imports `record` and `errors`.
+`watermark_strategy`, `watermark_valve`, `windows`, `instants`: values and pure calculations; nothing here
+looks at a clock. Imports `record` and `errors`.
 """

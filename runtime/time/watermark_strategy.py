@@ -1,4 +1,8 @@
-"""`WatermarkStrategy`: where the event time of records comes from, and how far it has come."""
+"""`WatermarkStrategy`: where the event time of records comes from, and how far it has come.
+
+`WatermarkGenerator` is a rule of the user's own. `WatermarkAlignment` keeps sources of a group together.
+`IdlenessTimer` measures how long a stream has been quiet, on a clock that stands still under back pressure.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,142 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import NearestNames, checked_keywords
-from penstock.runtime.names import checked_name
-from penstock.runtime.time.instants import micros_in
-from penstock.runtime.time.watermark_alignment import WatermarkAlignment
-from penstock.runtime.time.watermark_generator import PunctuatedWatermarks, WatermarkGenerator
+from penstock.runtime.names import NearestNames, checked_keywords, checked_name
+from penstock.runtime.time.instants import micros_in, micros_of
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkAlignment:
+    """Membership of a source in a group; see `WatermarkStrategy.with_alignment`.
+
+    Attributes:
+        group: Name of the group.
+        max_drift: Microseconds of event time by which a source may be ahead of the group's slowest.
+        interval: Seconds between two reports of a subtask.
+    """
+
+    group: str
+    max_drift: int
+    interval: float
+
 
 T = TypeVar("T")
+
+
+class WatermarkOutput:
+    """Takes the watermarks of one generator; they leave behind the batch that is being processed.
+
+    Attributes:
+        reached: The highest watermark so far, in microseconds; `None` before the first one.
+        is_idle: Whether the stream counts as idle.
+
+    Example:
+        >>> output = WatermarkOutput()
+        >>> output.emit_watermark(20)
+        >>> output.emit_watermark(10)
+        >>> output.reached
+        20
+    """
+
+    __slots__ = ("is_idle", "reached")
+
+    def __init__(self) -> None:
+        self.reached: int | None = None
+        self.is_idle = False
+
+    def emit_watermark(self, moment: datetime | int) -> None:
+        """No record with this timestamp or an older one comes any more; one that goes back does nothing.
+
+        The stream is active from now on.
+
+        Args:
+            moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
+
+        Raises:
+            ConfigurationError: It is neither.
+        """
+        self.advance(micros_of(moment))
+        self.is_idle = False
+
+    def mark_idle(self) -> None:
+        """Nobody need wait for this stream, until its next record or watermark, or `mark_active`."""
+        self.is_idle = True
+
+    def mark_active(self) -> None:
+        """Event time waits for this stream again."""
+        self.is_idle = False
+
+    def advance(self, reached: int) -> None:
+        """A watermark in microseconds that was checked already."""
+        if self.reached is None or reached > self.reached:
+            self.reached = reached
+
+
+class WatermarkGenerator(Generic[T]):
+    """Base of a user's own generators; see `WatermarkStrategy.for_generator`.
+
+    Each stream has a generator of its own: each subtask, or each split where the source has the strategy. It
+    is in no snapshot. After a restart a new generator begins, and event time stands still until it has
+    emitted a watermark.
+
+    Example:
+        >>> class BehindTheSecondNewest(WatermarkGenerator):
+        ...     '''One record may be far ahead of all others.'''
+        ...
+        ...     def __init__(self):
+        ...         self.newest = [0, 0]
+        ...
+        ...     def on_event(self, value, timestamp, output):
+        ...         self.newest = sorted([*self.newest, timestamp])[1:]
+        ...
+        ...     def on_periodic(self, output):
+        ...         output.emit_watermark(self.newest[0])
+        >>> from penstock import WatermarkStrategy
+        >>> from penstock.testing import OperatorHarness
+        >>> strategy = WatermarkStrategy.for_generator(BehindTheSecondNewest, interval=1)
+        >>> strategy = strategy.with_timestamp_assigner(lambda number: number)
+        >>> with OperatorHarness.of(lambda n: n.assign_timestamps_and_watermarks(strategy)) as harness:
+        ...     pushed = harness.push([10, 5_000, 20])
+        ...     harness.advance(1)
+        ...     harness.watermarks
+        []
+        (20,)
+    """
+
+    def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
+        """A record has come; called once for each, in their order.
+
+        Args:
+            value: The record; a dict where it is a row of an Arrow batch.
+            timestamp: Its event time in microseconds.
+            output: Takes a watermark, if one is due.
+        """
+        raise NotImplementedError
+
+    def on_periodic(self, output: WatermarkOutput) -> None:
+        """Some time has passed: the interval of the strategy.
+
+        Time under back pressure does not count. Not called while the stream has been quiet for longer than
+        `WatermarkStrategy.with_idleness` allows.
+        """
+
+
+class PunctuatedWatermarks(WatermarkGenerator[T]):
+    """Asks a function about every record.
+
+    Args:
+        watermark_of: From a record and its timestamp in microseconds to a watermark or `None`.
+    """
+
+    def __init__(self, watermark_of: Callable[[T, int], datetime | int | None]) -> None:
+        self._watermark_of = watermark_of
+
+    def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
+        """Emit the watermark that the record brings, if it brings one."""
+        moment: Any = self._watermark_of(value, timestamp)
+        if moment is not None:
+            output.emit_watermark(moment)
+
 
 #: Seconds between two calls of a generator's `on_periodic`.
 INTERVAL: Final = 0.2
@@ -208,3 +341,56 @@ def _need_function(call: str, function: object) -> None:
     if not callable(function):
         msg = f"{call} needs a function, not {function!r:.80}"
         raise ConfigurationError(msg)
+
+
+class IdlenessTimer:
+    """Measures how long nothing has come.
+
+    It does not know when records come: it is asked from time to time, and told of activity. Quiet begins with
+    the first time that it is asked after some activity, so it measures a little too long, never too short.
+
+    Args:
+        timeout: Seconds without records after which the stream is idle.
+
+    Attributes:
+        is_idle: Whether the stream is idle.
+
+    Example:
+        >>> timer = IdlenessTimer(5.0)
+        >>> timer.ask(10.0), timer.ask(14.9), timer.due_at, timer.ask(15.0), timer.due_at
+        (False, False, 15.0, True, None)
+        >>> timer.activity()
+        >>> timer.is_idle
+        False
+    """
+
+    __slots__ = ("_quiet_since", "_timeout", "is_idle")
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._quiet_since: float | None = None
+        self.is_idle = False
+
+    def activity(self) -> None:
+        """Something has come."""
+        self._quiet_since = None
+        self.is_idle = False
+
+    def ask(self, now: float) -> bool:
+        """Whether the stream is idle.
+
+        Args:
+            now: Seconds on the clock that measures.
+        """
+        if self._quiet_since is None:
+            self._quiet_since = now
+        elif now >= self._quiet_since + self._timeout:
+            self.is_idle = True
+        return self.is_idle
+
+    @property
+    def due_at(self) -> float | None:
+        """When to ask next; `None` while the stream is idle."""
+        if self.is_idle:
+            return None
+        return 0.0 if self._quiet_since is None else self._quiet_since + self._timeout

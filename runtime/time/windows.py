@@ -1,19 +1,27 @@
-"""Windows of event time that are all of one size, and which of them a timestamp belongs to.
+"""Windows, and which of them a record belongs to.
 
-Windows are aligned to the epoch, in UTC: a tumbling window of one hour begins with the hour. Windows of other
-kinds are in `record_windows.py` and in the files beside it.
+Tumbling, sliding and cumulative windows are aligned to the epoch, in UTC: a tumbling window of one hour
+begins with the hour. Where they are of event time and of one size, the timestamp alone says which windows a
+record belongs to (`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
+
+**Sessions** are records of a key that follow each other closely. Each record opens a window of its own, from
+its timestamp to one gap later. Windows that overlap become one. So a session ends one gap behind its last
+record, and all records of it lie less than a gap apart.
+
+Two windows that only touch stay two. A watermark may have fired the first one before the second begins, so
+anything else would depend on when watermarks come. Flink joins windows that touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.names import NearestNames
 from penstock.runtime.time.instants import micros_in
-from penstock.runtime.user_location import user_location
+from penstock.runtime.user_location import function_name, user_location
 
 
 class TimeWindow(NamedTuple):
@@ -149,3 +157,270 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
     def __repr__(self) -> str:
         size, slide = timedelta(microseconds=self.size), timedelta(microseconds=self.slide)
         return f"{type(self).__name__}({size}, every {slide})"
+
+
+T = TypeVar("T")
+
+
+class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
+    """Says which windows a record belongs to (Flink's `WindowAssigner`); base of users' own assigners.
+
+    Attributes:
+        is_event_time: Whether the windows are spans of event time; otherwise they are of processing time.
+        is_merging: Whether windows of a key that overlap become one.
+        is_endless: Whether a window never ends.
+
+    Example:
+        >>> class UntilPayday(RecordWindowAssigner[dict[str, int]]):
+        ...     '''Each record says how long it counts.'''
+        ...
+        ...     def windows(self, record, timestamp):
+        ...         return [TimeWindow(timestamp, record["payday"])]
+        >>> UntilPayday().windows({"payday": 20}, 5)
+        [TimeWindow(start=5, end=20)]
+    """
+
+    is_event_time: ClassVar[bool] = True
+    is_merging: ClassVar[bool] = False
+    is_endless: ClassVar[bool] = False
+
+    def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
+        """The windows of a record; none for a record that is late everywhere.
+
+        Args:
+            timestamp: Its event time in microseconds, or the time of day for windows of processing time.
+        """
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """What windows these are. A job whose open windows are others does not start from them."""
+        return (type(self).__name__,)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The user's function behind the windows, for messages."""
+        return self.windows
+
+
+class AlignedWindows(RecordWindowAssigner[Any]):
+    """Windows of one size, which a timestamp alone decides.
+
+    Example:
+        >>> AlignedWindows(TumblingEventTimeWindows(10)).windows("a", 12_000_000)
+        (TimeWindow(start=10000000, end=20000000),)
+    """
+
+    def __init__(self, assigner: WindowAssigner) -> None:
+        self._assigner = assigner
+        self._last: tuple[int | None, Sequence[TimeWindow]] = (None, ())
+
+    def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
+        """The windows of the timestamp, the earliest first."""
+        known, windows = self._last
+        if timestamp != known:
+            size = self._assigner.size
+            windows = tuple(TimeWindow(start, start + size) for start in self._assigner.starts(timestamp))
+            self._last = timestamp, windows
+        return windows
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """Size, slide and offset."""
+        slide, offset = getattr(self._assigner, "slide", 0), getattr(self._assigner, "offset", 0)
+        return (type(self._assigner).__name__, self._assigner.size, slide, offset)
+
+    def __repr__(self) -> str:
+        return repr(self._assigner)
+
+
+class TumblingProcessingTimeWindows(AlignedWindows):
+    """Windows of one size of the time of day, side by side: a record is in the one that it comes in.
+
+    Args:
+        size: A `timedelta`, or seconds.
+        offset: By so much windows begin later than the epoch; seconds.
+
+    Raises:
+        ConfigurationError: A span makes no sense.
+
+    Example:
+        >>> TumblingProcessingTimeWindows(10).windows("a", 12_000_000)
+        (TimeWindow(start=10000000, end=20000000),)
+    """
+
+    is_event_time = False
+
+    def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
+        super().__init__(TumblingEventTimeWindows(size, offset))
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """Those of event time are others."""
+        return (type(self).__name__, *super().shape[1:])
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Event", "Processing")
+
+
+class SlidingProcessingTimeWindows(AlignedWindows):
+    """Windows of one size of the time of day that begin every `slide`.
+
+    Args:
+        size: A `timedelta`, or seconds.
+        slide: Likewise; at most the size.
+        offset: By so much windows begin later than the epoch; seconds.
+
+    Raises:
+        ConfigurationError: A span makes no sense, or there would be gaps.
+    """
+
+    is_event_time = False
+
+    def __init__(
+        self, size: timedelta | float, slide: timedelta | float, offset: timedelta | float = 0
+    ) -> None:
+        super().__init__(SlidingEventTimeWindows(size, slide, offset))
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """Those of event time are others."""
+        return (type(self).__name__, *super().shape[1:])
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Event", "Processing")
+
+
+class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
+    """Windows that begin together and end every `step`, up to a largest size (`CUMULATE` of Flink SQL).
+
+    Take a largest size of a day and a step of an hour. The first window of a day is its first hour. The last
+    one is the whole day.
+
+    Args:
+        max_size: Of the last window; a `timedelta`, or seconds. A whole number of steps.
+        step: By so much each window is longer than the one before.
+        offset: By so much windows begin later than the epoch; seconds.
+
+    Raises:
+        ConfigurationError: A span makes no sense, or the largest size is no whole number of steps.
+
+    Example:
+        >>> windows = CumulativeEventTimeWindows(max_size=15e-6, step=5e-6)
+        >>> [tuple(window) for window in windows.windows("a", 7)]
+        [(0, 10), (0, 15)]
+    """
+
+    def __init__(
+        self, max_size: timedelta | float, step: timedelta | float, offset: timedelta | float = 0
+    ) -> None:
+        self.max_size = span_of("the largest size of cumulative windows", max_size)
+        self.step = span_of("the step of cumulative windows", step)
+        self.offset = span_of("the offset of windows", offset, least=-self.max_size)
+        if self.max_size % self.step:
+            msg = (
+                f"{user_location()}: cumulative windows of up to {timedelta(microseconds=self.max_size)} "
+                f"can't grow by {timedelta(microseconds=self.step)}: make the largest size a whole number "
+                "of steps"
+            )
+            raise ConfigurationError(msg)
+
+    def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
+        """All that hold the timestamp, the shortest first."""
+        within = (timestamp - self.offset) % self.max_size
+        start = timestamp - within
+        first = within // self.step * self.step + self.step
+        return [TimeWindow(start, start + size) for size in range(first, self.max_size + 1, self.step)]
+
+    @property
+    def shape(self) -> tuple[int | str, ...]:
+        """Largest size, step and offset."""
+        return (type(self).__name__, self.max_size, self.step, self.offset)
+
+    def __repr__(self) -> str:
+        size, step = timedelta(microseconds=self.max_size), timedelta(microseconds=self.step)
+        return f"{type(self).__name__}({size}, by {step})"
+
+
+class CumulativeProcessingTimeWindows(CumulativeEventTimeWindows):
+    """Windows of the time of day that begin together and end every `step`; see those of event time."""
+
+    is_event_time = False
+
+
+#: The window that holds everything.
+GLOBAL_WINDOW: Final = TimeWindow(-(1 << 63), (1 << 63) - 1)
+
+
+class GlobalWindows(RecordWindowAssigner[Any]):
+    """One window for all records of a key; it needs a trigger.
+
+    Example:
+        >>> GlobalWindows().windows("a", 5) == (GLOBAL_WINDOW,)
+        True
+    """
+
+    is_event_time = False
+    is_endless = True
+
+    def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
+        """The one that holds everything."""
+        return (GLOBAL_WINDOW,)
+
+    def __repr__(self) -> str:
+        return "GlobalWindows()"
+
+
+class EventTimeSessionWindows(RecordWindowAssigner[T]):
+    """A window for each session: records less than a gap apart, in event time.
+
+    Args:
+        gap: A `timedelta`, or seconds. Or a function from a record to its gap.
+
+    Raises:
+        ConfigurationError: The gap is no span of time, or not positive.
+
+    Example:
+        >>> EventTimeSessionWindows(10).windows("a", 5_000_000)
+        [TimeWindow(start=5000000, end=15000000)]
+        >>> EventTimeSessionWindows(lambda click: click["patience"]).windows({"patience": 2}, 0)
+        [TimeWindow(start=0, end=2000000)]
+    """
+
+    is_merging = True
+
+    def __init__(self, gap: timedelta | float | Callable[[T], timedelta | float]) -> None:
+        self._gap_of = gap if callable(gap) else None
+        self.gap = None if callable(gap) else span_of("the gap of sessions", gap)
+
+    def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
+        """One, which begins with the record."""
+        gap = self.gap
+        if gap is None:
+            assert self._gap_of is not None, "a gap is a span or a function"
+            gap = micros_in("the gap of a session", self._gap_of(record))
+        return [TimeWindow(timestamp, timestamp + gap)]
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function of the gap."""
+        return self._gap_of or self.windows
+
+    def __repr__(self) -> str:
+        if self.gap is None:
+            assert self._gap_of is not None, "a gap is a span or a function"
+            return f"{type(self).__name__}({function_name(self._gap_of)})"
+        return f"{type(self).__name__}({timedelta(microseconds=self.gap)})"
+
+
+class ProcessingTimeSessionWindows(EventTimeSessionWindows[T]):
+    """A window for each session: records that come less than a gap apart, by the time of day.
+
+    Args:
+        gap: A `timedelta`, or seconds. Or a function from a record to its gap.
+
+    Raises:
+        ConfigurationError: The gap is no span of time, or not positive.
+    """
+
+    is_event_time = False

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from penstock.actors.client.jobs import jobs as jobs
     from penstock.runtime.config.checkpointing import Alignment as Alignment
     from penstock.runtime.config.checkpointing import Checkpointing as Checkpointing
+    from penstock.runtime.config.checkpointing import CheckpointingMode as CheckpointingMode
     from penstock.runtime.config.checkpointing import KeepAfter as KeepAfter
-    from penstock.runtime.config.checkpointing_mode import CheckpointingMode as CheckpointingMode
+    from penstock.runtime.config.job_config import HeapState as HeapState
     from penstock.runtime.config.job_config import JobConfig as JobConfig
+    from penstock.runtime.config.job_config import RocksDB as RocksDB
     from penstock.runtime.config.restart import ExponentialBackoff as ExponentialBackoff
     from penstock.runtime.config.restart import FailureRate as FailureRate
     from penstock.runtime.config.restart import FixedDelay as FixedDelay
     from penstock.runtime.config.restart import NoRestart as NoRestart
-    from penstock.runtime.config.state_backends import HeapState as HeapState
-    from penstock.runtime.config.state_backends import RocksDB as RocksDB
     from penstock.runtime.errors import BadInputError as BadInputError
     from penstock.runtime.errors import CheckpointError as CheckpointError
     from penstock.runtime.errors import ConfigurationError as ConfigurationError
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import StorageError as StorageError
     from penstock.runtime.errors import SuppressRestartsError as SuppressRestartsError
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
-    from penstock.runtime.graph.job_handle import CheckpointResult as CheckpointResult
-    from penstock.runtime.graph.job_handle import JobHandle as JobHandle
-    from penstock.runtime.graph.job_handle import JobResult as JobResult
-    from penstock.runtime.graph.job_handle import JobStatus as JobStatus
-    from penstock.runtime.graph.streams.all_windowed_stream import AllWindowedStream as AllWindowedStream
+    from penstock.runtime.graph.executor import CheckpointResult as CheckpointResult
+    from penstock.runtime.graph.executor import JobHandle as JobHandle
+    from penstock.runtime.graph.executor import JobResult as JobResult
+    from penstock.runtime.graph.executor import JobStatus as JobStatus
     from penstock.runtime.graph.streams.data_stream import DataStream as DataStream
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream as KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment as StreamEnvironment
+    from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream as AllWindowedStream
     from penstock.runtime.graph.streams.windowed_stream import WindowedStream as WindowedStream
     from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
-    from penstock.runtime.io.connectors.discard_sink import DiscardSink as DiscardSink
+    from penstock.runtime.io.connectors.collect_sink import DiscardSink as DiscardSink
     from penstock.runtime.io.connectors.errors import BadRecordError as BadRecordError
     from penstock.runtime.io.connectors.errors import ConnectorError as ConnectorError
     from penstock.runtime.io.connectors.files.file_sink import FileSink as FileSink

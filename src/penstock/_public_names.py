@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.names import nearest_name
 
 
 def public_names(module: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

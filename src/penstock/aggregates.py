@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.operators.aggregation.approx_count_distinct import (
+    from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate as ColumnAggregate
+    from penstock.runtime.operators.aggregation.count_distinct import (
         ApproxCountDistinct as ApproxCountDistinct,
     )
-    from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate as ColumnAggregate
     from penstock.runtime.operators.aggregation.count_distinct import CountDistinct as CountDistinct
     from penstock.runtime.operators.aggregation.functions import Count as Count
     from penstock.runtime.operators.aggregation.functions import First as First

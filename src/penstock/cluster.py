@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import JobMasterProcess as JobMasterProcess
     from penstock.actors.shared.job_report import JobReport as JobReport
     from penstock.actors.shared.job_report import SubtaskProcess as SubtaskProcess
+    from penstock.runtime.graph.executor import JobStatistics as JobStatistics
     from penstock.runtime.graph.graph_info import GraphInfo as GraphInfo
     from penstock.runtime.graph.graph_info import OperatorInfo as OperatorInfo
-    from penstock.runtime.graph.job_handle import JobStatistics as JobStatistics
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

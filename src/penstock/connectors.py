@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.io.connectors.declared_paths import UntrustedPathError as UntrustedPathError
-    from penstock.runtime.io.connectors.declared_paths import check_declared as check_declared
-    from penstock.runtime.io.connectors.declared_paths import check_directory as check_directory
-    from penstock.runtime.io.connectors.declared_paths import check_file_name as check_file_name
+    from penstock.runtime.io.connectors.files.paths import UntrustedPathError as UntrustedPathError
+    from penstock.runtime.io.connectors.files.paths import check_declared as check_declared
+    from penstock.runtime.io.connectors.files.paths import check_directory as check_directory
+    from penstock.runtime.io.connectors.files.paths import check_file_name as check_file_name
     from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo as FileInfo
     from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem as FileSystem
+    from penstock.runtime.operators.coordinators import (
+        ExternallyInducedReader as ExternallyInducedReader,
+    )
     from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
     from penstock.runtime.operators.protocols import DeadLetter as DeadLetter
     from penstock.runtime.operators.protocols import FollowsCheckpoints as FollowsCheckpoints
@@ -25,15 +28,12 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.protocols import Source as Source
     from penstock.runtime.operators.protocols import SourceReader as SourceReader
     from penstock.runtime.operators.protocols import SplitProgress as SplitProgress
-    from penstock.runtime.operators.sinks.sink_context import SinkContext as SinkContext
-    from penstock.runtime.operators.sources.externally_induced import (
-        ExternallyInducedReader as ExternallyInducedReader,
-    )
-    from penstock.runtime.operators.sources.on_request import OnRequest as OnRequest
+    from penstock.runtime.operators.sinks import SinkContext as SinkContext
+    from penstock.runtime.operators.sources.split_enumerator import OnRequest as OnRequest
     from penstock.runtime.operators.sources.split_enumerator import SplitEnumerator as SplitEnumerator
     from penstock.runtime.operators.sources.split_enumerator import (
         SplitEnumeratorContext as SplitEnumeratorContext,
     )
-    from penstock.runtime.snapshot.permit import CommitPermit as CommitPermit
+    from penstock.runtime.snapshot.completed_checkpoint import CommitPermit as CommitPermit
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

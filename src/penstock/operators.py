@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from penstock._public_names import public_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.operators.coordinators.master_hook import MasterHook as MasterHook
-    from penstock.runtime.operators.coordinators.operator_coordinator import (
+    from penstock.runtime.operators.coordinators import (
         CoordinatorAnswer as CoordinatorAnswer,
     )
-    from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer as EventAnswer
-    from penstock.runtime.operators.coordinators.operator_coordinator import (
+    from penstock.runtime.operators.coordinators import EventAnswer as EventAnswer
+    from penstock.runtime.operators.coordinators import MasterHook as MasterHook
+    from penstock.runtime.operators.coordinators import (
         OperatorCoordinator as OperatorCoordinator,
     )
-    from penstock.runtime.operators.coordinators.operator_coordinator import (
+    from penstock.runtime.operators.coordinators import (
         OperatorCoordinatorContext as OperatorCoordinatorContext,
     )
     from penstock.runtime.operators.metrics import Counter as Counter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
     from penstock.runtime.record.elements import Watermark as Watermark
-    from penstock.runtime.time.watermark_generator import WatermarkGenerator as WatermarkGenerator
-    from penstock.runtime.time.watermark_generator import WatermarkOutput as WatermarkOutput
+    from penstock.runtime.time.watermark_strategy import WatermarkGenerator as WatermarkGenerator
+    from penstock.runtime.time.watermark_strategy import WatermarkOutput as WatermarkOutput
 else:
     __getattr__, __dir__, __all__ = public_names(__name__, __file__)

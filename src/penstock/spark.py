@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from penstock.bridge.dataframes_in.transfer_status import transfer_statistics as transfer_statistics
     from penstock.bridge.dataframes_in.transfer_status import wait_for_transfer as wait_for_transfer
     from penstock.bridge.receive_buffer.messages import ReceiveBufferStatistics as ReceiveBufferStatistics
-    from penstock.bridge.results_out.spark_results import SparkResults as SparkResults
-    from penstock.bridge.results_out.to_spark import to_spark as to_spark
+    from penstock.bridge.results_out import SparkResults as SparkResults
+    from penstock.bridge.results_out import to_spark as to_spark
     from penstock.bridge.session.session import spark_session as spark_session
-    from penstock.bridge.state.state_frames import read_state as read_state
-    from penstock.bridge.state.state_frames import write_state as write_state
+    from penstock.bridge.state import read_state as read_state
+    from penstock.bridge.state import write_state as write_state
     from penstock.bridge.streaming.from_structured_streaming import (
         from_structured_streaming as from_structured_streaming,
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
     from penstock.runtime.testing.harness_snapshot import HarnessSnapshot as HarnessSnapshot
     from penstock.runtime.testing.manual_time import ManualClock as ManualClock
-    from penstock.runtime.testing.simulation.user_graph.comparison import Difference as Difference
+    from penstock.runtime.testing.simulation.user_graph.report import Difference as Difference
     from penstock.runtime.testing.simulation.user_graph.report import FailedRun as FailedRun
     from penstock.runtime.testing.simulation.user_graph.report import Finding as Finding
     from penstock.runtime.testing.simulation.user_graph.report import (

@@ -15,8 +15,7 @@ from serving.pipeline import PipelinePage, pipeline_page, pipeline_report
 from serving.reports import leave, report_of
 
 from penstock import JobStatus
-from penstock.actors.web.job_directory import JobDirectory
-from penstock.actors.web.server import WebServer
+from penstock.actors.web.server import JobDirectory, WebServer
 
 _HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 expect.set_options(timeout=PATIENCE)
 

@@ -14,7 +14,7 @@ from serving.pipeline import JOB, pipeline_report
 from serving.reports import leave, report_of
 
 from penstock import JobStatus
-from penstock.actors.web.job_directory import JobDirectory
+from penstock.actors.web.server import JobDirectory
 
 expect.set_options(timeout=PATIENCE)
 

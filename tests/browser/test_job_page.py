@@ -14,7 +14,7 @@ from penstock import JobStatus
 from penstock.actors.web.server import WebServer
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 expect.set_options(timeout=PATIENCE)
 

@@ -16,8 +16,7 @@ from serving.in_thread import served
 from serving.scripted import ScriptedDirectory, ScriptedJob, wide_report, with_busy
 
 from penstock.actors.client.logs import LogLine
-from penstock.actors.web.job_directory import JobDirectory
-from penstock.actors.web.server import WebServer
+from penstock.actors.web.server import JobDirectory, WebServer
 
 expect.set_options(timeout=PATIENCE)
 

@@ -13,10 +13,8 @@ from serving.live_page import LivePage
 
 from penstock.actors.web import look_routes
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig, RocksDB, settings_as_text
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay
-from penstock.runtime.config.settings_text import settings_as_text
-from penstock.runtime.config.state_backends import RocksDB
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 
 expect.set_options(timeout=PATIENCE)

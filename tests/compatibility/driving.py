@@ -13,18 +13,17 @@ from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
 
 from penstock import JobConfig, StreamEnvironment
-from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import open_location
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import Buffer
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 #: Fixtures of each version.
 DATA: Final = Path(__file__).parent / "data"
@@ -49,7 +48,7 @@ def take(name: str, folder: Path) -> None:
     storage = open_location(str(folder / "checkpoints"), create=True)
     graph = build_execution_graph(environment(name, Placed(folder)).build())
     running = ScriptedJob(graph, config_of(job), storage, job_id=name, open_location=open_location)
-    inline, state_files.INLINE_LIMIT = state_files.INLINE_LIMIT, _LARGEST_INLINE  # type: ignore[misc]
+    inline, metadata.INLINE_LIMIT = metadata.INLINE_LIMIT, _LARGEST_INLINE  # type: ignore[misc]
     try:
         before, between = job.moves
         running.run(before)
@@ -63,7 +62,7 @@ def take(name: str, folder: Path) -> None:
         else:
             _complete_checkpoint(running)
     finally:
-        state_files.INLINE_LIMIT = inline  # type: ignore[misc]
+        metadata.INLINE_LIMIT = inline  # type: ignore[misc]
 
 
 def _complete_checkpoint(running: ScriptedJob) -> None:

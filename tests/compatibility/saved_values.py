@@ -8,15 +8,15 @@ from typing import Any, Final
 from saved_jobs import Plain, letter
 
 from penstock import CheckpointingMode, FixedDelay, JobStatus, KeepAfter
-from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
-from penstock.bridge.ray_data.dataset_source import BlockSplit
+from penstock.bridge.dataframes_in.spark_source import BufferSplit
+from penstock.bridge.ray_data import BlockSplit
 from penstock.cluster import JobStatistics
 from penstock.connectors import DeadLetter
 from penstock.operators import OperatorStatistics, RowBatch
 from penstock.runtime.io.connectors.collect_sink import CollectedRows
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
-from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.io.connectors.generator_source import IndexRange
 from penstock.windows import TimeWindow
 
 #: One value of each class; made anew, as values may be changed.

@@ -25,7 +25,7 @@ from penstock.operators import ArrowBatch, RowBatch
 from penstock.runtime.io.connectors.collect_sink import CollectedRows
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
-from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.io.connectors.generator_source import IndexRange
 from penstock.runtime.record.elements import Watermark
 
 VERSIONS = sorted(path.name for path in DATA.iterdir())

@@ -18,10 +18,10 @@ from saved_ray_job import cut_of, environment, expected_rows
 
 from penstock import JobStatus
 from penstock.actors.shared.archive import load_from_storage
-from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.bridge.dataframes_in.spark_source import BufferSplit
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
 from penstock.runtime.io.connectors.formats.splitting import FileSplit

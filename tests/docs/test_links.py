@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ray.util.metrics import Metric
 
-from penstock.actors.master.job_metrics import JobMetrics
+from penstock.actors.master.job_telemetry import JobMetrics
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig

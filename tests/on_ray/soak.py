@@ -60,8 +60,8 @@ from penstock import (  # noqa: E402
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess  # noqa: E402
 from penstock.cluster import JobReport, RayJobHandle  # noqa: E402
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY  # noqa: E402
-from penstock.runtime.snapshot.synced_files import STAGED  # noqa: E402
-from penstock.runtime.state.compaction import CompactionPolicy  # noqa: E402
+from penstock.runtime.snapshot.storage import STAGED  # noqa: E402
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy  # noqa: E402
 
 #: Lines a second: the rest of the machine is for restarts.
 RATE: Final = 100.0

@@ -30,7 +30,7 @@ from jobs.words import environment
 from penstock import CheckpointError, CheckpointResult, JobConfig
 from penstock.cluster import RayJobHandle
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -50,16 +50,14 @@ from penstock import (
     NoRestart,
     WatermarkStrategy,
 )
-from penstock.actors.shared.master_registry import find_master
-from penstock.actors.shared.names import NAMESPACE, process_name
-from penstock.actors.shared.process_registry import processes_of_job
+from penstock.actors.shared.registry import NAMESPACE, find_master, process_name, processes_of_job
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.execution.messages import TriggerCheckpoint
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 T = TypeVar("T")

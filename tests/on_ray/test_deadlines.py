@@ -17,7 +17,7 @@ from jobs.talking import talking_job
 from penstock import JobStatus, JobTimeoutError
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.command_line.app import app
-from penstock.actors.shared.answers import NoAnswerError, answer_of
+from penstock.actors.shared.actor_calls import NoAnswerError, answer_of
 from penstock.actors.shared.job_report import JobReport
 from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus

@@ -36,7 +36,7 @@ from penstock import (
 )
 from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
 from penstock.cluster import JobReport, RayJobHandle
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

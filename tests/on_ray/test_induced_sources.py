@@ -24,8 +24,7 @@ from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.metadata import read_metadata, read_state
+from penstock.runtime.snapshot.metadata import decode_atoms, read_metadata, read_state
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

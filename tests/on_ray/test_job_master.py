@@ -32,7 +32,7 @@ from jobs.words import NEVER, counted, environment, lines, paced_lines, word_cou
 
 from penstock import FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
 from penstock.actors.shared.job_report import Takeover
-from penstock.actors.shared.master_registry import find_master
+from penstock.actors.shared.registry import find_master
 from penstock.cluster import RayJobHandle
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun

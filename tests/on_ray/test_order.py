@@ -19,7 +19,7 @@ from jobs.ordering import ChecksOrder, Numbered, key_of
 from jobs.words import environment
 
 from penstock import FileSink, GeneratorSource, JobConfig
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

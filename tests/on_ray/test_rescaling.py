@@ -21,7 +21,7 @@ from jobs.words import NEVER, environment
 
 from penstock import FileSink, GeneratorSource, JobCancelledError, JobConfig, JobStatus, StreamEnvironment
 from penstock.cluster import RayJobHandle
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -11,7 +11,7 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock import JobStatus
 from penstock.cluster import RayJobHandle
-from penstock.runtime.checkpoint.coordinator.place import TRIAL
+from penstock.runtime.checkpoint.coordinator.location import TRIAL
 from penstock.runtime.errors import SavepointError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 

@@ -36,7 +36,7 @@ from penstock.connectors import Source
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

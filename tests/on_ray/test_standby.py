@@ -25,8 +25,7 @@ from jobs.oracle import assert_exactly_once
 from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
 
 from penstock import FileSink, JobConfig, StreamEnvironment
-from penstock.actors.shared.names import NAMESPACE, process_name
-from penstock.actors.shared.process_registry import processes_of_job
+from penstock.actors.shared.registry import NAMESPACE, process_name, processes_of_job
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

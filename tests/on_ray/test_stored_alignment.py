@@ -26,8 +26,12 @@ from jobs.wrapped_sink import WrappedSink, WrappedWriter
 from penstock import FileSink
 from penstock.cluster import RayJobHandle
 from penstock.connectors import ConnectorContext, SinkWriter
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointFailureReason,
+    CheckpointRecord,
+    CheckpointStatus,
+)
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -20,7 +20,7 @@ from penstock.actors.client import executor
 from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
-from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths

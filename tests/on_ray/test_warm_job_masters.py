@@ -19,15 +19,16 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 from penstock import DiscardSink, JobConfig, JobFailedError, JobStatus, StreamEnvironment
 from penstock import job as job_of
 from penstock.actors.shared.archive import load_from_cluster
-from penstock.actors.shared.master_registry import (
+from penstock.actors.shared.registry import (
+    NAMESPACE,
     SubmittedJob,
     claim_master,
     has_master,
     living_masters,
+    master_name,
+    processes_of_job,
     warm_masters,
 )
-from penstock.actors.shared.names import NAMESPACE, master_name
-from penstock.actors.shared.process_registry import processes_of_job
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -18,8 +18,7 @@ from jobs.words import NEVER, paced_lines, word_count
 
 from penstock import CollectSink, DiscardSink, GeneratorSource, JobConfig, JobFailedError, StreamEnvironment
 from penstock.actors.client.collect import RayCollector
-from penstock.actors.shared.names import NAMESPACE, process_name
-from penstock.actors.shared.process_registry import claim, remove_from_job, warm_processes
+from penstock.actors.shared.registry import NAMESPACE, claim, process_name, remove_from_job, warm_processes
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

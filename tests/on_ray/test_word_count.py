@@ -32,7 +32,7 @@ from jobs.words import NEVER, counted, environment, lines, paced_lines, word_cou
 
 from penstock import CheckpointingMode, FileSink, FileSource, GeneratorSource, JobFailedError, JobStatus
 from penstock.runtime.errors import RescaleError, SavepointError
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

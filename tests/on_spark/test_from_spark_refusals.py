@@ -11,7 +11,7 @@ from pipelines.jobs import PATIENCE, copied, environment
 from pipelines.numbered import numbers, wide_numbers
 
 from penstock import FileSink, GraphError, JobFailedError
-from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
+from penstock.bridge.arrow.spark_types import arrow_schema_of
 from penstock.spark import from_spark
 
 if TYPE_CHECKING:

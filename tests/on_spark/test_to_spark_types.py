@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
-from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
-from penstock.bridge.arrow.record_format import RecordFormat
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.bridge.arrow.batch_pieces import RecordFormat
+from penstock.bridge.arrow.spark_types import arrow_schema_of
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch
 from penstock.spark import SparkResults, from_spark, to_spark
 from penstock.testing import OperatorHarness

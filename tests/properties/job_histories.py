@@ -19,19 +19,19 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.functions.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.refusing_storage import UnsureStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.memory_storages import UnsureStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 5
@@ -290,7 +290,7 @@ def check_order(history: History, lanes: int) -> None:
 
 def run(history: History, happenings: Sequence[tuple[int, str]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
+        patch.setattr(metadata, "INLINE_LIMIT", 40)  # so that small state is in files, too
         for moves, what in happenings:
             history.job.run(2 * moves)
             history.happen(what)

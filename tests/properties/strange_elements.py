@@ -17,13 +17,12 @@ import msgpack
 import pyarrow as pa
 from changed_snapshots import Box, closed, opened
 
-from penstock.runtime.checkpoint.channel_state.channel_state_file import (
+from penstock.runtime.checkpoint.channel_state_file import (
     ChannelState,
     decode_channel_state,
     encode_channel_state,
 )
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     ArrowBatch,
@@ -40,7 +39,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId
 
 NAME = "test.loads_pickles"
 #: No element has a longer header.

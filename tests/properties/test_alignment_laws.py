@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import OperatorSpec
-from penstock.runtime.job.alignment_groups import AlignmentGroups
-from penstock.runtime.operators.sources.source_alignment import (
+from penstock.runtime.job.job_operators import AlignmentGroups
+from penstock.runtime.operators.sources.source_watermarks import (
     SourceAlignment,
     WatermarkReported,
     WatermarksAligned,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 DRIFT = 10
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_alignment("all", DRIFT / 1_000_000, interval=1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.record.arrow_inference import NoArrowTypeError, arrow_type_of, unified_type
+from penstock.runtime.record.arrow_types import NoArrowTypeError, arrow_type_of, unified_type
 from penstock.runtime.record.arrow_values import from_arrow, to_arrow
 
 ZONES = (None, UTC, timezone(timedelta(hours=-5, minutes=-30)), ZoneInfo("Europe/Berlin"))

@@ -32,9 +32,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)

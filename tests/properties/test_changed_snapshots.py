@@ -27,11 +27,11 @@ from penstock import (
     StreamEnvironment,
     ValueState,
 )
-from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import PenstockError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.simulation
 

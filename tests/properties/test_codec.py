@@ -33,7 +33,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     RowBatch,
 )

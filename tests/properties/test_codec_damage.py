@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.arrow_dicts import NoPythonValueError, dicts_of_arrow
-from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Buffer,
 )
+from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 from penstock.runtime.record.value_codec import ValueCodec
 
 #: A column of each kind of layout.

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import StreamCorruptError
-from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import (
+    BatchCodec,
     ElementKind,
     decode_element,
     encode_element,

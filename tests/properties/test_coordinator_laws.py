@@ -16,17 +16,17 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
     KeyGroupRange,
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.runtime.checkpoint.coordinator.request_decider import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointRequest,
     CheckpointRequestDecider,
     Decision,
     Situation,
 )
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 LIMIT, PAUSE, ROOM = 2, 5.0, 4
 

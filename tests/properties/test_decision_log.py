@@ -20,21 +20,21 @@ from hypothesis import strategies as st
 from log_order import check_order
 
 from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
-from penstock.runtime.checkpoint.log.hint import CompactionHint
+from penstock.runtime.checkpoint.log.reader import CompactionHint
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointCompleted,
     CheckpointsDropped,
     JobEnded,
     LogRecord,
+    LogView,
     decode_record,
 )
-from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 PATHS = SnapshotPaths("job")
 FATES = (

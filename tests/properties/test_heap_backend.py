@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from penstock.runtime.config.state_backends import RocksDB
+from penstock.runtime.config.job_config import RocksDB
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -28,10 +28,9 @@ from penstock.runtime.snapshot.handles import (
     KeyGroupRange,
     StateHandle,
 )
-from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range
-from penstock.runtime.state.redistribution import reassign_keyed
+from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range, reassign_keyed
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.state_backends import open_state_backend
 

@@ -20,9 +20,9 @@ from penstock.runtime.state.key_groups import (
     key_group_of,
     key_group_range,
     key_groups_of,
+    redistribute,
     subtask_of_key_group,
 )
-from penstock.runtime.state.redistribution import redistribute
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import stable_hash_array, stable_hash_column, stable_hashes
 

@@ -17,7 +17,7 @@ import pytest
 
 from penstock import KeyedProcessFunction, MapState, ValueState
 from penstock.aggregates import Sum
-from penstock.runtime.config.state_backends import HeapState, RocksDB
+from penstock.runtime.config.job_config import HeapState, RocksDB
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.network.partitioners import KeyGroupSelector
 from penstock.runtime.operators.functions.function_operator import rows_of

@@ -25,12 +25,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import KeyedProcessFunction, MapState, StateTtl
-from penstock.runtime.config.state_backends import HeapState, RocksDB
+from penstock.runtime.config.job_config import HeapState, RocksDB
 from penstock.runtime.errors import KeyTypeError, OperatorError
 from penstock.runtime.operators.functions.function_operator import rows_of
-from penstock.runtime.record.arrow_dicts import NoPythonValueError
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.record.row_columns import NoPythonValueError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_bytes import key_bytes
 from penstock.runtime.state.stable_hash import stable_hash

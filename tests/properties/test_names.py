@@ -23,10 +23,10 @@ from penstock import (
     WatermarkStrategy,
 )
 from penstock.actors.client.executor import make_job_id
-from penstock.actors.shared.log_names import job_of_log_file, log_file_name
-from penstock.actors.shared.metric_tags import metric_tags
+from penstock.actors.shared.log_files import job_of_log_file, log_file_name
+from penstock.actors.shared.telemetry import metric_tags
 from penstock.runtime.errors import ConfigurationError, GraphError
-from penstock.runtime.graph.operator_ids import problem_with_id
+from penstock.runtime.graph.stream_graph import problem_with_id
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.names import LONGEST_NAME, checked_name, normal_name, problem_with_name
 from penstock.runtime.snapshot.paths import check_job_id, check_path, escape_name

@@ -23,8 +23,7 @@ from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_subpartition import ResultSubpartition, SendFrame
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,
     CheckpointBarrier,
@@ -33,7 +32,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 CODEC = BatchCodec()

@@ -13,9 +13,9 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     PendingState,
 )
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
@@ -25,7 +25,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 TASKS = (SubtaskId("a", 0), SubtaskId("a", 1), SubtaskId("b", 0))

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from window_models import Model, Record, Row, Span, aligned, cumulative
 
-from penstock.runtime.config.state_backends import ON_HEAP, RocksDB
-from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.config.job_config import ON_HEAP, RocksDB
+from penstock.runtime.operators import held_watermark
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock

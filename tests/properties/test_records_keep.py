@@ -30,7 +30,7 @@ from penstock import (
     StreamEnvironment,
     ValueState,
 )
-from penstock.runtime.config.state_backends import ON_HEAP, RocksDB, StateBackend
+from penstock.runtime.config.job_config import ON_HEAP, RocksDB, StateBackend
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.testing.simulation.user_graph.run import Course, run_user_job
 

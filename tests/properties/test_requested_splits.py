@@ -17,10 +17,10 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
-from penstock.runtime.operators.sources.on_request import OnRequest
+from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class Chopped(CollectionSource[int]):

@@ -19,9 +19,9 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 400
 
@@ -55,7 +55,7 @@ def each_case_in_one_way() -> Iterator[object]:
 def test_a_job_goes_on_exactly_once_at_another_parallelism(
     case: Case, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 40)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 40)
     checkpointing = Checkpointing(every=1, unaligned=way == "unaligned")
     config = JobConfig(checkpointing=checkpointing, credits=2, buffer_rows=3)
     target, random, expected = InMemoryCollector(), Random(str(case)), case.expected(COUNT)

@@ -21,10 +21,12 @@ from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import chosen_rows
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
-from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
+from penstock.runtime.operators.aggregation.combiner import CombineOperator
 from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
-from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
-from penstock.runtime.operators.expressions.select_columns import SelectOperator
+from penstock.runtime.operators.expressions.expression_operators import (
+    FilterExpressionOperator,
+    SelectOperator,
+)
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch

@@ -12,16 +12,15 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.refusing_storage import RefusingStorage
+from penstock.runtime.testing.memory_storages import RefusingStorage
 from penstock.runtime.testing.small_graphs import read_and_count
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))

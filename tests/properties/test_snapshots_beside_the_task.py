@@ -29,13 +29,13 @@ from hypothesis.stateful import (
 )
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.operators.windows.window_contents import AggregateFunction
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state import captured_entries, changes, keyed_blocks
-from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state import changes, keyed_blocks
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.keyed_states import AggregatingState, ListState, MapState, ValueState
 from penstock.runtime.testing.manual_time import ManualClock
 
@@ -351,9 +351,9 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _everything_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captured_entries, "BLOCK_ENTRIES", 2)
     monkeypatch.setattr(keyed_blocks, "BLOCK_ENTRIES", 2)
-    monkeypatch.setattr(captured_entries, "_GIVEN_BACK", 1)
+    monkeypatch.setattr(keyed_blocks, "BLOCK_ENTRIES", 2)
+    monkeypatch.setattr(keyed_blocks, "_GIVEN_BACK", 1)
     monkeypatch.setattr(changes, "MOST_UNSEEN", 3)
     monkeypatch.setattr(changes, "_MANY", 2)
 

@@ -20,24 +20,21 @@ from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate, StoringInputGate
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.barrier.storing_input_gate import StoringInputGate
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.spill_file import open_spill_file
-from penstock.runtime.network.buffer_storage import BufferStorage
-from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.buffer_storage import BufferStorage, CachedBufferStorage, SpillingBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
 from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
+from penstock.runtime.testing.simulation.world.disks import SpillDisk
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
 COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER

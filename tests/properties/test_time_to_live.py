@@ -14,13 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.runtime.config.state_backends import RocksDB
+from penstock.runtime.config.job_config import RocksDB
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range
+from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range, reassign_keyed
 from penstock.runtime.state.keyed_states import ListState, MapState, ValueState
-from penstock.runtime.state.redistribution import reassign_keyed
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.time_to_live import StateTtl
 from penstock.runtime.testing.manual_time import ManualClock

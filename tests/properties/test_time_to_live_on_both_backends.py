@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock import AggregateFunction, HeapState, RocksDB, StateTtl
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle, KeyedStateHandle, StateHandle
-from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range
+from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range, reassign_keyed
 from penstock.runtime.state.keyed_states import (
     AggregatingState,
     ListState,
@@ -26,7 +26,6 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
-from penstock.runtime.state.redistribution import reassign_keyed
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.state_backends import open_state_backend

@@ -31,10 +31,10 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.refusing_storage import UnsureStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.memory_storages import UnsureStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 4
@@ -246,7 +246,7 @@ class History:
 
     def run(self, happenings: Sequence[tuple[int, str, int, str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
+            patch.setattr(metadata, "INLINE_LIMIT", 40)  # so that small state is in files, too
             for before, kind, after, what in happenings:
                 self.job.run(before)
                 if len(self.job.running) <= (kind == "savepoint"):  # savepoints may be forced

@@ -22,12 +22,12 @@ from window_shapes import MOST_LANES, Item, Shape, Targets
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.operators import held_watermark
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.refusing_storage import UnsureStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.memory_storages import UnsureStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.strict_collector import StrictCollector
 
 shapes = st.builds(
@@ -90,7 +90,7 @@ class History:
 
     def run(self, happenings: Sequence[tuple[int, str, int, str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
+            patch.setattr(metadata, "INLINE_LIMIT", 40)  # so that small state is in files, too
             patch.setattr(held_watermark, "MOST_FIRED", 2)  # so that few timers are a storm
             for before, kind, after, what in happenings:
                 self.job.run(before)

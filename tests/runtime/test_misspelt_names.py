@@ -33,7 +33,7 @@ from penstock import (
 )
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.misspelt_names import NearestMembers, NearestNames, unknown_attribute
+from penstock.runtime.names import NearestMembers, NearestNames, unknown_attribute
 from penstock.testing import Finding, OperatorHarness
 from penstock.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Checkpointing, FileSink, FileSource, JobConfig, StorageError
-from penstock.runtime.config.settings_text import settings_as_text
+from penstock.runtime.config.job_config import settings_as_text
 from penstock.runtime.error_text import error_text, fit_text
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
+from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.redaction import redacted

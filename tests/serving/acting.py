@@ -9,14 +9,13 @@ from typing import Any
 
 from penstock import JobStatus
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, SubtaskProcess
-from penstock.actors.shared.savepoint_answers import SavepointTaken
+from penstock.actors.shared.snapshot_answers import SavepointTaken
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.config.settings_text import settings_as_text
+from penstock.runtime.config.job_config import JobConfig, settings_as_text
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_handle import CheckpointResult, JobStatistics
+from penstock.runtime.graph.executor import CheckpointResult, JobStatistics
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -26,16 +25,15 @@ from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
+    CheckpointFailureReason,
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import SubtaskRates
-from penstock.runtime.task.statistics import SubtaskStatistics
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob as SimulatedJob
+from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob as SimulatedJob
 from serving.reports import GRAPH
 from serving.scripted import ScriptedJob
 

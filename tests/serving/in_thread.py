@@ -10,10 +10,8 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from penstock.actors.web.access import Access
-from penstock.actors.web.application import description, make_application
-from penstock.actors.web.job_directory import JobDirectory
-from penstock.actors.web.serve import bind
-from penstock.actors.web.server import WebServer
+from penstock.actors.web.application import bind, description, make_application
+from penstock.actors.web.server import JobDirectory, WebServer
 
 
 @contextmanager

@@ -12,12 +12,11 @@ from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import UserLocation
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, CoordinatorStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import OperatorRates, SubtaskRates
-from penstock.runtime.task.statistics import OutputFill, SubtaskStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import OperatorRates, OutputFill, SubtaskRates, SubtaskStatistics
 from serving.browser import opened
 from serving.in_thread import served
 from serving.reports import record

@@ -8,8 +8,8 @@ from penstock import JobStatus
 from penstock.actors.shared.archive import save_to_storage
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import UserLocation
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind

@@ -10,17 +10,17 @@ from typing import Any
 from penstock import JobStatus
 from penstock.actors.client.logs import LogLine
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo
-from penstock.actors.web.job_directory import JobDirectory
+from penstock.actors.web.server import JobDirectory
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointStatus,
     CoordinatorStatistics,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import OperatorRates, SubtaskRates
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import OperatorRates, SubtaskRates
 from serving.reports import record
 
 

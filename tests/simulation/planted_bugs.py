@@ -14,49 +14,48 @@ from typing import Any, Final, TypeAlias
 import pytest
 from xxhash import xxh3_64_digest
 
-from penstock.runtime.barrier import overtaken_input
-from penstock.runtime.barrier.barrier_count import BarrierCount
-from penstock.runtime.barrier.storing_input_gate import StoringInputGate
-from penstock.runtime.checkpoint.channel_state import channel_state_file
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.coordinator import carried_state
+from penstock.runtime import restore
+from penstock.runtime.barrier import unaligned_states
+from penstock.runtime.barrier.checkpointed_input_gate import StoringInputGate
+from penstock.runtime.barrier.handler import BarrierCount
+from penstock.runtime.checkpoint import channel_state_file
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.coordinator import operator_states
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome, PendingCheckpoint
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.log import view
+from penstock.runtime.checkpoint.log import records
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.log.records import LogCompacted
-from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.log.records import LogCompacted, LogView
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
 from penstock.runtime.checkpoint.store import recovery
 from penstock.runtime.checkpoint.store.completed_store import SharedFiles
 from penstock.runtime.errors import ObjectNotFoundError
-from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
-from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.deadlines import Lease
+from penstock.runtime.execution.deliveries import ControlReceiver
+from penstock.runtime.execution.job_execution import ControlLanes, OnAnswer
 from penstock.runtime.execution.messages import SubtaskControl
-from penstock.runtime.execution.role_holder import CallFit, RoleHolder
+from penstock.runtime.execution.role import CallFit, RoleHolder
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job import job_ledger
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
-from penstock.runtime.operators.sinks.sink import COMMITTABLES, SinkOperator
-from penstock.runtime.operators.sources.split_assignments import SplitAssignments
+from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sources.source_coordinator import SplitAssignments
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import Buffer
-from penstock.runtime.restore import state_assignment
-from penstock.runtime.snapshot import metadata, state_files
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
 from penstock.runtime.snapshot.handles import InlineHandle, StateHandle
-from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state import keyed_chunk
 from penstock.runtime.task import channel_restore, describe_tasks
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.testing.simulation.world.model_disk import KeptFolder, ModelDisk
+from penstock.runtime.testing.simulation.world.disks import KeptFolder, ModelDisk
 from penstock.runtime.time.watermark_valve import WatermarkValve
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
@@ -128,7 +127,7 @@ def deal_key_groups_out_by_the_old_parallelism(patch: pytest.MonkeyPatch) -> Non
     def old_ranges(handles: Any, old: int, new: int, groups: int) -> Any:
         return [list(handles[index]) if index < old else [] for index in range(new)]
 
-    patch.setattr(state_assignment, "reassign_keyed", old_ranges)
+    patch.setattr(restore, "reassign_keyed", old_ranges)
 
 
 def restore_hooks_as_if_there_were_no_state(patch: pytest.MonkeyPatch) -> None:
@@ -215,7 +214,7 @@ def capture_what_is_behind_the_barrier(patch: pytest.MonkeyPatch) -> None:
     def all_buffers(checkpoint_id: int, waiting: Any) -> list[Any]:
         return [element for element in waiting if isinstance(element, Buffer)]
 
-    patch.setattr(overtaken_input, "in_front_of", all_buffers)
+    patch.setattr(unaligned_states, "in_front_of", all_buffers)
 
 
 # -- the coordinator and the log --------------------------------------------------------------------------
@@ -253,7 +252,9 @@ def reuse_checkpoint_ids(patch: pytest.MonkeyPatch) -> None:
 
 
 def sort_checkpoints_by_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(view, "_by_id", lambda completed: tuple(sorted(completed, key=lambda c: c.metadata.path)))
+    patch.setattr(
+        records, "_by_id", lambda completed: tuple(sorted(completed, key=lambda c: c.metadata.path))
+    )
 
 
 def delete_files_that_newer_checkpoints_share(patch: pytest.MonkeyPatch) -> None:
@@ -317,8 +318,8 @@ def drop_transactions_of_aborted_checkpoints(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_lists_of_subtasks_that_are_gone(patch: pytest.MonkeyPatch) -> None:
-    redistribute = state_assignment.redistribute
-    patch.setattr(state_assignment, "redistribute", lambda old, new: redistribute(old[:new], new))
+    redistribute = restore.redistribute
+    patch.setattr(restore, "redistribute", lambda old, new: redistribute(old[:new], new))
 
 
 def give_data_in_flight_to_the_old_receiver(patch: pytest.MonkeyPatch) -> None:
@@ -452,7 +453,7 @@ def believe_state_without_its_checksum(patch: pytest.MonkeyPatch) -> None:
         except ObjectNotFoundError as error:
             raise metadata.missing(storage, handle.path) from error
 
-    for reader in (state_files, describe_tasks, carried_state, channel_state_file):
+    for reader in (metadata, describe_tasks, operator_states, channel_state_file):
         patch.setattr(reader, "read_state", unchecked)
     # Keyed state has a checksum of its own, too.
     patch.setattr(keyed_chunk, "xxh3_64_digest", lambda body: _Agreeing(xxh3_64_digest(body)))

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from penstock.runtime.job.alignment_groups import AlignmentGroups
+from penstock.runtime.job.job_operators import AlignmentGroups
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.sources.source import SPLITS, SourceOperator
-from penstock.runtime.operators.timers.function_timers import FunctionTimers
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.timers import FunctionTimers, TimerQueue
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import Lifetime

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.testing.simulation.runs import describe_failure, run_seed
+from penstock.runtime.testing.simulation.simulation import describe_failure, run_seed
 
 pytestmark = pytest.mark.simulation
 

@@ -14,12 +14,11 @@ from typing import Final
 
 import pytest
 
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.testing.simulation.cases.stress import stress_scenario
+from penstock.runtime.job.job_state import SchedulerStatistics
+from penstock.runtime.testing.simulation.cases import stress_scenario
+from penstock.runtime.testing.simulation.jobs.handover import SecondJob, StartFrom
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario, draw_scenario
-from penstock.runtime.testing.simulation.jobs.second_job import SecondJob, StartFrom
-from penstock.runtime.testing.simulation.runs import Summary
-from penstock.runtime.testing.simulation.simulation import Simulation
+from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

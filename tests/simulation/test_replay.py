@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.runtime.testing.simulation.__main__ import main
-from penstock.runtime.testing.simulation.runs import run_seed
+from penstock.runtime.testing.simulation.simulation import run_seed
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 

@@ -21,8 +21,7 @@ from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.jobs.scenario import Scenario, draw_scenario
-from penstock.runtime.testing.simulation.runs import Summary
-from penstock.runtime.testing.simulation.simulation import Simulation
+from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import Moment
 

@@ -14,7 +14,7 @@ import pytest
 from jobs.rescaling import CASES, Case
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases.rescaling import SHAPES, RescaledBy, rescale_scenario
+from penstock.runtime.testing.simulation.cases import SHAPES, RescaledBy, rescale_scenario
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
 from penstock.runtime.testing.simulation.simulation import Simulation, SimulationResult

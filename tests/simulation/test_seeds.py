@@ -9,13 +9,13 @@ from functools import cache
 
 import pytest
 
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.testing.simulation.__main__ import main
+from penstock.runtime.testing.simulation.jobs.handover import StartFrom
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, draw_scenario
-from penstock.runtime.testing.simulation.jobs.second_job import StartFrom
 from penstock.runtime.testing.simulation.jobs.shape import OperatorKind
 from penstock.runtime.testing.simulation.jobs.timed import TimedKind
-from penstock.runtime.testing.simulation.runs import Summary, run_seeds
+from penstock.runtime.testing.simulation.simulation import Summary, run_seeds
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

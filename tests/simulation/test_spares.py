@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.runtime.execution.fleet import StandbyPool
 from penstock.runtime.execution.processes import Needs, ProcessId
-from penstock.runtime.execution.spares import Spares
 from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
 from penstock.runtime.testing.simulation.simulation import Simulation
 
@@ -21,14 +21,14 @@ def test_jobs_with_a_spare_are_exactly_once_whatever_fails(
     monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     taken: list[ProcessId] = []
-    take = Spares.take
+    take = StandbyPool.take
 
-    def counting(spares: Spares, needs: Needs) -> ProcessId | None:
+    def counting(spares: StandbyPool, needs: Needs) -> ProcessId | None:
         process = take(spares, needs)
         taken.extend([] if process is None else [process])
         return process
 
-    monkeypatch.setattr(Spares, "take", counting)
+    monkeypatch.setattr(StandbyPool, "take", counting)
     for seed in SEEDS:
         scenario = draw_scenario(seed)
         result = Simulation(replace(scenario, config=replace(scenario.config, standby=1))).run()

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases.stored_alignment import stored_alignment_scenario
-from penstock.runtime.testing.simulation.runs import Summary
-from penstock.runtime.testing.simulation.simulation import Simulation
+from penstock.runtime.testing.simulation.cases import stored_alignment_scenario
+from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

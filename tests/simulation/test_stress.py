@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases.stress import FAILURES, happened_failures, stress_scenario
+from penstock.runtime.testing.simulation.cases import FAILURES, happened_failures, stress_scenario
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
 from penstock.runtime.testing.simulation.simulation import Simulation
 from penstock.runtime.testing.simulation.world.faults import FaultKind

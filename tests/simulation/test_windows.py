@@ -14,7 +14,7 @@ import pytest
 from jobs.all_windows import FUNCTIONS, SLIDES, Numbers, add_all_windows, expected_rows
 
 from penstock import Checkpointing, CollectSink, HeapState, RocksDB, StreamEnvironment
-from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.testing import simulate
 

@@ -4,17 +4,17 @@ It runs in the JobMaster's thread. Read `coordinator` first; the other files kno
 work.
 
 - `coordinator`: the four ways: of a trigger, an acknowledgement, a completion, an abort.
-- `requests`: requests that wait, their timers and answers. `request_decider`: which of them may start.
+- `requests`: requests that wait, which of them may start, their timers and answers.
+- `location`: where a snapshot is written, and the folders that users name.
 - `plan`: which subtasks take part in a checkpoint.
 - `pending_checkpoint`: one checkpoint that runs, and what has come in for it.
 - `master_snapshots`: the part that operator coordinators and master hooks have in a checkpoint.
-- `operator_states`: what a complete checkpoint holds. `carried_state`: files of finished subtasks, copied.
+- `operator_states`: what a complete checkpoint holds, also of subtasks that have finished.
 - `finalize`: the metadata and the record are written; one checkpoint after the other.
 - `files`: completed checkpoints, files that stay, and deletion.
 - `failure_manager`: when failed checkpoints fail the job.
 - `history`: what people are shown, also after another JobMaster has taken over.
-- `gateway`: the port to subtasks and the job.
 
-Imports `store`, `log`, `hooks`, `operator_coordinators` and what lies below. Nothing else in `checkpoint`
-imports it.
+Imports `store`, `log`, `master_hooks`, `operator_coordinators` and what lies below. Nothing else in
+`checkpoint` imports it.
 """

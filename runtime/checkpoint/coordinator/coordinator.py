@@ -44,12 +44,11 @@ What it must never do:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.carried_state import CarriedStateError
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import (
@@ -58,29 +57,26 @@ from penstock.runtime.checkpoint.coordinator.finalize import (
     Finalize,
     FinalizeOutcome,
 )
-from penstock.runtime.checkpoint.coordinator.gateway import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.location import PastAttemptError, SavepointTargets, WriteProbe
 from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
-from penstock.runtime.checkpoint.coordinator.operator_states import completed_checkpoint
+from penstock.runtime.checkpoint.coordinator.operator_states import CarriedStateError, completed_checkpoint
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     MessageOutcome,
     PendingCheckpoint,
     PendingState,
 )
-from penstock.runtime.checkpoint.coordinator.place import PastAttemptError
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, SubtaskStatus
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
+    CheckpointRequest,
     CheckpointRequests,
     CheckpointSucceeded,
     OnAnswer,
     RequestNote,
 )
-from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
-from penstock.runtime.checkpoint.coordinator.trial import Trial
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
@@ -94,11 +90,39 @@ from penstock.runtime.snapshot.checkpoint_record import (
     CoordinatorStatistics,
     EarlierHistory,
 )
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+
+class CoordinatorGateway(Protocol):
+    """The coordinator's calls to subtasks and the job.
+
+    No call blocks, and none calls the coordinator back before it returns.
+    """
+
+    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+        """Tell these subtasks to begin the checkpoint of `barrier`."""
+        ...
+
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Notify these subtasks that the checkpoint completed: they may commit."""
+        ...
+
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Notify these subtasks that the checkpoint was aborted."""
+        ...
+
+    def fail_job(self, cause: str) -> None:
+        """Fail the job: too many checkpoints have failed."""
+        ...
+
+    def fenced(self) -> None:
+        """Another attempt owns the log: this coordinator does nothing any more."""
+        ...
+
 
 #: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
 #: the checkpoint gets. Blocks, and raises when the place can't be written.
@@ -164,7 +188,7 @@ class CheckpointCoordinator:
         self._initialize_location = initialize_location
         self._targets = targets
         #: The preparation of a place in the job's storage.
-        self._place = Trial(runner, timers, config.timeout_seconds)
+        self._place = WriteProbe(runner, timers, config.timeout_seconds)
         self._end_starts = end_starts
         self._coordinators.when_event_came(self._event_came)
         self._masters = MasterSnapshots(self._coordinators, self._hooks)

@@ -1,7 +1,7 @@
 """The last step of a checkpoint: its record is written into the decision log.
 
 The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
-(`carried_state.py`), then writes the metadata, then claims the record. The metadata comes first: without a
+(`operator_states.py`), then writes the metadata, then claims the record. The metadata comes first: without a
 record it is a file that is never read. A record without metadata would be a checkpoint that can't be
 restored.
 
@@ -19,11 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.carried_state import bring_along, left_behind
+from penstock.runtime.checkpoint.coordinator.operator_states import bring_along, left_behind
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.store.retention import split_retained
+from penstock.runtime.checkpoint.store.completed_store import split_retained
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size

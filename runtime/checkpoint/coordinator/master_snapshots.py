@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.error_text import error_text
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

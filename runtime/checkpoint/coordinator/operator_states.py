@@ -2,26 +2,49 @@
 
 The last state of a finished subtask is carried from checkpoint to checkpoint. A restart needs
 its empty list of splits and its last transactions. Which subtasks have finished is written down as
-well (`finished_subtasks.py`). Nothing is read or written here; `carried_state.py` copies files that need it.
+well (`restore.py`). Nothing is read or written here; `operator_states.py` copies files that need it.
+
+The state of finished subtasks, carried into a checkpoint in which they take no part.
+
+Every checkpoint takes this state over from the snapshot before it. Usually it names the same files again. In
+three cases the files must be copied, because they have another owner or belong in another place:
+
+* The snapshot before is the one that the job was started from: another job's, or a savepoint.
+* The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.
+* A savepoint is taken: all its files are in its own folder.
+
+A savepoint in the job's own storage may need a copy of other state, too. The restart of a region begins an
+attempt, and the subtasks of other regions stay in theirs. They write into the savepoint's folder of their own
+attempt. So such files are copied into the folder of the savepoint's metadata, which people move as a whole.
+
+If a file that must be copied is damaged, no later checkpoint can be completed either. So the attempt fails
+(`CarriedStateError`). The next one finds the damage when it is described, and names it, or starts from an
+older checkpoint if the user allows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.restore.finished_subtasks import finished_in_checkpoint
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.restore import finished_in_checkpoint
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.handles import (
+    FileHandle,
     OperatorState,
     OperatorSubtaskState,
     StateHandle,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import read_state, write_state_file
+from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 def completed_checkpoint(
@@ -126,3 +149,160 @@ def with_coordinators(
                 )
                 states[spec.id] = replace(state, coordinator=coordinators[spec.id])
     return states
+
+
+class CarriedStateError(CorruptSnapshotError):
+    """State of a finished subtask has to be copied, and is damaged or missing."""
+
+
+def bring_along(
+    checkpoint: CompletedCheckpoint,
+    storage: SnapshotStorage,
+    paths: SnapshotPaths,
+    open_location: StorageOpener | None,
+) -> CompletedCheckpoint:
+    """Copy the carried files that have to be copied; returns the checkpoint with the copies; blocks.
+
+    Args:
+        checkpoint: Its `carried` says what to carry; `None` in the returned one.
+        open_location: Opens folders of snapshots outside `storage`.
+
+    Raises:
+        StorageError: A file could not be copied.
+        CarriedStateError: A file of the snapshot before is missing or damaged.
+    """
+    carried = checkpoint.carried
+    if carried is None:
+        return _gathered(checkpoint, storage, paths)
+    copier = _Copier(checkpoint, carried, storage, paths, open_location)
+    operators = dict(checkpoint.operators)
+    for operator_id, indices in carried.subtasks.items():
+        state = operators[operator_id]
+        copied = {i: _with_files(state.subtasks[i], copier.of(operator_id, i)) for i in indices}
+        operators[operator_id] = replace(state, subtasks={**state.subtasks, **copied})
+    return _gathered(replace(checkpoint, operators=operators, carried=None), storage, paths)
+
+
+def left_behind(
+    before: CompletedCheckpoint, after: CompletedCheckpoint, paths: SnapshotPaths
+) -> tuple[str, ...]:
+    """Files of a savepoint whose copies it has instead; nobody needs them once it exists."""
+    if not after.is_savepoint:
+        return ()
+    named = {handle.path for handle in after.files()}
+    return tuple(
+        handle.path
+        for handle in before.files()
+        if handle.path not in named and _is_of_savepoint(handle.path, after.checkpoint_id, paths)
+    )
+
+
+def _is_of_savepoint(path: str, checkpoint_id: int, paths: SnapshotPaths) -> bool:
+    """Whether a subtask wrote this file for the savepoint of this id, in whatever attempt."""
+    return paths.writer_of(path) is None and paths.checkpoint_of(path) == checkpoint_id
+
+
+def _gathered(
+    checkpoint: CompletedCheckpoint, storage: SnapshotStorage, paths: SnapshotPaths
+) -> CompletedCheckpoint:
+    """A savepoint in the job's own storage with all files in the folder of its metadata."""
+    if not checkpoint.is_savepoint or checkpoint.location is not None:
+        return checkpoint
+    folder = paths.snapshot_folder(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
+    copies: dict[str, FileHandle] = {}
+
+    def copied(handle: StateHandle) -> StateHandle:
+        if not isinstance(handle, FileHandle) or handle.path.startswith(folder):
+            return handle
+        if not _is_of_savepoint(handle.path, checkpoint.checkpoint_id, paths):
+            return handle
+        if handle.path not in copies:
+            # Its name tells operator, subtask and number, and a subtask writes in one attempt only.
+            name = folder + handle.path.rpartition("/")[2]
+            copies[handle.path] = write_state_file(storage, name, read_state(storage, handle))
+        return copies[handle.path]
+
+    operators = {
+        operator_id: replace(
+            state, subtasks={index: _with_files(each, copied) for index, each in state.subtasks.items()}
+        )
+        for operator_id, state in checkpoint.operators.items()
+    }
+    return replace(checkpoint, operators=operators) if copies else checkpoint
+
+
+class _Copier:
+    """Copies what has to be copied, each file once."""
+
+    def __init__(
+        self,
+        checkpoint: CompletedCheckpoint,
+        carried: CarriedState,
+        storage: SnapshotStorage,
+        paths: SnapshotPaths,
+        open_location: StorageOpener | None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._carried = carried
+        self._storage = storage
+        self._paths = paths
+        self._open_location = open_location
+        self._copies: dict[str, FileHandle] = {}
+
+    def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
+        """A function that replaces a handle of one subtask by a copy, if it needs one."""
+        numbers = count()
+
+        def copied(handle: StateHandle) -> StateHandle:
+            if not isinstance(handle, FileHandle) or self._may_stay(handle):
+                return handle
+            if handle.path not in self._copies:
+                path = self._path(operator_id, subtask, next(numbers))
+                data = self._read(handle)
+                place = self._place(self._checkpoint.location, create=True)
+                self._copies[handle.path] = write_state_file(place, path, data)
+            return self._copies[handle.path]
+
+        return copied
+
+    def _read(self, handle: FileHandle) -> bytes:
+        try:
+            return read_state(self._place(self._carried.location), handle)
+        except CorruptSnapshotError as error:
+            raise CarriedStateError(str(error)) from error
+
+    def _may_stay(self, handle: FileHandle) -> bool:
+        is_of_this_job = self._carried.location is None and self._paths.may_delete(handle)
+        return is_of_this_job and not self._checkpoint.is_savepoint
+
+    def _path(self, operator_id: str, subtask: int, number: int) -> str:
+        if self._checkpoint.location is not None:
+            return self._paths.located_file(operator_id=operator_id, subtask=subtask, number=number)
+        name = self._paths.savepoint_file if self._checkpoint.is_savepoint else self._paths.shared_file
+        return name(
+            checkpoint_id=self._checkpoint.checkpoint_id,
+            attempt=self._checkpoint.attempt,
+            operator_id=operator_id,
+            subtask=subtask,
+            number=number,
+        )
+
+    def _place(self, location: str | None, *, create: bool = False) -> SnapshotStorage:
+        if location is None:
+            return self._storage
+        if self._open_location is None:
+            msg = f"nobody can open {location}, which state of finished subtasks is copied from or to"
+            raise StorageError(msg)
+        return self._open_location(location, create=create)
+
+
+def _with_files(
+    state: OperatorSubtaskState, copied: Callable[[StateHandle], StateHandle]
+) -> OperatorSubtaskState:
+    return replace(
+        state,
+        keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.keyed),
+        raw_keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.raw_keyed),
+        operator=tuple(replace(each, state=copied(each.state)) for each in state.operator),
+        raw_operator=tuple(replace(each, state=copied(each.state)) for each in state.raw_operator),
+    )

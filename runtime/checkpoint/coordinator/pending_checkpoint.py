@@ -18,13 +18,13 @@ from operator import attrgetter
 from typing import Final
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: The order of subtasks. Sorting by this key is several times as fast as comparing the subtasks themselves.
 _VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")

@@ -19,9 +19,9 @@ from enum import Enum
 
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.restore.finished_subtasks import finished_on_restore
+from penstock.runtime.restore import finished_on_restore
 from penstock.runtime.snapshot.handles import OperatorState
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class SubtaskStatus(Enum):

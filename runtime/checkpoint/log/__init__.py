@@ -3,9 +3,10 @@
 All durable decisions of a job are records here. Later versions read the format: change it only with a
 version.
 
-- `decision_log`: the writer, and why the log is right. `claims`: what it returns.
-- `reader`: replays the log, from where `hint` says. `view`: what its records come to.
-- `records`: the records and their format. `slots`: claims one slot.
+- `decision_log`: the writer, and why the log is right.
+- `reader`: replays the log, from where its hint says.
+- `records`: the records, their format, and what they come to.
+- `slots`: claims one slot, and what comes of it.
 
 Imports `snapshot` only.
 """

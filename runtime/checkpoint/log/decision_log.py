@@ -65,10 +65,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from penstock.runtime.checkpoint.log.claims import Claim, DecisionLogStatistics
-from penstock.runtime.checkpoint.log.claims import Claimed as Claimed
-from penstock.runtime.checkpoint.log.claims import Fenced as Fenced
-from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError as OutcomeUnknownError
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
@@ -76,11 +72,14 @@ from penstock.runtime.checkpoint.log.records import (
     CheckpointsDropped,
     JobEnded,
     LogRecord,
+    LogView,
     Parallelism,
     encode_record,
 )
-from penstock.runtime.checkpoint.log.slots import PUT_TRIES, LogSlots
-from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.log.slots import PUT_TRIES, Claim, DecisionLogStatistics, LogSlots
+from penstock.runtime.checkpoint.log.slots import Claimed as Claimed
+from penstock.runtime.checkpoint.log.slots import Fenced as Fenced
+from penstock.runtime.checkpoint.log.slots import OutcomeUnknownError as OutcomeUnknownError
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import (
     CorruptSnapshotError,
@@ -120,7 +119,7 @@ class DecisionLog:
         ValueError: `compact_every` is less than 2.
 
     Example:
-        >>> from penstock.runtime.snapshot.memory_storage import MemoryStorage
+        >>> from penstock.runtime.snapshot.storage import MemoryStorage
         >>> place = MemoryStorage(), SnapshotPaths("job")
         >>> old, new = DecisionLog(*place), DecisionLog(*place)
         >>> old.begin_attempt(now=1.0).attempt, new.begin_attempt(now=2.0).attempt

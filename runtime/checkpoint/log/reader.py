@@ -1,4 +1,6 @@
-"""Reads the decision log: from the compaction that the hint names on, slot by slot, up to the first free one.
+"""The reader of the decision log, and the hint that it begins with.
+
+Reads the decision log: from the compaction that the hint names on, slot by slot, up to the first free one.
 
 A listing can't be believed to be fresh: some stores and network file systems list late, or in part. One that
 is older than two compactions shows slots of which some were deleted. A writer that took the slot behind them
@@ -41,6 +43,10 @@ damage: a later writer has seen it whole.
 *Damage* is an error that names the file. With `allow_damaged` damaged slots are left out, too, and the next
 record passes over them. What they decided is lost. The compaction before makes a damaged one good. Where
 there is none any more, the damage is an error all the same.
+
+`CompactionHint`: the slot of a compaction, in a file that is written before anything is deleted.
+
+Why a listing is not enough, and why the hint may be old, is told above.
 """
 
 from __future__ import annotations
@@ -49,13 +55,77 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from penstock.runtime.checkpoint.log.hint import CompactionHint
-from penstock.runtime.checkpoint.log.records import LogCompacted, LogEntry, LogRecord, decode_entry
-from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.log.records import LogCompacted, LogEntry, LogRecord, LogView, decode_entry
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.sealed_file import IncompleteFileError
+from penstock.runtime.snapshot.sealed_file import IncompleteFileError, damaged, seal, unseal
+
+_MAGIC: Final = b"PENSTKLH"
+
+_VERSION: Final = 1
+
+_WHAT: Final = "the hint of the decision log"
+
+
+class CompactionHint:
+    """Reads and writes the hint of one job's log; every call blocks."""
+
+    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths) -> None:
+        self._storage = storage
+        self._path = paths.log_hint
+
+    def write(self, slot: int) -> None:
+        """Point at a compaction.
+
+        Raises:
+            StorageError: It could not be written; it may be there all the same.
+        """
+        self._storage.put(self._path, seal(_MAGIC, _VERSION, [slot]))
+
+    def is_there(self) -> bool:
+        """Whether a hint was ever written, damaged or not.
+
+        Raises:
+            StorageError: The storage could not be read.
+        """
+        try:
+            self._storage.get(self._path)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def is_older_than(self, slot: int) -> bool:
+        """Whether it does not lead to the compaction in `slot`, or a later one.
+
+        Raises:
+            StorageError: The storage could not be read.
+        """
+        try:
+            found = self.read()
+        except CorruptSnapshotError:
+            return True
+        return found is None or found < slot
+
+    def read(self) -> int | None:
+        """The slot of a compaction; `None` when there is no hint.
+
+        Raises:
+            CorruptSnapshotError: It is damaged.
+            StorageError: It could not be read.
+        """
+        try:
+            data = self._storage.get(self._path)
+        except ObjectNotFoundError:
+            return None
+        where = f"{self._storage.url}/{self._path}"
+        body = unseal(_MAGIC, _VERSION, data, _WHAT, where)
+        try:
+            (slot,) = map(int, body)
+        except (TypeError, ValueError) as error:
+            raise damaged(_WHAT, where, f"its content makes no slot ({error})") from error
+        return slot
+
 
 #: Number of replays when a slot is missing: another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5

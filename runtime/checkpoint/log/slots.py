@@ -6,14 +6,69 @@ that is taken then is read: its record may be the writer's own.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import LogRecord
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError, StorageTimeoutError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+
+
+class OutcomeUnknownError(StorageError):
+    """It is not known whether the record is in the log; what depends on it must stay as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The decision is in the log.
+
+    Attributes:
+        slot: The slot of its record.
+    """
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The decision is not in the log: a newer attempt owns the job, or the job has ended.
+
+    Attributes:
+        newer_attempt: The attempt whose decision came first.
+    """
+
+    newer_attempt: int
+
+
+Claim: TypeAlias = Claimed | Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLogStatistics:
+    """Counters of one writer.
+
+    Attributes:
+        attempt: The attempt it writes for; 0 before the first.
+        next_slot: The slot it wants next.
+        records_since_compaction: Number of records that a replay has to read.
+        claimed: Records that got in.
+        conflicts: Puts that found the slot taken.
+        unanswered: Puts that failed otherwise.
+        compactions: Compactions written.
+        compaction_error: Why the last compaction failed; empty when it did not. A later one makes up for it.
+    """
+
+    attempt: int
+    next_slot: int
+    records_since_compaction: int
+    claimed: int
+    conflicts: int
+    unanswered: int
+    compactions: int
+    compaction_error: str
+
 
 #: Number of puts without an answer after which the outcome counts as unknown.
 PUT_TRIES: Final = 3

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators import EventAnswer
 
 
 class EventDiscardedError(PenstockError):

@@ -19,8 +19,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.store.located import check_named_location, inside_of
-from penstock.runtime.checkpoint.store.recovery import check_files
+from penstock.runtime.checkpoint.store.recovery import check_files, check_named_location, inside_of
 from penstock.runtime.errors import (
     ConfigurationError,
     CorruptSnapshotError,

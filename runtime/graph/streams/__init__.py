@@ -5,8 +5,8 @@ other. This is the only folder with such a circle.
 
 - `stream_environment`: where a program begins; builds and runs the graph.
 - `data_stream`, `keyed_stream`, `windowed_stream`: what can be done with records, with keys, with windows.
-- `graph_builder`, `operator_options`: how an operator is added, and the options that every operator takes.
-- `checked_call`: explains calls that don't fit, with the user's line.
+- `graph_builder`: how an operator is added. `steps`, `aggregate`, `window_settings`: what users give for it.
+- `checked_call`: explains calls that don't fit, with the user's line; the options of operators.
 
 Imports the other files of `graph` and what lies below them.
 """

@@ -9,29 +9,27 @@ from typing import Any, TypeGuard, get_args
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
-from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
-from penstock.runtime.operators.aggregation.combine_panes import PANE, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
-from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
-from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
-from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
-from penstock.runtime.operators.aggregation.windowed_aggregate import (
+from penstock.runtime.operators.aggregation.combiner import PANE, CombineOperator, WindowCombineOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import (
     START,
     WINDOW_END,
     WINDOW_START,
+    KeyedAggregateOperator,
     WindowedAggregateOperator,
 )
+from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
+from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
+from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.time.record_windows import CumulativeEventTimeWindows
-from penstock.runtime.time.session_windows import EventTimeSessionWindows
 from penstock.runtime.time.windows import (
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     slide_of,

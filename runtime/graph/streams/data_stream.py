@@ -16,16 +16,15 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import TakesSchema, Upstream
 from penstock.runtime.graph.streams.checked_call import (
+    OPTION_NAMES,
+    OperatorOptions,
     WrongStreamError,
     checked_call,
     need_function,
     need_object,
     refuse,
 )
-from penstock.runtime.graph.streams.column_step import column_step
-from penstock.runtime.graph.streams.given_function import FunctionObject, given_function
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.quick_look import (
     DataFrame,
     check_pandas,
@@ -34,36 +33,41 @@ from penstock.runtime.graph.streams.quick_look import (
     picture_of,
     print_rows,
 )
-from penstock.runtime.graph.streams.split import REST, split_step
-from penstock.runtime.graph.streams.transform import add_transform
+from penstock.runtime.graph.streams.steps import (
+    REST,
+    FunctionObject,
+    add_transform,
+    column_step,
+    given_function,
+    split_step,
+)
 from penstock.runtime.graph.streams.window_settings import WindowSettings
-from penstock.runtime.misspelt_names import unknown_attribute
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expressions.expression_operator import shown
-from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
-from penstock.runtime.operators.expressions.select_columns import SelectOperator
-from penstock.runtime.operators.functions.filter import FilterOperator
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.names import unknown_attribute
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.expressions.expression_operators import (
+    FilterExpressionOperator,
+    SelectOperator,
+    shown,
+)
 from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
 from penstock.runtime.operators.functions.process import ProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, ProcessFunction
+from penstock.runtime.operators.functions.record_functions import FilterOperator, FlatMapOperator, MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.output_tag import OutputTag, tag_name
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
-from penstock.runtime.time.record_windows import RecordWindowAssigner
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
-from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.streams.all_windowed_stream import AllWindowedStream
     from penstock.runtime.graph.streams.keyed_stream import KeyedStream
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+    from penstock.runtime.graph.streams.windowed_stream import AllWindowedStream
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -461,7 +465,7 @@ class DataStream(Generic[T_co]):
         Args:
             assigner: As for `KeyedStream.window`.
         """
-        from penstock.runtime.graph.streams.all_windowed_stream import window_all  # streams make each other
+        from penstock.runtime.graph.streams.windowed_stream import window_all  # streams make each other
 
         return window_all(self, WindowSettings.of("window_all", assigner))
 
@@ -473,7 +477,7 @@ class DataStream(Generic[T_co]):
             size: Most records of a window.
             slide: As for `KeyedStream.count_window`.
         """
-        from penstock.runtime.graph.streams.all_windowed_stream import window_all  # streams make each other
+        from penstock.runtime.graph.streams.windowed_stream import window_all  # streams make each other
 
         return window_all(self, WindowSettings.of_counts("count_window_all", size, slide))
 

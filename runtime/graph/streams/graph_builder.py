@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
-from penstock.runtime.graph.streams.checked_call import refuse
-from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
-from penstock.runtime.operators.coordinators.operator_coordinator import HasCoordinator
+from penstock.runtime.graph.streams.checked_call import OperatorOptions, check_options, refuse
+from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.output_tag import tags_of
-from penstock.runtime.state.declared_states import StateInfo, infos_of
 from penstock.runtime.state.key_groups import default_max_parallelism
+from penstock.runtime.state.known_states import StateInfo, infos_of
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 

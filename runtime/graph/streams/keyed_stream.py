@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
-from penstock.runtime.config.state_backends import StateBackend
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.aggregate import add_aggregate
 from penstock.runtime.graph.streams.checked_call import (
+    OPTION_NAMES,
+    OperatorOptions,
     WrongStreamError,
     checked_call,
     need_function,
@@ -18,19 +20,17 @@ from penstock.runtime.graph.streams.checked_call import (
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.quick_look import picture_of
-from penstock.runtime.graph.streams.transform import add_transform
+from penstock.runtime.graph.streams.steps import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
-from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
-from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
+from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.time.record_windows import RecordWindowAssigner
-from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
 T = TypeVar("T")

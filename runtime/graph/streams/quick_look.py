@@ -19,12 +19,12 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.chaining import build_job_graph
-from penstock.runtime.graph.drawing.page import graph_page
+from penstock.runtime.graph.drawing import graph_page
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.operators.protocols import Sink
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:

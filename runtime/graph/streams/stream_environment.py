@@ -9,25 +9,32 @@ from typing import Any, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig, StateBackend
 from penstock.runtime.config.restart import RestartConfig
-from penstock.runtime.config.state_backends import StateBackend
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.describe import describe
-from penstock.runtime.graph.drawing.page import graph_page
-from penstock.runtime.graph.executor import Executor, HoldsInterrupts, find_executor
-from penstock.runtime.graph.graph_info import graph_info
+from penstock.runtime.graph.drawing import graph_page
+from penstock.runtime.graph.executor import (
+    Executor,
+    HoldsInterrupts,
+    JobHandle,
+    JobResult,
+    check_state_backends,
+    find_executor,
+)
+from penstock.runtime.graph.graph_info import describe, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobHandle, JobResult
-from penstock.runtime.graph.state_backend_check import check_state_backends
-from penstock.runtime.graph.streams.checked_call import checked_call, refuse
+from penstock.runtime.graph.streams.checked_call import (
+    OPTION_NAMES,
+    OperatorOptions,
+    check_parallelism,
+    checked_call,
+    refuse,
+)
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
-from penstock.runtime.misspelt_names import NearestMembers
-from penstock.runtime.names import checked_name
+from penstock.runtime.names import NearestMembers, checked_name
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location

@@ -18,12 +18,13 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.user_code.output_tag import OutputTag
-from penstock.runtime.operators.windows.evictor import CountEvictor, Evictor
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import (
+    CountEvictor,
     CountTrigger,
     EventTimeTrigger,
+    Evictor,
     ProcessingTimeTrigger,
     PurgingTrigger,
     part_of_other_time,
@@ -31,10 +32,8 @@ from penstock.runtime.operators.windows.triggers import (
 )
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowOperator
 from penstock.runtime.operators.windows.window_contents import FoldedContents, WindowContents
-from penstock.runtime.time.global_windows import GlobalWindows
 from penstock.runtime.time.instants import micros_in
-from penstock.runtime.time.record_windows import AlignedWindows, RecordWindowAssigner
-from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.time.windows import AlignedWindows, GlobalWindows, RecordWindowAssigner, WindowAssigner
 
 #: What `window` takes.
 AnyWindows: TypeAlias = WindowAssigner | RecordWindowAssigner[Any]

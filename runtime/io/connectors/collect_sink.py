@@ -1,7 +1,8 @@
-"""`CollectSink`: committed rows go to a collector in the program; for notebooks and tests.
+"""Sinks without a system outside: rows for the program, for a quick look, or for nobody (`DiscardSink`).
 
-The rows themselves are the committable, so they travel in the checkpoint and a restored job hands them in
-again under the same key. The collector keeps one entry per key, which makes that harmless.
+**`CollectSink`**: committed rows go to a collector in the program; for notebooks and tests. The rows
+themselves are the committable, so they travel in the checkpoint and a restored job hands them in again under
+the same key. The collector keeps one entry per key, which makes that harmless.
 
 A `CollectSink()` without a collector has one of its own, a `ProgramCollector`. It is pickled when a job is
 sent to other processes. Only then it needs a collector that can be reached from there, and asks the installed
@@ -9,21 +10,26 @@ executor for one. What is pickled is the collector of the executor, so subtasks 
 
 Each pickling begins a *run*: a job that is submitted. `rows()` gives those of the last run, so a cell of a
 notebook that is run again shows no rows of the time before.
+
+**`PreviewSink`**: rows go to a collector at once, and not when a checkpoint covers them; for quick looks. A
+stream that never ends has no last checkpoint, and a look at it takes none. The job of a quick look is not
+restarted either. Only the death of its JobMaster begins another attempt, which hands all rows in again. So
+each piece says which attempt it is of, and the rows of the newest one count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.executor import find_executor
-from penstock.runtime.io.connectors.arrow_rows import rows_of
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.io.connectors.arrow_batches import rows_of
+from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 CollectKey: TypeAlias = tuple[str, str, int, int, int]
@@ -232,3 +238,104 @@ class CollectWriter:
     def close(self) -> None:
         """Drop what is open."""
         self._open = []
+
+
+class Preview(NamedTuple):
+    """Rows that a subtask handed in together."""
+
+    attempt: int
+    rows: Sequence[Any]
+
+
+def newest_rows(pieces: Sequence[Preview]) -> list[Any]:
+    """The rows of the newest attempt, in the order in which they came.
+
+    Example:
+        >>> newest_rows([Preview(1, ["a"]), Preview(2, ["a", "b"]), Preview(2, ["c"])])
+        ['a', 'b', 'c']
+    """
+    newest = max((piece.attempt for piece in pieces), default=0)
+    return [row for piece in pieces if piece.attempt == newest for row in piece.rows]
+
+
+@dataclass(frozen=True)
+class PreviewSink:
+    """A sink that hands each `Preview` in as it comes; Arrow batches become dicts.
+
+    Attributes:
+        target: Where they go.
+        limit: Rows of each subtask after which no more are handed in; `None` for all.
+    """
+
+    target: Collector
+    limit: int | None = None
+
+    def writer(self, context: ConnectorContext) -> PreviewWriter:
+        """Make the writer of one subtask."""
+        return PreviewWriter(self.target, self.limit, context)
+
+
+class PreviewWriter:
+    """Hands in the rows of one subtask."""
+
+    def __init__(self, target: Collector, limit: int | None, context: ConnectorContext) -> None:
+        self._target = target
+        self._left = limit
+        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
+        self._attempt = context.attempt
+        self._number = 0
+
+    def write(self, batch: Batch) -> None:
+        """Hand records in, as many as are still wanted."""
+        if self._left == 0:
+            return
+        rows = list(rows_of(batch))
+        if self._left is not None:
+            rows = rows[: self._left]
+            self._left -= len(rows)
+        self._target.add((*self._of, self._number), [Preview(self._attempt, rows)])
+        self._number += 1
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """Nothing is held back."""
+        return []
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Nothing is left to commit."""
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        """Nothing was promised."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class DiscardSink(metaclass=NearestNames):
+    """A sink that keeps nothing."""
+
+    only_reads: ClassVar[bool] = True
+
+    def writer(self, context: ConnectorContext) -> DiscardWriter:
+        """Make the writer of one subtask."""
+        return DiscardWriter()
+
+
+class DiscardWriter:
+    """Drops the records of one subtask."""
+
+    def write(self, batch: Batch) -> None:
+        """Drop a batch."""
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """Nothing to commit."""
+        return ()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Nothing to commit."""
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        """Nothing to remove."""
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -17,10 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
-from penstock.runtime.io.rocksdb.database import Database
-from penstock.runtime.io.rocksdb.restore import (
+from penstock.runtime.io.rocksdb.database import Database, ScratchFolder
+from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
+from penstock.runtime.io.rocksdb.snapshots import (
+    CanonicalSnapshot,
     ExpiredRows,
+    NativeSnapshot,
+    UploadedFiles,
     cut_off_foreign,
     download,
     expired_rows,
@@ -29,14 +34,10 @@ from penstock.runtime.io.rocksdb.restore import (
     opened_as_written,
     take_over,
 )
-from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
-from penstock.runtime.io.rocksdb.scratch import ScratchFolder
-from penstock.runtime.io.rocksdb.snapshots import CanonicalSnapshot, NativeSnapshot
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
-from penstock.runtime.io.rocksdb.uploaded_files import UploadedFiles
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
-from penstock.runtime.state.columns.column_table import ColumnTable
+from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable
+from penstock.runtime.state.heap_backend import heap_backend
 from penstock.runtime.state.heap_states import VIEWS
 from penstock.runtime.state.key_groups import check_restored_keys
 from penstock.runtime.state.keyed_blocks import DecodedBlock
@@ -44,7 +45,7 @@ from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
 from penstock.runtime.state.keyed_snapshot import StateFileReader
 from penstock.runtime.state.keyed_states import KeyedState
 from penstock.runtime.state.known_states import KnownStates
-from penstock.runtime.state.state_backend import BackendSetup
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.state.time_to_live import StateTime, StateTtl
 from penstock.runtime.state.ttl_states import VIEWS_WITH_TTL
@@ -453,3 +454,16 @@ def _other_form(name: str, *, was_nested: bool) -> StateMismatchError:
         f"state {name!r} was saved with {before} a key and is now used with {now}: it was another "
         "kind of state. Give the new one another name"
     )
+
+
+def open_state_backend(config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
+    """A new, empty backend of the kind that is configured.
+
+    Raises:
+        ConfigurationError: The package of RocksDB is not installed.
+        StorageError: There is no room for it.
+    """
+    if isinstance(config, HeapState):
+        return heap_backend(setup)
+    folder = None if config.folder is None else Path(config.folder)
+    return RocksDBKeyedStateBackend(setup, config.memory, folder)

@@ -5,37 +5,128 @@ flush. A database whose process dies is thrown away.
 
 Every error of RocksDB becomes a `StorageError` that names the folder. `rocksdict` raises plain `Exception`s,
 so only its calls stand in the `try` blocks here.
+
+**Memory** is shared by all databases of a process (`SharedMemory`). One block cache holds blocks of files,
+their indexes and filters. The write buffers are charged to it, so the whole is bounded, however many
+operators of a process keep state in RocksDB. A quarter is kept for values that Python has decoded
+(`cached_entries.py`); RocksDB knows nothing of those.
+
+`ScratchFolder`: where a database lies while its subtask runs, or Spark's files while a session runs.
+
+It holds nothing that a restart needs. So it is removed with its owner. A process that is killed removes
+nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
+folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
+also where several containers share a disk and can't see each other's processes.
+
+RocksDB runs no code of its files, but their values are unpickled. The place may be writable for everybody, as
+`/tmp` is. So each folder is made anew, with a name that nobody can guess and for its owner alone (0700). No
+name is shared by two processes: whoever took it first would own what the other puts there. Folders of other
+users are left alone, and links are not followed.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.rocksdb.rows import end_of, group_bytes, table_of
-from penstock.runtime.io.rocksdb.shared_memory import SharedMemory, shared_memory
 
 if TYPE_CHECKING:
-    from rocksdict import Options, Rdict, RdictIter, ReadOptions
+    from rocksdict import Cache, Options, Rdict, RdictIter, ReadOptions, WriteBufferManager
+
+
+@dataclass
+class SharedMemory:
+    """What the databases of this process share.
+
+    Attributes:
+        size: Bytes in all.
+        cache: Blocks of files; write buffers are charged to it.
+        write_buffers: Counts the write buffers; flushes some when they are too large.
+        tables: Open tables that hold decoded values.
+    """
+
+    size: int
+    cache: Cache
+    write_buffers: WriteBufferManager
+    tables: int = 0
+
+    @property
+    def decoded_per_table(self) -> int:
+        """Bytes that one table may hold decoded."""
+        return self.size // 4 // max(1, self.tables)
+
+    def grow(self, size: int) -> None:
+        """Have at least this many bytes."""
+        if size <= self.size:
+            return
+        self.size = size
+        self.cache.set_capacity(_of_rocksdb(size))
+        self.write_buffers.set_buffer_size(_of_buffers(size))
+
+
+def shared_memory(size: int) -> SharedMemory:
+    """The memory of this process: made at the first call, and grown when more is asked for later.
+
+    Args:
+        size: Bytes in all.
+    """
+    memory = _made(size)
+    memory.grow(size)
+    return memory
+
+
+_ONE: list[SharedMemory] = []
+
+
+def _made(size: int) -> SharedMemory:
+    if not _ONE:
+        from rocksdict import Cache, WriteBufferManager
+
+        cache = Cache(_of_rocksdb(size))
+        buffers = WriteBufferManager.new_write_buffer_manager_with_cache(_of_buffers(size), False, cache)
+        _ONE.append(SharedMemory(size, cache, buffers))
+    return _ONE[0]
+
+
+def _of_rocksdb(size: int) -> int:
+    return size - size // 4
+
+
+def _of_buffers(size: int) -> int:
+    """A third of RocksDB's part."""
+    return size // 4
+
 
 _MIB: Final = 1024 * 1024
 #: Size of a memtable that is flushed, and of a file that a compaction writes.
 _WRITE_BUFFER: Final = 32 * _MIB
+
 _FILE_SIZE: Final = 32 * _MIB
 #: Sorted runs before some are merged: more cost reads a little, and spare checkpoints uploads.
 _MOST_RUNS: Final = 8
 #: How much larger than its live rows a database may be, percent.
 _MOST_WASTE: Final = 100
+
 _BLOCK_SIZE: Final = 16 * 1024
+
 _BLOOM_BITS: Final = 10
 
 #: What could not be done, for messages.
 _READ, _WRITTEN, _OPENED = "read", "written", "opened"
+
 _GONE: Final = "its subtask has ended"
+
 _ROOM: Final = "Free room on this disk, or give RocksDB(folder=...) a folder on a larger one"
 
 
@@ -290,3 +381,88 @@ def _shared(memory: int) -> SharedMemory:
             "cluster: pip install 'penstock[rocksdb]'"
         )
         raise ConfigurationError(msg) from error
+
+
+_LOCK: Final = "owner"
+
+_STATE: Final = "state"
+
+_REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let TMPDIR of the nodes name one"
+
+
+class ScratchFolder:
+    """A folder of its own, until `remove`.
+
+    Args:
+        place: Where it is made; `None` for the temporary folder of the node.
+        kind: Part of its name. Abandoned folders of other kinds are left alone.
+        remedy: What to do when it can't be made, for the error.
+
+    Raises:
+        StorageError: It can't be made.
+    """
+
+    def __init__(
+        self,
+        place: Path | None = None,
+        *,
+        kind: str = _STATE,
+        remedy: str = _REMEDY,
+    ) -> None:
+        root = Path(tempfile.gettempdir()) if place is None else place
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            remove_abandoned(root, kind)
+            self.path = Path(tempfile.mkdtemp(prefix=f"{_name(kind)}-{os.getpid()}-", dir=root))
+            lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            owner = "RocksDB" if kind == _STATE else kind
+            msg = f"there is no scratch space for {owner} in {root}: {error}. {remedy}"
+            raise StorageError(msg) from error
+
+    def remove(self) -> None:
+        """Delete it and everything in it; more than once does no harm."""
+        self._remove()
+
+
+def _remove(path: Path, lock: int, owner: int) -> None:
+    """Also called when nobody has the object any more, and at the end of the process."""
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_abandoned(root: Path, kind: str = _STATE) -> int:
+    """Delete this user's folders whose owners are dead; returns their number."""
+    removed = 0
+    for folder in root.glob(f"{_name(kind)}-*"):
+        with suppress(OSError):  # it is being removed, or its owner has just begun
+            lock = _lock_of(folder)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+            finally:
+                os.close(lock)
+    return removed
+
+
+def _name(kind: str) -> str:
+    return f"penstock-{kind}-{os.geteuid()}"
+
+
+def _lock_of(folder: Path) -> int:
+    """Open the lock in a folder of this user; follows no link.
+
+    Raises:
+        OSError: The folder is a link or another user's, or has no lock.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(opened).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
+        return os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened)
+    finally:
+        os.close(opened)

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.runtime.io.rocksdb.cached_entries import CachedEntries, CachedParts, OperatorChanges
 from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows
-from penstock.runtime.state.keys_of_changes import KeysOfChanges
+from penstock.runtime.state.changes import DirtyKeys
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.time_to_live import Lifetime, Stamped
 
@@ -32,7 +32,7 @@ class RocksDBTable(StateTable):
         self.cached.is_bound = is_bound
         if not is_bound:
             self.cached.changed = OperatorChanges(self.cached)
-        super().__init__(rows.name, nested=rows.nested, changed=lambda _: KeysOfChanges(self.cached.changed))
+        super().__init__(rows.name, nested=rows.nested, changed=lambda _: DirtyKeys(self.cached.changed))
         self.entries = self.cached
 
     def mark_all_changed(self) -> None:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 if TYPE_CHECKING:
     from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
     from penstock.runtime.job.context import JobContext
-    from penstock.runtime.job.rescale_request import RescaleRequest
-    from penstock.runtime.job.stop_request import StopRequest
+    from penstock.runtime.job.requests import RescaleRequest, StopRequest
 
 
 class State:

@@ -1,4 +1,6 @@
-"""`Deploying`: writes an attempt into the decision log, then deploys its subtasks.
+"""From the first state of a scheduler to subtasks that begin to run.
+
+`Deploying`: writes an attempt into the decision log, then deploys its subtasks.
 
 The record comes first: it fences older attempts. While it is being written, the outcome is unknown, so a
 cancellation waits for it. A JobMaster that was restarted several times in a row waits before it deploys, as
@@ -17,13 +19,51 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.ended import enter_earlier_end
-from penstock.runtime.job.states.failed import Failed
-from penstock.runtime.job.states.failing import Failing
-from penstock.runtime.job.states.initialising import Initialising
-from penstock.runtime.job.states.suspended import Suspended
+from penstock.runtime.job.states.ended import Failed, Suspended, enter_earlier_end
+from penstock.runtime.job.states.failing import Cancelling, Failing
+from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import Cancellable
+from penstock.runtime.snapshot.ids import SubtaskId
+
+
+class Initialising(State):
+    """Waits until every subtask runs; a quick one may have finished by then."""
+
+    name = JobState.INITIALISING
+
+    def __init__(self, job: JobContext) -> None:
+        super().__init__(job)
+        self._reported: list[SubtaskId] = []
+
+    def enter(self) -> None:
+        """Start the subtasks."""
+        self.job.gateway.start(self.job.attempt)
+        self.job.were_started([subtask.id for subtask in self.job.graph.subtasks])
+
+    def started(self) -> bool:
+        """Every subtask runs."""
+        self.job.enter(Running(self.job, self._reported))
+        return True
+
+    def cancel(self) -> bool:
+        """Stop the subtasks."""
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """A subtask has failed."""
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Remember the report until every subtask runs."""
+        self._reported.append(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Remember that the subtask has finished."""
+        self.job.subtask_finished(subtask)
+        return True
 
 
 class Deploying(State):
@@ -138,3 +178,19 @@ class Deploying(State):
             return
         cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
         job.enter(Failing(job, cause, stopped=True), text)
+
+
+class Created(State):
+    """Waits for `start`."""
+
+    name = JobState.CREATED
+
+    def start(self) -> bool:
+        """Begin the first attempt of this scheduler."""
+        self.job.enter(Deploying(self.job))
+        return True
+
+    def cancel(self) -> bool:
+        """End without ever having run."""
+        self.job.enter(Cancelling(self.job, stopped=True), "cancelled before it started")
+        return True

@@ -1,4 +1,6 @@
-"""`Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
+"""An attempt that ends: by a failure, by its user, and the wait before the next one.
+
+`Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
 
 The decision waits until no subtask of the attempt runs any more. It also waits for a checkpoint record that
 is being written: the job may restart from that checkpoint.
@@ -11,10 +13,96 @@ from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.ended import enter_earlier_end
-from penstock.runtime.job.states.failed import Failed
-from penstock.runtime.job.states.restarting import Restarting
+from penstock.runtime.job.states.ended import Cancelled, Failed, enter_earlier_end
+from penstock.runtime.ports import Cancellable
+
+
+class Cancelling(State):
+    """Stops the subtasks and records the end.
+
+    Args:
+        stopped: No subtask runs any more.
+        stopping: The subtasks were told to stop before.
+    """
+
+    name = JobState.CANCELLING
+
+    def __init__(self, job: JobContext, *, stopped: bool = False, stopping: bool = False) -> None:
+        super().__init__(job)
+        self._stopped = stopped
+        self._stopping = stopping
+        self._log_known = False
+        self._recording = False
+
+    def enter(self) -> None:
+        """Stop all subtasks."""
+        job = self.job
+        job.end_checkpoints("the job is cancelled", for_good=True)
+        if not self._stopped and not self._stopping:
+            job.gateway.stop_all(job.attempt)
+        job.when_log_is_known(self._on_log_known)
+
+    def cancel(self) -> bool:
+        """Do nothing: it is being cancelled."""
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """Ignore a failure while the subtasks stop."""
+        return True
+
+    def all_stopped(self) -> bool:
+        """Record the end."""
+        self._stopped = True
+        self._record()
+        return True
+
+    def _on_log_known(self) -> None:
+        self._log_known = True
+        self._record()
+
+    def _record(self) -> None:
+        job = self.job
+        if job.state is not self or self._recording or not (self._stopped and self._log_known):
+            return
+        self._recording = True
+        job.record_end(
+            JobState.CANCELLED,
+            "cancelled",
+            lambda note: job.enter(Cancelled(job, note), note),
+            lambda found: enter_earlier_end(job, found),
+        )
+
+
+class Restarting(State):
+    """Waits for the delay that the restart strategy asked for.
+
+    Args:
+        delay: Seconds.
+    """
+
+    name = JobState.RESTARTING
+
+    def __init__(self, job: JobContext, delay: float) -> None:
+        super().__init__(job)
+        self._delay = delay
+        self._timer: Cancellable | None = None
+
+    def enter(self) -> None:
+        """Wait."""
+        self._timer = self.job.timers.call_later(self._delay, self._again)
+
+    def leave(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def cancel(self) -> bool:
+        """End the job: no attempt follows, and no subtask runs."""
+        self.job.enter(Cancelling(self.job, stopped=True), "cancelled")
+        return True
+
+    def _again(self) -> None:
+        self.job.deploy_again()
 
 
 class Failing(State):

@@ -18,21 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
-from penstock.runtime.graph.rescaling import has_room_for_in_flight_data
+from penstock.runtime.graph.job_graph import has_room_for_in_flight_data
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_history import RescaleRecord
-from penstock.runtime.job.rescale_request import (
+from penstock.runtime.job.requests import (
     RescaleAnswer,
+    RescaleRecord,
     RescaleRefused,
     RescaleRequest,
     RescaleStarted,
 )
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.failing import Failing
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.job.states.failing import Cancelling, Failing
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Rescaling(State):

@@ -32,15 +32,14 @@ from penstock.runtime.config.restart import GiveUp, RestartAfter
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failover import Region
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.regions import Region
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.ports import Cancellable
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Why the whole job restarts.
 _ONLY_OLDER: Final = "the newest checkpoint is damaged: the whole job starts from an older one"

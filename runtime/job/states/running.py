@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
+from penstock.runtime.job.automatic_checkpoints import FinalCheckpoint
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.final_checkpoint import FinalCheckpoint
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleRequest
+from penstock.runtime.job.requests import RescaleRequest, StopRequest
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.failing import Failing
-from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.ended import Finished
+from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.job.states.rescaling import Rescaling
 from penstock.runtime.job.states.restarting_region import RestartingRegion
 from penstock.runtime.job.states.stopping import Stopping
-from penstock.runtime.job.stop_request import StopRequest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Running(State):

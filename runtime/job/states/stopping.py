@@ -23,13 +23,12 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.requests import StopRequest
 from penstock.runtime.job.states.base import State
-from penstock.runtime.job.states.cancelling import Cancelling
-from penstock.runtime.job.states.failing import Failing
-from penstock.runtime.job.states.finished import Finished
-from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.job.states.ended import Finished
+from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class Stopping(State):

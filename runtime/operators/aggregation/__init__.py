@@ -1,6 +1,8 @@
 """Aggregation by key over columns: the functions, and the operators that run them.
 
-`functions` has what users name (`Sum`, `Mean`, ...). `aggregation` reduces batches to one row a key and
-merges them into the accumulators of all keys. The operators are `combiner`, `keyed_aggregate` and
-`windowed_aggregate`.
+- `functions`, `sums`, `count_distinct`: what users name. `vectorized_aggregate`: what they write themselves.
+  `column_aggregate` is the base of all.
+- `aggregation` reduces batches (`batch_columns`) to one row a key and merges them into the accumulators.
+- Operators: `combiner` in front of an exchange, `keyed_aggregate` with and without windows (`panes`),
+  `session_aggregate`.
 """

@@ -30,12 +30,13 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     RowAggregate,
 )
 from penstock.runtime.operators.aggregation.functions import Count
-from penstock.runtime.operators.aggregation.vector_adapters import adapted
-from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
-from penstock.runtime.state.columns.column_blocks import key_list
-from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
-from penstock.runtime.state.columns.typed_columns import plain_name
+from penstock.runtime.operators.aggregation.vectorized_aggregate import (
+    AnyAggregate,
+    VectorizedAggregate,
+    adapted,
+)
+from penstock.runtime.state.columns.column_table import ColumnTable, key_list
+from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots, plain_name
 
 #: Metadata of the schema of a batch that was reduced in front of the exchange.
 REDUCED: Final = {b"penstock": b"reduced"}

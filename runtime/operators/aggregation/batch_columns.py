@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.record.arrow_types import NoColumnTypeError, type_of_value
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
 from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
-from penstock.runtime.record.value_types import NoColumnTypeError, type_of_value
 
 #: Digits of decimals in state.
 _DIGITS: Final = 38

@@ -22,17 +22,19 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kinds
 from numpy.typing import NDArray
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
 
 #: The parts of one function by name.
 Parts: TypeAlias = Mapping[str, pa.Array]
+
 State: TypeAlias = Mapping[str, GrowingColumn]
 
 
@@ -219,3 +221,48 @@ def refuse_others(
 def numbers(column: GrowingColumn, slots: Slots) -> NDArray[Any]:
     """The values of slots, 0 where there is none."""
     return np.where(column.valid[slots], column.values[slots], column.values.dtype.type(0))
+
+
+def widened(column: pa.Array, function: ColumnAggregate) -> pa.Array:
+    """Numbers in their widest type: int64 of whole numbers and truth values, doubles, decimals as they are.
+
+    Raises:
+        PenstockError: They are no numbers, or do not fit 64 bits.
+    """
+    kind = column.type
+    if kinds.is_null(kind) or kinds.is_decimal128(kind):
+        return column
+    if kinds.is_integer(kind) or kinds.is_boolean(kind):
+        return column if kind.equals(pa.int64()) else _cast(column, pa.int64(), function)
+    if kinds.is_floating(kind):
+        return _cast(column, pa.float64(), function)
+    _need_numbers(column, function)
+
+
+def as_doubles(column: pa.Array, function: ColumnAggregate) -> pa.Array:
+    """Numbers as doubles, which may lose digits.
+
+    Raises:
+        PenstockError: They are no numbers.
+    """
+    kind = column.type
+    if kinds.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if kinds.is_null(kind) or kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    _need_numbers(column, function)
+
+
+def _need_numbers(column: pa.Array, function: ColumnAggregate) -> NoReturn:
+    msg = f"{type(function).__name__}({function.column!r}) needs numbers; the column is of type {column.type}"
+    if len(values := column.drop_null()):
+        msg += f" and holds {reprlib.repr(values[0].as_py())}"
+    raise PenstockError(msg)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, function: ColumnAggregate) -> pa.Array:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        msg = f"{type(function).__name__}({function.column!r}): {error}; cast the column yourself"
+        raise PenstockError(msg) from error

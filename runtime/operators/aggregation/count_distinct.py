@@ -1,16 +1,37 @@
-"""`CountDistinct`: an exact number of different values, of which each is kept once a key."""
+"""How many different values a column has: exactly (`CountDistinct`), or about and in bounded memory.
+
+**`ApproxCountDistinct`**. Each key has a Theta sketch of Apache DataSketches: the hashes of its values that
+are smallest, up to `2**lg_k`. It hashes the stable hash of a value (`key_hashes`), so that a value counts
+once in rows and in columns, whatever its encoding.
+
+The state is the sketch in DataSketches' own format, which its libraries for Java, C++ and Python share. It is
+canonical: trimmed to `2**lg_k` hashes and sorted. So it depends on the set of values alone, and not on their
+order or on how parts were merged. Rows and columns, any parallelism, and a run with failures give the same
+number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.runtime.operators.aggregation.column_aggregate import RowAggregate, State, numbers
-from penstock.runtime.record.key_columns import canonical_column
-from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.operators.aggregation.column_aggregate import (
+    PartialAggregate,
+    Parts,
+    Reduction,
+    RowAggregate,
+    State,
+    numbers,
+)
+from penstock.runtime.record.column_key import canonical_column
+from penstock.runtime.state.columns.typed_columns import Slots
+from penstock.runtime.state.stable_hash_arrays import key_hashes
 
 
 @dataclass(frozen=True)
@@ -45,3 +66,99 @@ class CountDistinct(RowAggregate):
     def result(self, state: State, slots: Slots) -> pa.Array:
         """The number; 0 where nothing was counted."""
         return pa.array(numbers(state["count"], slots))
+
+
+@dataclass(frozen=True)
+class ApproxCountDistinct(PartialAggregate):
+    """About how many different values a column has. It needs `pip install "penstock[sketches]"`.
+
+    Up to `2**lg_k` different values the number is exact. Beyond that two of three numbers are off by less
+    than `1 / sqrt(2**lg_k)`: 1.6 % with 4,096 values kept. A key takes 8 bytes for each value that is kept.
+
+    Attributes:
+        lg_k: Binary logarithm of the most values that are kept of a key, 5 to 26.
+
+    Example:
+        >>> visits.key_by("page").aggregate("visitors", about=ApproxCountDistinct("user"))  # doctest: +SKIP
+    """
+
+    column: str
+    lg_k: int = 12
+
+    def __post_init__(self) -> None:
+        """Check `lg_k`, and that the library is there."""
+        if isinstance(self.lg_k, bool) or not isinstance(self.lg_k, int) or not 5 <= self.lg_k <= 26:
+            msg = f"ApproxCountDistinct({self.column!r}): lg_k must be from 5 to 26, not {self.lg_k!r}"
+            raise ConfigurationError(msg)
+        _library()
+
+    def prepared(self, column: pa.Array) -> pa.Array:
+        """The stable hashes of values that can be part of a key.
+
+        Raises:
+            KeyTypeError: They can't.
+        """
+        values = canonical_column(column, self.column)
+        mask = values.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(key_hashes([values]).view(np.int64), mask=mask)
+
+    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        """The sketch."""
+        return {"sketch": pa.binary()}
+
+    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+        """The different hashes of each key."""
+        return [Reduction(column, "distinct", pc.CountOptions("only_valid"))]
+
+    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+        """A sketch of them; null where there are none."""
+        (lists,) = results
+        library, sketches = _library(), []
+        for hashes in lists.to_pylist():
+            sketch = library.update_theta_sketch(self.lg_k)
+            for value in hashes:
+                sketch.update(value)
+            sketch.trim()
+            sketches.append(sketch.compact(True).serialize() if hashes else None)
+        return {"sketch": pa.array(sketches, pa.binary())}
+
+    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
+        """Union."""
+        (kept,) = state.values()
+        more, valid = kept.arrays_of(parts["sketch"])
+        old, had = kept.values[slots], kept.valid[slots]
+        for row in np.flatnonzero(valid).tolist():
+            kept.values[slots[row]] = self._union(old[row], more[row]) if had[row] else more[row]
+        kept.valid[slots[valid]] = True
+
+    def result(self, state: State, slots: Slots) -> pa.Array:
+        """The estimate, rounded; 0 where nothing was counted."""
+        (kept,) = state.values()
+        load = _library().compact_theta_sketch.deserialize
+        numbers = [
+            round(load(sketch).get_estimate()) if valid else 0
+            for sketch, valid in zip(kept.values[slots], kept.valid[slots], strict=True)
+        ]
+        return pa.array(numbers, pa.int64())
+
+    def _union(self, one: bytes, other: bytes) -> bytes:
+        library = _library()
+        union = library.theta_union(self.lg_k)
+        for sketch in (one, other):
+            union.update(library.compact_theta_sketch.deserialize(sketch))
+        merged: bytes = union.get_result(True).serialize()
+        return merged
+
+
+def _library() -> Any:
+    """The module of Apache DataSketches; it costs a tenth of a second that most jobs need not pay.
+
+    Raises:
+        ConfigurationError: It is not installed.
+    """
+    try:
+        import datasketches
+    except ImportError as error:
+        msg = 'ApproxCountDistinct needs Apache DataSketches: pip install "penstock[sketches]"'
+        raise ConfigurationError(msg) from error
+    return datasketches

@@ -17,13 +17,13 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     Parts,
     Reduction,
     State,
+    as_doubles,
     numbers,
     refuse_others,
     values_in,
 )
-from penstock.runtime.operators.aggregation.numeric_columns import as_doubles
-from penstock.runtime.record.value_types import are_family
-from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.record.arrow_types import are_family
+from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
 
 _SOME: Final = pc.ScalarAggregateOptions(min_count=1)
 

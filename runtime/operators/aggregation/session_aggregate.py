@@ -1,11 +1,11 @@
 """`key_by(names).window(EventTimeSessionWindows(gap)).aggregate(...)`: accumulators of sessions, in columns.
 
 A session is a slot of the table. Its first moment is a part of the key, as the start of a window is in
-`windowed_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
+`keyed_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
 
 Records of a key within a pane as long as the gap are in one session whatever else comes. So a batch is first
 reduced by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
-live sessions of the same keys are joined (`session_spans.py`). Then three things can happen to a session:
+live sessions of the same keys are joined (`panes.py`). Then three things can happen to a session:
 
 - Spans join it behind its first record. They are merged into its slot.
 - Spans join it in front, or it joins another one. Its accumulators move to the slot of the new beginning.
@@ -35,12 +35,12 @@ from numpy.typing import NDArray
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, distinct
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
-from penstock.runtime.operators.aggregation.combine_panes import PANE
+from penstock.runtime.operators.aggregation.combiner import PANE
 from penstock.runtime.operators.aggregation.functions import Max, Min
-from penstock.runtime.operators.aggregation.panes import Moments, moments_of
-from penstock.runtime.operators.aggregation.session_spans import JoinedSpans, Numbers, joined
-from penstock.runtime.operators.aggregation.windowed_aggregate import SLICE, START, Columns, emitted_windows
-from penstock.runtime.operators.functions.keyed_function_operator import only_column_tables
+from penstock.runtime.operators.aggregation.keyed_aggregate import SLICE, START, Columns, emitted_windows
+from penstock.runtime.operators.aggregation.panes import JoinedSpans, Moments, Numbers, joined, moments_of
+from penstock.runtime.operators.functions.function_operator import only_column_tables
+from penstock.runtime.operators.held_watermark import ReachedWatermark
 from penstock.runtime.operators.operator import (
     BatchFormats,
     Operator,
@@ -50,13 +50,11 @@ from penstock.runtime.operators.operator import (
     Tagged,
 )
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
-from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
-from penstock.runtime.operators.windows.window_shape import WindowShape
+from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.columns.growing_column import Slots
+from penstock.runtime.state.columns.typed_columns import Slots
 
 #: Name of the state table that holds the accumulators.
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"

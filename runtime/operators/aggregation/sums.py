@@ -31,9 +31,9 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     SumOverflowError,
     refuse_others,
     values_in,
+    widened,
 )
-from penstock.runtime.operators.aggregation.numeric_columns import widened
-from penstock.runtime.state.columns.growing_column import GrowingColumn, Slots
+from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots
 
 #: Adds decimals exactly; 76 digits are what Arrow can hold at most.
 _EXACT: Final = Context(prec=76)

@@ -2,21 +2,42 @@
 
 The user's code sees arrays only: the state of some keys, and the columns of some rows. For each row it is
 told the place of its key in the arrays of state. It never sees the table of all keys. So a wrong shape or
-type is found when a method returns, before anything of it is stored (`vector_calls`). `vector_adapters` makes
-an aggregate function over columns of it.
+type is found when a method returns, before anything of it is stored.
+
+`VectorCalls` calls its methods. What a class declares is checked when the graph is built: its columns, its
+state, the values of a new key. What a method leaves is checked when it returns. So an array of another length
+or type than declared is an error that names the method, before anything of it is stored.
+
+`adapted` makes an aggregate function over columns of it. With `merge` it is a `PartialAggregate`: each batch
+is taken into fresh state, which is merged into that of the keys. Without it it is a `RowAggregate`, which
+takes rows into the state of their keys.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, MutableMapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 from numpy.typing import DTypeLike, NDArray
 
-from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
+from penstock.runtime.error_text import error_text
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.operators.aggregation.column_aggregate import (
+    ColumnAggregate,
+    PartialAggregate,
+    Parts,
+    Reduction,
+    RowAggregate,
+    State,
+)
+from penstock.runtime.state.columns.typed_columns import Slots
+from penstock.runtime.state.own_copy import own_batch
+from penstock.runtime.user_location import function_location
 
 #: State of some keys by name; a method may change the arrays in place or put others there.
 VectorState: TypeAlias = MutableMapping[str, NDArray[Any]]
@@ -114,3 +135,308 @@ AnyAggregate: TypeAlias = ColumnAggregate | VectorizedAggregate
 def has_merge(function: VectorizedAggregate) -> bool:
     """Whether a user's function has a `merge`."""
     return type(function).merge is not VectorizedAggregate.merge
+
+
+#: Kinds of numpy types that state may have: truth values, whole numbers, floats.
+_KINDS: Final = "biuf"
+
+
+class VectorCalls:
+    """Calls the methods of a user's function, and checks what they leave.
+
+    Args:
+        name: Of its result, for messages.
+
+    Attributes:
+        columns: The names of its columns.
+        types: The Arrow types of its state, by name.
+    """
+
+    def __init__(self, name: str, function: VectorizedAggregate) -> None:
+        self._name = name
+        self._function = function
+        self.columns = _columns_of(name, function)
+        self._dtypes = _dtypes_of(name, function)
+        self._initial = _initial_of(name, function, self._dtypes)
+        self.types = {part: pa.from_numpy_dtype(dtype) for part, dtype in self._dtypes.items()}
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+    def fresh(self, count: int) -> dict[str, NDArray[Any]]:
+        """The state of new keys."""
+        return {part: np.full(count, value) for part, value in self._initial.items()}
+
+    def of_slots(self, state: State, slots: Slots) -> dict[str, NDArray[Any]]:
+        """The state of slots, which is that of a new key where there is none."""
+        return {
+            part: np.where(state[part].valid[slots], state[part].values[slots], value)
+            for part, value in self._initial.items()
+        }
+
+    def store(self, state: State, slots: Slots, values: Mapping[str, NDArray[Any]]) -> None:
+        """Store the state of slots, each of which occurs once."""
+        for part, array in values.items():
+            state[part].values[slots], state[part].valid[slots] = array, True
+
+    def update(self, state: dict[str, NDArray[Any]], column: pa.Array, slots: Slots) -> None:
+        """Take rows without nulls into the state."""
+        columns = _arrays(self.columns, column)
+        for array in columns.values():
+            array.flags.writeable = False
+        self._run(self._function.update, state, columns, slots)
+
+    def merge(self, state: dict[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
+        """Merge states of the same keys."""
+        self._run(self._function.merge, state, other)
+
+    def result(self, state: State, slots: Slots) -> pa.Array:
+        """What the function gives for slots."""
+        found = self._called(self._function.result, self.of_slots(state, slots))
+        is_array = isinstance(found, np.ndarray) and found.ndim == 1
+        if not (is_array or isinstance(found, pa.Array)) or len(found) != len(slots):
+            self._refuse(
+                self._function.result, f"returned {_shape_of(found)}; it must be {len(slots)} values"
+            )
+        if isinstance(found, pa.Array):
+            return own_batch(pa.record_batch({"found": found})).column(0)
+        try:
+            # Copied: the function may have kept the array, and change it.
+            return pa.array(found.copy(), from_pandas=False)
+        except (pa.ArrowException, TypeError) as error:
+            self._refuse(self._function.result, f"returned values of no Arrow type: {error}")
+
+    def _run(self, method: Callable[..., Any], state: dict[str, NDArray[Any]], *others: Any) -> None:
+        """Call a method that changes state, and check the state that it leaves."""
+        counts = {len(array) for array in state.values()}
+        (count,) = counts
+        self._called(method, state, *others)
+        for part in state.keys() - self._dtypes.keys():
+            self._refuse(method, f"put {part!r} into the state, which has {', '.join(map(repr, self.types))}")
+        for part, dtype in self._dtypes.items():
+            array = state.get(part)
+            if isinstance(array, np.ndarray) and array.shape == (count,) and array.dtype == dtype:
+                continue
+            must = f"it must be {dtype} of shape ({count},)"
+            self._refuse(method, f"left the state {part!r} as {_shape_of(array)}; {must}")
+
+    def _called(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except PenstockError:
+            raise
+        except Exception as error:
+            msg = f"{self._of(method)} failed: {error_text(error)}"
+            # With the user's frames, so that the operator's error has the line that failed.
+            raise PenstockError(msg).with_traceback(error.__traceback__) from error
+
+    def _refuse(self, method: Callable[..., Any], what: str) -> NoReturn:
+        msg = f"{self._of(method)} {what}"
+        raise PenstockError(msg)
+
+    def _of(self, method: Callable[..., Any]) -> str:
+        return f"{self._name}={self._function!r:.80}: {function_location(method)}"
+
+
+def _columns_of(name: str, function: VectorizedAggregate) -> tuple[str, ...]:
+    columns = function.columns
+    if not isinstance(columns, tuple) or not all(isinstance(column, str) for column in columns):
+        msg = f"{name} looks at {columns!r:.80}, which are no names of columns"
+        raise ConfigurationError(msg)
+    if len(set(columns)) < len(columns):
+        msg = f"{name} looks at one column twice: {', '.join(map(repr, columns))}"
+        raise ConfigurationError(msg)
+    return columns
+
+
+def _dtypes_of(name: str, function: VectorizedAggregate) -> dict[str, np.dtype[Any]]:
+    what = f"{name}={function!r:.80}"
+    declared = getattr(function, "state", None)
+    if not isinstance(declared, Mapping) or not declared:
+        own = type(function).__name__
+        msg = f'{what} declares no state: give {own} a class attribute such as state = {{"sum": "float64"}}'
+        raise ConfigurationError(msg)
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for part, given in declared.items():
+        dtype = _dtype_of(given)
+        if not isinstance(part, str) or dtype.kind not in _KINDS or dtype.itemsize > 8 or dtype == np.float16:
+            msg = (
+                f"{what} declares the state {part!r} as {given!r:.80}; give a name and a numpy type of truth "
+                "values, whole numbers or floats of 32 or 64 bits"
+            )
+            raise ConfigurationError(msg)
+        dtypes[part] = dtype
+    return dtypes
+
+
+def _dtype_of(given: Any) -> np.dtype[Any]:
+    try:
+        dtype: np.dtype[Any] = np.dtype(given).newbyteorder("=")
+    except TypeError:
+        return np.dtype(object)
+    return dtype
+
+
+def _initial_of(
+    name: str, function: VectorizedAggregate, dtypes: Mapping[str, np.dtype[Any]]
+) -> dict[str, Any]:
+    init = function_location(function.init)
+    given = function.init()
+    if not isinstance(given, Mapping) or given.keys() - dtypes.keys():
+        msg = f"{name}: {init} returned {given!r:.80}; it must name values of {', '.join(map(repr, dtypes))}"
+        raise ConfigurationError(msg)
+    values: dict[str, Any] = {}
+    for part, dtype in dtypes.items():
+        value = _of_type(given.get(part, 0), dtype)
+        if value is None:
+            msg = f"{name}: {init} gives {part!r} the value {given[part]!r:.80}, which is no single {dtype}"
+            raise ConfigurationError(msg)
+        values[part] = value
+    return values
+
+
+def _of_type(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number in a type; `None` if it does not fit."""
+    if not isinstance(value, int | float | np.number | np.bool_):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            found: Any = np.asarray(value).astype(dtype)[()]
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return found if dtype.kind == "f" or found == value else None
+
+
+def _arrays(columns: Sequence[str], column: pa.Array) -> dict[str, NDArray[Any]]:
+    """Columns without nulls as arrays."""
+    if len(columns) == 1:
+        return {columns[0]: _array(column)}
+    return dict(zip(columns, map(_array, column.flatten()), strict=True)) if columns else {}
+
+
+def _array(column: pa.Array) -> NDArray[Any]:
+    kind = column.type
+    if kinds.is_integer(kind) and not kinds.is_uint64(kind):
+        column = column.cast(pa.int64())
+    elif kinds.is_floating(kind):
+        column = column.cast(pa.float64())
+    elif not (
+        kinds.is_uint64(kind)
+        or kinds.is_boolean(kind)
+        or kinds.is_timestamp(kind)
+        or kinds.is_duration(kind)
+        or kinds.is_date(kind)
+    ):
+        values = np.empty(len(column), np.object_)
+        values[:] = column.to_pylist()
+        return values
+    array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _shape_of(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    return f"{len(value)} values" if isinstance(value, pa.Array) else f"{value!r:.80}"
+
+
+def adapted(name: str, function: VectorizedAggregate) -> ColumnAggregate:
+    """A user's function as one of columns.
+
+    Args:
+        name: Of its result, for messages.
+
+    Raises:
+        ConfigurationError: Its columns, its state or the values of new keys can't be meant.
+    """
+    calls = VectorCalls(name, function)
+    return VectorsOfParts(calls) if has_merge(function) else VectorsOfRows(calls)
+
+
+class _Vectors(ColumnAggregate):
+    """What both kinds have in common: they look at columns of any types, and keep what was declared."""
+
+    is_ordered = True
+
+    def __init__(self, calls: VectorCalls) -> None:
+        self._calls = calls
+
+    def __repr__(self) -> str:
+        return repr(self._calls)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that the user's function names."""
+        return self._calls.columns
+
+    def prepared(self, column: pa.Array) -> pa.Array:
+        """Any columns will do."""
+        return column
+
+    def parts(self, kind: pa.DataType) -> Mapping[str, pa.DataType]:
+        """The state as it was declared."""
+        return self._calls.types
+
+    def result(self, state: State, slots: Slots) -> pa.Array:
+        """What the user's function gives."""
+        return self._calls.result(state, slots)
+
+
+class VectorsOfParts(_Vectors, PartialAggregate):
+    """A user's function that has a `merge`."""
+
+    def reductions(self, column: pa.Array) -> Sequence[Reduction]:
+        """The rows of each key."""
+        return [Reduction(pa.array(np.arange(len(column))), "list")]
+
+    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+        """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
+        (rows,) = results
+        keys = np.empty(len(column), np.int64)
+        counts = rows.value_lengths().to_numpy(zero_copy_only=False)
+        keys[rows.flatten().to_numpy(zero_copy_only=False)] = np.repeat(np.arange(len(rows)), counts)
+        column, keys = _without_nulls(self._calls.columns, column, keys)
+        is_empty = np.ones(len(rows), np.bool_)
+        is_empty[keys] = False
+        state = self._calls.fresh(len(rows))
+        self._calls.update(state, column, keys)
+        return {part: pa.array(array, mask=is_empty, from_pandas=False) for part, array in state.items()}
+
+    def merge(self, state: State, slots: Slots, parts: Parts) -> None:
+        """Merge where both have taken in rows, and copy where the state has not."""
+        arrays = {part: state[part].arrays_of(parts[part]) for part in self._calls.types}
+        valid = next(iter(arrays.values()))[1]
+        had = next(iter(state.values())).valid[slots]
+        new, both = valid & ~had, valid & had
+        self._calls.store(state, slots[new], {part: array[new] for part, (array, _) in arrays.items()})
+        if both.any():
+            merged = self._calls.of_slots(state, slots[both])
+            self._calls.merge(merged, {part: array[both] for part, (array, _) in arrays.items()})
+            self._calls.store(state, slots[both], merged)
+
+
+class VectorsOfRows(_Vectors, RowAggregate):
+    """A user's function without a `merge`."""
+
+    def add(self, state: State, slots: Slots, column: pa.Array) -> None:
+        """Take the rows without nulls into the state of their keys."""
+        column, slots = _without_nulls(self._calls.columns, column, slots)
+        touched, keys = np.unique(slots, return_inverse=True)
+        if not len(touched):
+            return
+        values = self._calls.of_slots(state, touched)
+        self._calls.update(values, column, keys.astype(np.int64, copy=False))
+        self._calls.store(state, touched, values)
+
+
+def _without_nulls(columns: Sequence[str], column: pa.Array, keys: Slots) -> tuple[pa.Array, Slots]:
+    """The rows in which no column is null; without columns all rows."""
+    valid: pa.Array | None = None
+    if len(columns) == 1:
+        valid = column.is_valid()
+    elif columns:
+        for one in column.flatten():
+            valid = one.is_valid() if valid is None else pc.and_(valid, one.is_valid())
+    if valid is None or not len(valid) or pc.all(valid).as_py():
+        return column, keys
+    return column.filter(valid), keys[valid.to_numpy(zero_copy_only=False)]

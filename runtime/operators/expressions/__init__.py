@@ -1,4 +1,5 @@
 """Operators around `pyarrow.compute` expressions: `filter`, `select`, `with_columns`, `split`.
 
-Results are the same on Arrow batches and on dict rows.
+`expression_operators` runs `expressions` on Arrow batches and `row_expressions` on rows that are dicts.
+Results are the same.
 """

@@ -24,14 +24,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from penstock.runtime.operators.expressions.expression_fields import FieldPath, as_plain_field, fields_of
-from penstock.runtime.operators.expressions.expressions import ExpressionError, compute
-from penstock.runtime.operators.expressions.row_masks import as_mask
+from penstock.runtime.operators.expressions.expressions import (
+    ExpressionError,
+    FieldPath,
+    as_mask,
+    as_plain_field,
+    compute,
+    fields_of,
+)
 from penstock.runtime.operators.user_code.failure import short_repr
-from penstock.runtime.record.arrow_dicts import values_of_column
+from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.arrow_values import from_arrow
-from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows
-from penstock.runtime.record.value_types import NoColumnTypeError
+from penstock.runtime.record.row_columns import Places, RowColumn, uniform_rows, values_of_column
 
 #: Types that are tried for nulls of an expression that takes none without a type, in this order.
 _TYPES_OF_NULLS: Final = (

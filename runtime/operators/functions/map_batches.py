@@ -12,15 +12,13 @@ import pyarrow as pa
 from penstock.runtime.errors import ConfigurationError, PenstockError
 from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
-from penstock.runtime.operators.user_code.emission import Emission
 from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.function_class import FunctionClass
-from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
+from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE, Emission
+from penstock.runtime.record.arrow_types import NoColumnTypeError
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.record.exact_casts import exact_batch
-from penstock.runtime.record.exact_values import MisfitError, exact_column
+from penstock.runtime.record.exact_values import MisfitError, exact_batch, exact_column
 from penstock.runtime.record.own_types import batches_of_rows
-from penstock.runtime.record.value_types import NoColumnTypeError
 from penstock.runtime.state.own_copy import own_batch, own_copies
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]

@@ -1,19 +1,35 @@
-"""`stream.process(...)`: the user's function with a context, on a stream without keys."""
+"""`process(...)` on a stream and on a keyed stream: the user's function with a context."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import repeat
 from types import GeneratorType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from penstock.runtime.operators.functions.function_operator import FunctionOperator, functions_of, rows_of
-from penstock.runtime.operators.functions.process_function import FunctionContext, ProcessFunction
-from penstock.runtime.operators.functions.side_outputs import SideOutputs
+from penstock.runtime.operators.functions.function_operator import (
+    FunctionOperator,
+    KeyedFunctionOperator,
+    functions_of,
+    keyed_state_of,
+    rows_of,
+)
+from penstock.runtime.operators.functions.process_function import (
+    FunctionContext,
+    ProcessFunction,
+    RuntimeContext,
+    SideOutputs,
+)
+from penstock.runtime.operators.functions.process_function import KeyedProcessFunction as KeyedProcessFunction
+from penstock.runtime.operators.keyed_state_requests import StateSweep
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
-from penstock.runtime.operators.timers.timer_service import FunctionTimerService
+from penstock.runtime.operators.timers import REACHED, FunctionTimers, FunctionTimerService
+from penstock.runtime.operators.user_code.failure import short_repr
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterable_of
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.state_table import NO_KEY
+from penstock.runtime.user_location import function_location
 
 
 class ProcessOperator(FunctionOperator):
@@ -91,3 +107,208 @@ class ProcessOperator(FunctionOperator):
             context.timestamp = stamp
             result = process(row, context)
             yield result if type(result) is GeneratorType else iterable_of(result)
+
+
+#: Name in the statistics of the number of timers that are set.
+TIMERS: Final = "timers"
+
+#: How many keys are remembered as checked.
+_MOST_CHECKED: Final = 1 << 16
+
+
+class KeyedProcessOperator(KeyedFunctionOperator):
+    """Runs a `KeyedProcessFunction` record by record with the record's key set.
+
+    The results of one record are used up before the next record is processed. So a user's generator sees the
+    state of its own key from its first line to its last.
+
+    Args:
+        key_selector: From a record to its key.
+        function: The user's function object.
+    """
+
+    kind: ClassVar[str] = "process"
+    takes_generators = True
+
+    def __init__(
+        self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
+    ) -> None:
+        super().__init__(key_selector, function.process)
+        self._user = function
+        self._opened = False
+        self._backend: KeyedStateBackend | None = None
+        self._context: RuntimeContext | None = None
+        self._collector: ResultCollector | None = None
+        self._checked: set[Any] = set()
+        self._timers: FunctionTimers | None = None
+        self._side: SideOutputs | None = None
+        self._sweep: StateSweep | None = None
+        self._has_timers = False
+        self._firing: tuple[Any, int] | None = None  # key and moment
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state and open the user's function.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+        """
+        super().open(context)
+        self._backend = backend = keyed_state_of(context)
+        self._collector = self._collector_of(context)
+        has_timers = type(self._user).on_timer is not KeyedProcessFunction.on_timer
+        self._timers = FunctionTimers(
+            context, backend, self._on_timer if has_timers else None, self._collector
+        )
+        self._side = SideOutputs(type(self._user))
+        self._context = RuntimeContext(context, backend, self._timers.service, self._side)
+        self._sweep = StateSweep(backend, context.connector.clock)
+        backend.time.record = self._context
+        self._side.isolates = self.isolates
+        self._opened, self._has_timers = True, has_timers
+        context.requested.bind_declared(self._user, self._backend)
+        context.lists.bind_declared(self._user)
+        self._call_beside(self._user, "open", self._context)
+
+    @property
+    def _functions(self) -> Iterable[Callable[..., Any]]:
+        return functions_of(self._user, KeyedProcessFunction)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Process a batch record by record."""
+        assert self._collector is not None, "open() comes first"
+        assert self._timers is not None, "open() comes first"
+        yield from self._before_batch()
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        collected = self._collector.collect(self._results(rows), rows.timestamps, are_iterable=True)
+        yield from self._counted(collected)
+        self._cursor.done()
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Fire the timers that event time has reached."""
+        assert self._timers is not None, "open() comes first"
+        assert self._backend is not None, "open() comes first"
+        self._backend.time.advance(watermark.timestamp)
+        yield from self._counted(self._timers.advance(watermark))
+        self._without_key()
+
+    def process_status(self, status: StreamStatus) -> Iterator[Output]:
+        """Fire what a watermark before the status has reached."""
+        yield from self._before_batch()
+
+    @property
+    def holds_watermark(self) -> bool:
+        """Whether timers are left that the watermark has reached."""
+        return self._timers is not None and self._timers.is_holding
+
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which the next timer is due, or state may have expired."""
+        if self._timers is None or self._sweep is None:
+            return None
+        timer_at, sweep_at = self._timers.flush_at, self._sweep.due_at
+        if timer_at is None or sweep_at is None:
+            return sweep_at if timer_at is None else timer_at
+        return min(timer_at, sweep_at)
+
+    def flush(self) -> Iterator[Output]:
+        """Fire some of the timers that are due, and forget some of the state that has expired."""
+        assert self._timers is not None, "open() comes first"
+        assert self._sweep is not None, "open() comes first"
+        self._sweep.run_if_due()
+        if self._timers.flush_at is not None:
+            yield from self._counted(self._timers.flush())
+            self._without_key()
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """How far event time has come, for a function with timers; its own lists are brought up to date."""
+        assert self._timers is not None, "open() comes first"
+        self._call_beside(self._user, "snapshot", checkpoint_id)
+        return {REACHED: self._timers.state()} if self._has_timers else {}
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: one of the user's, or the key selector."""
+        firing = self._firing  # read once: a watchdog asks beside the task
+        if firing is None or self._selecting:
+            return super().doing
+        key, at = firing
+        where = function_location(self._user.on_timer)
+        return f"{self.kind} function {where} for key {short_repr(key)} at {at}"
+
+    def close(self) -> None:
+        """Close the user's function."""
+        if self._opened:
+            self._opened = False
+            self._call_beside(self._user, "close")
+
+    def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
+        """What the function returns for each record."""
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        process, keys, checked = self._function, self._keys_of(batch), self._checked
+        stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
+        key = None
+        try:
+            for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
+                if key not in checked:
+                    self._check_new(key)
+                backend.current_key = context.current_key = key
+                context.timestamp = stamp
+                result = process(row, context)
+                yield result if type(result) is GeneratorType else iterable_of(result)
+        except TypeError:
+            self._after_type_error(key)
+            raise
+        self._without_key()
+
+    def _before_batch(self) -> Iterator[Output]:
+        """Fire what a held watermark has reached."""
+        assert self._timers is not None, "open() comes first"
+        yield from self._counted(self._timers.begin_batch())
+        self._without_key()
+
+    def _on_timer(self, at: int, key: Any, is_event_time: bool) -> Any:
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        self._firing = key, at
+        backend.current_key = context.current_key = key
+        context.timestamp = at if is_event_time else None
+        context.time_domain = "event_time" if is_event_time else "processing_time"
+        return self._user.on_timer(at, context)
+
+    def _without_key(self) -> None:
+        """Nothing is processed any more."""
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        self._firing = None
+        if backend.current_key is not NO_KEY:
+            backend.current_key = NO_KEY
+            del context.current_key
+        context.time_domain = None
+
+    def _counted(self, outputs: Iterator[Output]) -> Iterator[Output]:
+        """Main outputs, counted, and what came at the side meanwhile: in front of a watermark."""
+        assert self._side is not None, "open() comes first"
+        for output in outputs:
+            if isinstance(output, RowBatch):
+                self._records_out += len(output)
+            elif isinstance(output, Watermark):
+                yield from self._side.take()
+            yield output
+            if self._side.is_full:
+                yield from self._side.take()
+        yield from self._side.take()
+
+    def _check_new(self, key: Any) -> None:
+        """Check a key that was not seen lately; all states of the function have it."""
+        self._check_key(key)
+        if len(self._checked) >= _MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key)
+
+    def _counters(self) -> Mapping[str, int]:
+        return {TIMERS: len(self._timers)} if self._has_timers and self._timers is not None else {}

@@ -1,6 +1,10 @@
 """`SourceOperator`: the reader of one subtask, its splits in snapshots, and its errors located.
 
 It is not an `Operator`: nothing flows into it. The subtask polls it and hands what it gave to the chain.
+
+`RequestedSplits` is the reader of a source whose splits come from its coordinator. It reads what it has with
+the source's own reader, and asks for more when that has come to its end. Splits that come while it reads wait
+for their turn; they are in every snapshot, behind the one that is read.
 """
 
 from __future__ import annotations
@@ -9,12 +13,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.event_time.timestamper import strategy_only_reads
+from penstock.runtime.operators.coordinators import ExternallyInducedReader
+from penstock.runtime.operators.event_time import strategy_only_reads
 from penstock.runtime.operators.operator import OperatorContext, SavedList
 from penstock.runtime.operators.protocols import (
+    ConnectorContext,
     FollowsCheckpoints,
     OperatorStatistics,
     PausesSplits,
@@ -24,20 +30,134 @@ from penstock.runtime.operators.protocols import (
     SourceReader,
     SplitProgress,
 )
-from penstock.runtime.operators.sources.externally_induced import ExternallyInducedReader
-from penstock.runtime.operators.sources.requested_splits import RequestedSplits
-from penstock.runtime.operators.sources.source_alignment import WatermarksAligned
-from penstock.runtime.operators.sources.source_watermarks import NO_CHANGE, SourceWatermarks, TimeChange
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.sources.source_watermarks import (
+    NO_CHANGE,
+    SourceWatermarks,
+    TimeChange,
+    WatermarksAligned,
+)
+from penstock.runtime.operators.sources.split_enumerator import (
+    EnumeratesSplits,
+    NoMoreSplits,
+    SplitRequest,
+    SplitsAssigned,
+)
 from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.state.own_copy import own_batch, own_copies
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
+T = TypeVar("T")
+
+
+class RequestedSplits(Generic[T]):
+    """A `SourceReader` over the readers of one assignment after the other.
+
+    Args:
+        source: Makes readers.
+        splits: Restored ones.
+        send: Carries events to the coordinator.
+    """
+
+    def __init__(
+        self,
+        source: Source[T],
+        context: ConnectorContext,
+        splits: Sequence[Any],
+        send: Callable[[SplitRequest], None],
+    ) -> None:
+        self._source = source
+        self._context = context
+        self._send = send
+        self._waiting: list[Any] = list(splits)
+        self._reader: SourceReader[T] | None = None
+        self._assignment = 0
+        self._progress = SplitProgress(())
+        self._asked = 0
+        self._is_asking = False
+        self._no_more = False
+
+    @property
+    def makes_new_records(self) -> bool:
+        """Whether the reader that gave the last records says so."""
+        return getattr(self._reader, "makes_new_records", False) is True
+
+    def poll(self, max_rows: int) -> Polled[T]:
+        """The next records of what it has; asks for more where there is nothing."""
+        if self._reader is None and self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._reader = self._source.reader(self._context, waiting)
+            self._assignment += 1
+        if self._reader is None:
+            return self._nothing()
+        polled = self._reader.poll(max_rows)
+        if not isinstance(polled, Polled):
+            return polled
+        if polled.batch is not None:
+            polled = replace(polled, split=(self._assignment, polled.split))
+        if not polled.finished:
+            return polled
+        reader, self._reader = self._reader, None
+        reader.close()
+        return replace(polled, finished=self._nothing().finished)
+
+    def handle_event(self, event: Any) -> None:
+        """The coordinator has answered.
+
+        Raises:
+            TypeError: It is no answer.
+        """
+        match event:
+            case SplitsAssigned(splits):
+                self._is_asking = False
+                self._waiting.extend(splits)
+            case NoMoreSplits():
+                self._is_asking = False
+                self._no_more = True
+            case _:
+                msg = f"the coordinator sent {event!r:.80}"
+                raise TypeError(msg)
+
+    def snapshot(self) -> Sequence[Any]:
+        """What is being read, and what waits."""
+        reading = [] if self._reader is None else list(self._reader.snapshot())
+        return [*reading, *self._waiting]
+
+    @property
+    def split_progress(self) -> SplitProgress:
+        """The splits of the assignment that is being read; a name says which assignment it is."""
+        reader, number = self._reader, self._assignment
+        has_waiting = bool(self._waiting)
+        reading: tuple[tuple[int, Hashable], ...] = ()
+        if reader is not None:
+            inner = reader.split_progress if isinstance(reader, ReportsSplits) else SplitProgress((None,))
+            reading = tuple((number, split) for split in inner.reading)
+            has_waiting = has_waiting or inner.has_waiting
+        if (reading, has_waiting) != (self._progress.reading, self._progress.has_waiting):
+            self._progress = SplitProgress(reading, has_waiting)
+        return self._progress
+
+    def close(self) -> None:
+        """Close the reader that is at work."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _nothing(self) -> Polled[T]:
+        """Nothing is being read: ask for more, unless there is no more."""
+        if self._waiting:
+            return Polled()
+        if self._no_more:
+            return Polled(finished=True)
+        if not self._is_asking:
+            self._is_asking = True
+            self._asked += 1
+            self._send(SplitRequest(self._asked))
+        return Polled()
+
+
 #: Name of the list state with the unfinished splits.
 SPLITS: Final = "splits"
-
-T = TypeVar("T")
 
 
 class SourceOperator:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.user_location import function_location, function_name
 
 
@@ -65,3 +66,29 @@ def is_function_class(value: object) -> bool:
     if not inspect.isclass(value) or issubclass(value, type):
         return False
     return any("__call__" in vars(base) for base in value.__mro__)
+
+
+def check_has_run(name: str, given: Any) -> None:
+    """Refuse what a method gave if the method has not run by that.
+
+    Args:
+        name: Name of the method.
+        given: What it gave.
+
+    Raises:
+        PenstockError: It is a generator or a coroutine.
+
+    Example:
+        >>> def close():
+        ...     yield "closed"
+        >>> check_has_run("close", close())
+        Traceback (most recent call last):
+        penstock.runtime.errors.PenstockError: close yields, so it never runs: write it without `yield`
+    """
+    if isinstance(given, Coroutine):
+        given.close()  # otherwise Python warns later that nobody has awaited it
+        msg = f"{name} is declared `async def`, so it never runs: declare it `def`"
+        raise PenstockError(msg)
+    if isinstance(given, Generator | AsyncGenerator):
+        msg = f"{name} yields, so it never runs: write it without `yield`"
+        raise PenstockError(msg)

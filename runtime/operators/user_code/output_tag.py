@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import nearest_name
-from penstock.runtime.names import checked_name, normal_name
+from penstock.runtime.names import checked_name, nearest_name, normal_name
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ which it is half merged.
 record can come to them any more. In Flink the latter are lost. Timers that are set then are not taken.
 
 A window must never emit a record twice because of a failure, nor be forgotten before its trigger was asked at
-its last moment. What is late must not depend on where a restart was (`reached_watermark.py`).
+its last moment. What is late must not depend on where a restart was (`held_watermark.py`).
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ from itertools import repeat
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.operators.functions.function_operator import check_function, rows_of
-from penstock.runtime.operators.functions.keyed_function_operator import (
+from penstock.runtime.operators.functions.function_operator import (
     KeyedFunctionOperator,
+    check_function,
     only_nested_table,
+    rows_of,
 )
+from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.timers.held_watermark import HeldWatermark, some_of
-from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.user_code.result_collector import ResultCollector, iterator_of
-from penstock.runtime.operators.windows.evictor import Evictor, TimestampedValue
-from penstock.runtime.operators.windows.timer_index import Span
-from penstock.runtime.operators.windows.trigger import Trigger, TriggerResult
-from penstock.runtime.operators.windows.trigger_calls import CurrentTrigger
+from penstock.runtime.operators.windows.trigger import CurrentTrigger, Trigger, TriggerResult
+from penstock.runtime.operators.windows.triggers import Evictor, TimestampedValue
 from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE
 from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
 from penstock.runtime.operators.windows.window_state import (
@@ -56,6 +54,7 @@ from penstock.runtime.operators.windows.window_state import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
     Entry,
+    Span,
     WindowState,
     is_empty,
 )
@@ -63,8 +62,7 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.own_copy import own_copy
-from penstock.runtime.time.record_windows import RecordWindowAssigner
-from penstock.runtime.time.windows import TimeWindow
+from penstock.runtime.time.windows import RecordWindowAssigner, TimeWindow
 from penstock.runtime.user_location import function_location
 
 #: Name of the state table that holds the windows.

@@ -6,37 +6,163 @@ given moment. It takes the place of event-time timers. The operator builds it fr
 it is in no snapshot and can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is forgotten. When many have ended,
-they fire some at a time, and the watermark waits for the last of them (`timers/held_watermark.py`). The rest
+they fire some at a time, and the watermark waits for the last of them (`held_watermark.py`). The rest
 is in the state, so a snapshot between two slices needs nothing more.
 
 A record that belongs to no window that is still to come is *late*: it goes to a side output. What is late is
-the same after a restart (`reached_watermark.py`). At another parallelism a straggler may get a window of its
+the same after a restart (`held_watermark.py`). At another parallelism a straggler may get a window of its
 own beside one that has fired. That happens if the old subtask of its key was ahead.
 
 Windows of one shape must never be taken for those of another.
+
+`WindowShape` says what windows an operator has, as far as its state depends on it. It is in snapshots.
+Windows that begin or end elsewhere are different windows. Taken for those of the program, they would come out
+with only some of their records, or with a wrong start.
+
+`WindowEnds` knows which keys have a window that ends when, for windows of one size. It is in no snapshot.
+`WindowOperator` builds it from the windows when it opens. Each window is in it until it fires. So keys are
+only added, and taken off from the front. `TimerIndex` of other windows lets them go at any time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.functions.function_operator import check_function, rows_of
-from penstock.runtime.operators.functions.keyed_function_operator import KeyedFunctionOperator, only_table
+from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.operators.functions.function_operator import (
+    KeyedFunctionOperator,
+    check_function,
+    only_table,
+    rows_of,
+)
+from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
 from penstock.runtime.operators.operator import OperatorContext, Output, SavedList, Tagged
-from penstock.runtime.operators.timers.held_watermark import HeldWatermark, some_of
-from penstock.runtime.operators.timers.reached_watermark import ReachedWatermark
 from penstock.runtime.operators.user_code.result_collector import ResultCollector
 from penstock.runtime.operators.windows.window_contents import ListedContents, WindowContents
-from penstock.runtime.operators.windows.window_ends import WindowEnds
-from penstock.runtime.operators.windows.window_shape import WindowShape
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.state_backend import KeyedTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShape:
+    """Length, beginnings and contents of windows.
+
+    Attributes:
+        size: Microseconds from start to end.
+        keeps: What they keep, in words.
+        slide: Microseconds from one start to the next; `None` where the assigner does not say.
+        offset: The first start that is not before the epoch; `None` likewise.
+
+    Example:
+        >>> print(WindowShape(10_000_000, "all records", 5_000_000, 0))
+        0:00:10 long, begin every 0:00:05 with offset 0:00:00 and keep all records
+    """
+
+    size: int
+    keeps: str
+    slide: int | None = None
+    offset: int | None = None
+
+    @classmethod
+    def of(cls, assigner: WindowAssigner, keeps: str) -> WindowShape:
+        """That of an assigner's windows."""
+        slide, offset = slide_of(assigner), getattr(assigner, "offset", None)
+        if slide is None or not isinstance(offset, int):
+            return cls(assigner.size, keeps, slide)
+        return cls(assigner.size, keeps, slide, offset % slide)
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """What a snapshot keeps."""
+        return self.size, self.keeps, self.slide, self.offset
+
+    def state(self) -> SavedList:
+        """What a snapshot keeps, as a list state that all subtasks get."""
+        return SavedList([self.saved], RedistributionMode.BROADCAST)
+
+    def check(self, restored: Iterable[tuple[Any, ...]]) -> None:
+        """Refuse windows of another shape; what one of the two does not say is no difference.
+
+        Args:
+            restored: What snapshots kept; older ones only size and contents.
+
+        Raises:
+            StateMismatchError: They are others; names both.
+        """
+        for saved in restored:
+            old = WindowShape(*saved)
+            pairs = zip(old.saved, self.saved, strict=True)
+            if any(was != now for was, now in pairs if None not in (was, now)):
+                msg = (
+                    f"the restored windows are {old}, those of this program are {self}. "
+                    "Give the operator a new id, or leave the windows alone"
+                )
+                raise StateMismatchError(msg)
+
+    def __str__(self) -> str:
+        parts = [f"{timedelta(microseconds=self.size)} long"]
+        if self.slide is not None:
+            parts.append(f"begin every {timedelta(microseconds=self.slide)}")
+        if self.offset is not None:
+            parts[-1] += f" with offset {timedelta(microseconds=self.offset)}"
+        return f"{', '.join(parts)} and keep {self.keeps}"
+
+
+class WindowEnds:
+    """Ends of windows; the earliest comes first, and of one end the key that was added first.
+
+    Example:
+        >>> ends = WindowEnds()
+        >>> for end, key in [(20, "ann"), (10, "ann"), (10, "bob")]:
+        ...     ends.add(end, key)
+        >>> due = ends.due(9)
+        >>> next(due), ends.next_at
+        ((10, 'ann'), 9)
+        >>> list(ends.due(9)), ends.next_at
+        ([(10, 'bob')], 19)
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._keys: dict[int, dict[Any, None]] = {}
+        #: Keys of one end that are left, and this end.
+        self._turn: deque[Any] = deque()
+        self._whose_turn = 0
+
+    @property
+    def next_at(self) -> int | None:
+        """Last microsecond of the windows that end first; `None` when there are none."""
+        if self._turn:
+            return self._whose_turn - 1
+        return self._ends[0] - 1 if self._ends else None
+
+    def add(self, end: int, key: Any) -> None:
+        """A key has a window that ends then."""
+        keys = self._keys.get(end)
+        if keys is None:
+            keys = self._keys[end] = {}
+            heappush(self._ends, end)
+        keys[key] = None
+
+    def due(self, until: int) -> Iterator[tuple[int, Any]]:
+        """Take off the windows whose last microsecond has come by then: end and key, one by one."""
+        turn = self._turn
+        while turn or (self._ends and self._ends[0] - 1 <= until):
+            if not turn:
+                self._whose_turn = heappop(self._ends)
+                turn.extend(self._keys.pop(self._whose_turn))
+            yield self._whose_turn, turn.popleft()
+
 
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"
@@ -46,6 +172,7 @@ LATE_RECORDS: Final = "late_records"
 
 #: Names of the list states that hold how far event time has come, and what windows these are.
 REACHED: Final = "watermark"
+
 SHAPE: Final = "shape"
 
 

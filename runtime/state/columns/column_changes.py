@@ -21,11 +21,9 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from numpy.typing import NDArray
 
-from penstock.runtime.state.columns.column_blocks import ColumnBlock
-from penstock.runtime.state.columns.column_table import ColumnTable, with_extra
-from penstock.runtime.state.columns.growing_column import Slots
-from penstock.runtime.state.columns.typed_columns import TypedColumns, plain_name
-from penstock.runtime.state.mix64 import HashArray
+from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable, with_extra
+from penstock.runtime.state.columns.typed_columns import Slots, TypedColumns, plain_name
+from penstock.runtime.state.stable_hash import HashArray
 from penstock.runtime.state.stable_hash_arrays import key_hashes
 
 #: Rows of a part, about; its cells and hashes stay in the processor's cache.

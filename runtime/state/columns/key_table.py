@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.runtime.state.mix64 import HashArray, mix64_array
+from penstock.runtime.state.stable_hash import HashArray, mix64_array
 
 #: Tells of slots and of rows with the same hashes whether their keys are equal.
 SameKeys: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]

@@ -20,6 +20,6 @@ The rooms, from the inside out:
 * `simulated_run`: makes the moves of a run
 * `jobs`: the jobs that seeds draw, with the external system behind their sinks
 * `oracle`: what must come out of them, and the comparison
-* `simulation`, `runs`: one seed, and many seeds
+* `simulation`: one seed, and many seeds
 * `cases`: scenarios that are given, not drawn
 """

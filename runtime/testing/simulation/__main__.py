@@ -13,8 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from penstock.runtime.testing.simulation.runs import describe_failure, run_seed, summarise
-from penstock.runtime.testing.simulation.simulation import SimulationResult
+from penstock.runtime.testing.simulation.simulation import (
+    SimulationResult,
+    describe_failure,
+    run_seed,
+    summarise,
+)
 
 #: Seeds that a process is given at a time.
 _CHUNK = 2

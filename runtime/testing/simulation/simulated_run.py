@@ -11,16 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.runtime.config.restart import NoRestart
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
-from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, describe_standstill
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
-from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.oracle.end_rule import end_problems
-from penstock.runtime.testing.simulation.oracle.restart_rule import ENDED_BEFORE, UsedRestarts
+from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.oracle.rules import ENDED_BEFORE, UsedRestarts, end_problems
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -168,7 +164,7 @@ class SimulatedRun:
         return [self._restarting(control) for control in self._controls]
 
     def problems_of_the_ends(self) -> list[str]:
-        """Whether each job's log has the answers that its JobMasters have given, see `end_rule`."""
+        """Whether each job's log has the answers that its JobMasters have given, see `oracle/rules.py`."""
         if self.world.damage.has_struck_log:
             return []
         storage = self.world.storage

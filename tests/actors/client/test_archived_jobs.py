@@ -22,11 +22,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from penstock import JobStatus, RescaleError, SavepointError
-from penstock.actors.client.archived_jobs import archived_job, archived_jobs
-from penstock.actors.client.job_card import card
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import KnownJob, find_job, known_jobs
-from penstock.actors.client.progress import ProgressText
+from penstock.actors.client.jobs import KnownJob, archived_job, archived_jobs, find_job, known_jobs
+from penstock.actors.client.progress import ProgressText, card
 from penstock.actors.command_line.views import jobs_table, status_view
 from penstock.actors.shared.archive import report_from, save_to_storage
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, Takeover
@@ -37,7 +35,7 @@ from penstock.actors.web.answers import (
     overview_of,
     watermarks_of,
 )
-from penstock.actors.web.strict_json import dumps
+from penstock.actors.web.route import dumps
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -47,19 +45,19 @@ from penstock.runtime.errors import (
     JobFailedError,
     StorageError,
 )
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 GRAPH = GraphInfo("words", (VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),)),))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from serving.acting import acting_job
 
-from penstock.actors.client import client_guard
-from penstock.actors.client.client_guard import ClientGuard
+from penstock.actors.client import master_calls
+from penstock.actors.client.master_calls import ClientGuard
 from penstock.actors.shared.job_report import JobMasterProcess
 from penstock.runtime.execution.processes import Place
 
@@ -25,13 +25,13 @@ class World:
         self.ended: list[Place] = []
         process = JobMasterProcess(MASTER.pid, MASTER.node_id, MASTER.started)
         report = replace(acting_job().current, master=process, settings={})
-        monkeypatch.setattr(client_guard.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(client_guard, "load_from_cluster", lambda job_id: report)
-        monkeypatch.setattr(client_guard, "find_master", lambda job_id: self)
-        monkeypatch.setattr(client_guard, "own_node", lambda: MASTER.node_id)
-        monkeypatch.setattr(client_guard, "processor_times", self._processor_times)
-        monkeypatch.setattr(client_guard, "end_process", self.ended.append)
-        monkeypatch.setattr(client_guard, "_is_done", lambda reference: False)
+        monkeypatch.setattr(master_calls.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(master_calls, "load_from_cluster", lambda job_id: report)
+        monkeypatch.setattr(master_calls, "find_master", lambda job_id: self)
+        monkeypatch.setattr(master_calls, "own_node", lambda: MASTER.node_id)
+        monkeypatch.setattr(master_calls, "processor_times", self._processor_times)
+        monkeypatch.setattr(master_calls, "end_process", self.ended.append)
+        monkeypatch.setattr(master_calls, "_is_done", lambda reference: False)
         self.answers = self
 
     def remote(self) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.actors.client import deadlines
-from penstock.actors.client.deadlines import Deadline
+from penstock.actors.client import master_calls
+from penstock.actors.client.master_calls import Deadline
 from penstock.runtime.errors import JobTimeoutError
 
 
 def test_the_time_left_never_exceeds_what_the_caller_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two looks of a guard, for example."""
     now = [50.0]
-    monkeypatch.setattr(deadlines.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(master_calls.time, "monotonic", lambda: now[0])
     deadline = Deadline(10, "no answer", "look")
     assert (deadline.left(), deadline.left(4.0), deadline.left(30.0)) == (10.0, 4.0, 10.0)
     now[0] += 8.0

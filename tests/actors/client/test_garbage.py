@@ -17,11 +17,11 @@ from penstock.actors.client.garbage import (
     find_unknown,
     list_files,
 )
-from penstock.actors.shared import master_registry
+from penstock.actors.shared import registry
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.log_names import log_file_name, log_file_pattern
-from penstock.actors.shared.master_registry import SubmittedJob
-from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.actors.shared.log_files import log_file_name, log_file_pattern
+from penstock.actors.shared.registry import SubmittedJob
+from penstock.runtime.graph.executor import JobStatistics
 
 NOW, LIMIT = 10_000.0, 1_000.0
 ENDED = [JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELLED]
@@ -32,7 +32,7 @@ def report(job_id: str, status: JobStatus = JobStatus.FINISHED, ended_at: float 
 
 
 def taken(job_id: str) -> bytes:
-    return master_registry._packed(SubmittedJob(job_id, job_id, 0.0, (b"graph",)))
+    return registry._packed(SubmittedJob(job_id, job_id, 0.0, (b"graph",)))
 
 
 def garbage_of(

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 from penstock import DeploymentError, JobStatus
-from penstock.actors.client.job_card import LiveCard, card
+from penstock.actors.client.progress import LiveCard, card
 from penstock.actors.shared.job_report import JobReport
-from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 
 HOSTILE = "<img src=x onerror=alert(1)>"

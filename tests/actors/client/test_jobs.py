@@ -9,7 +9,7 @@ from penstock.actors.client.executor import make_job_id
 from penstock.actors.client.jobs import KnownJob, choose, short_ids
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.graph.executor import JobStatistics
 
 
 def known(

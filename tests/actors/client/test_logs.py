@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
 from penstock.actors.command_line.app import _print_lines
-from penstock.actors.shared.log_keys import sign
-from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
+from penstock.actors.shared.log_files import JOB_MASTER, log_file_name, log_file_pattern, sign
 from penstock.actors.shared.output_capture import (
     LogFile,
     OutputCapture,
@@ -30,7 +29,7 @@ from penstock.actors.shared.output_capture import (
     capture_job_master,
     capture_subtask,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 JOB, KEY = "words-1", b"0123456789abcdef"
 HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}

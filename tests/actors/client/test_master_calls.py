@@ -14,7 +14,7 @@ from penstock.actors.client import job_handle, master_calls
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.runtime.errors import CheckpointError, RequestLostError, RescaleError, SavepointError
-from penstock.runtime.graph.job_handle import JobStatus
+from penstock.runtime.graph.executor import JobStatus
 
 
 @pytest.fixture

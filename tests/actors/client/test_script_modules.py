@@ -14,7 +14,7 @@ PROGRAM = """
 import helpers.words
 import lonely
 import ray.cloudpickle as cloudpickle
-from penstock.actors.client.script_modules import ship_script_modules
+from penstock.actors.client.executor import ship_script_modules
 
 ship_script_modules()
 print(*sorted(cloudpickle.list_registry_pickle_by_value()))
@@ -64,7 +64,7 @@ def test_installed_packages_are_not_shipped_from_the_kernel_of_a_notebook(tmp_pa
     kernel = tmp_path / "kernel.py"
     kernel.write_text(
         f"import sys, ray.cloudpickle as cloudpickle; sys.argv[0] = {ipykernel_launcher.__file__!r}\n"
-        "from penstock.actors.client.script_modules import ship_script_modules\n"
+        "from penstock.actors.client.executor import ship_script_modules\n"
         "ship_script_modules()\n"
         "print(*sorted(cloudpickle.list_registry_pickle_by_value()))\n"
     )

@@ -25,21 +25,24 @@ from penstock.actors.command_line.views import (
     watermarks_table,
 )
 from penstock.actors.shared.job_report import JobReport, SubtaskInfo, SubtaskStatus, Takeover
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.operators.metrics import GaugeStatistics, Histogram
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import END_OF_TIME, SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointFailureReason,
+    CheckpointRecord,
+    CheckpointStatus,
+)
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary
-from penstock.runtime.task.rates import SubtaskRates
-from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
 

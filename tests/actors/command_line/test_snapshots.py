@@ -33,8 +33,8 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 SHOWS_ENVIRONMENT = (
     "import os, sys; print(os.environ['PENSTOCK_RESTORE_FROM'], "

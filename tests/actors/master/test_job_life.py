@@ -21,10 +21,10 @@ from penstock.actors.master.job_life import JobLife
 from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution.messages import ReachedEndOfData
 from penstock.runtime.execution.role import Role
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.
 PATIENCE = 30.0

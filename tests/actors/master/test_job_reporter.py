@@ -15,9 +15,8 @@ from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Counters
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause, FailureRecord
-from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.rescale_history import RescaleRecord
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics, Transition
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -26,8 +25,8 @@ from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointStatus,
     CoordinatorStatistics,
 )
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 FIRST, SECOND = SubtaskId("count", 0), SubtaskId("count", 1)

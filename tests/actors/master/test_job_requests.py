@@ -13,18 +13,23 @@ import pytest
 from penstock import CheckpointResult, JobStatus
 from penstock.actors.master import job_requests
 from penstock.actors.master.job_requests import JobRequests
-from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
-from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
+from penstock.actors.shared.snapshot_answers import (
+    CheckpointRefused,
+    CheckpointReply,
+    SavepointAnswer,
+    SavepointRefused,
+    SavepointTaken,
+)
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,
     CheckpointSucceeded,
 )
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused, RescaleStarted
+from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused, RescaleStarted
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from penstock.actors.master.job_traces import traces_of
-from penstock.actors.shared.metric_tags import metric_tags
-from penstock.actors.shared.trace_spans import TraceSpan
+from penstock.actors.master.job_telemetry import traces_of
+from penstock.actors.shared.telemetry import TraceSpan, metric_tags
 
 
 def test_without_a_collector_there_are_no_traces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import ray
 
 from penstock.actors.master import master_process
 from penstock.actors.master.master_process import MasterProcess
-from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.registry import SubmittedJob
 from penstock.runtime.execution.messages import ReachedEndOfData
 from penstock.runtime.execution.role import Role
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 SUBTASK = SubtaskId("count", 0)
 

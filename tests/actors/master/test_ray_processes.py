@@ -18,12 +18,12 @@ from penstock.actors.master import ray_processes
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.master.ray_processes import RayProcesses, settled
-from penstock.actors.shared import process_registry
+from penstock.actors.shared import registry
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Needs, Raised, Room
 from penstock.runtime.execution.role import Role
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 ROLE = Role("job", SubtaskId("count", 0), 1, "token")
 
@@ -120,8 +120,8 @@ def test_a_process_that_is_claimed_too_late_is_offered_again(monkeypatch: pytest
         assert answers.wait(10)
         return "a"
 
-    monkeypatch.setattr(process_registry, "claim", claim)
-    monkeypatch.setattr(process_registry, "offer", lambda *what: offered.put(what))
+    monkeypatch.setattr(registry, "claim", claim)
+    monkeypatch.setattr(registry, "offer", lambda *what: offered.put(what))
     monkeypatch.setattr(ray_processes, "_find", lambda process: Handle(lambda role: ending_with(None)))
 
     async def scenario() -> None:

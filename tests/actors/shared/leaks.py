@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.actors.shared.traces import Traces
+from penstock.actors.shared.process_residue import ProcessResidue
 
 KEPT: list[Any] = []
 
@@ -127,11 +127,11 @@ LOCALE = locale.setlocale(locale.LC_ALL)
 
 
 def said_after(deed: Callable[[], object]) -> str:
-    """What `Traces` says in a copy of this process in which something was done."""
+    """What `ProcessResidue` says in a copy of this process in which something was done."""
     reader, writer = os.pipe()
     copy = os.fork()
     if copy == 0:
-        traces = Traces()
+        traces = ProcessResidue()
         traces.role_taken()
         clean = traces.left()
         deed()

@@ -25,11 +25,11 @@ from penstock.actors.shared.job_report import (
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectNotFoundError
-from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 OLD = json.loads((Path(__file__).parent / "status_0_1.json").read_text())
 IN = SubtaskId("in", 0)

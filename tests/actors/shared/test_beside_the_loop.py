@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.actors.shared.background import BackgroundRunner
-from penstock.actors.shared.loop_timers import LoopTimers
+from penstock.actors.shared.system_ports import BackgroundRunner, LoopTimers
 
 Mail = Callable[[], None]
 

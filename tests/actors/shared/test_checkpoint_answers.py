@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from penstock import CheckpointError, CheckpointResult, JobStatus
-from penstock.actors.shared.checkpoint_answers import (
+from penstock.actors.shared.snapshot_answers import (
     CheckpointRefused,
     checkpoint_reply,
     reply_of_report,
@@ -17,12 +17,11 @@ from penstock.actors.shared.checkpoint_answers import (
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 
 
 def test_a_complete_checkpoint_gives_its_number_place_sizes_and_duration() -> None:

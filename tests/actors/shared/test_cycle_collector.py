@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.actors.shared.cycle_collector import collect_what_has_ended, spare_loaded_modules
+from penstock.actors.shared.system_ports import collect_what_has_ended, spare_loaded_modules
 
 
 class Node:

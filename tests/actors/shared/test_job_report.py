@@ -16,24 +16,23 @@ from penstock.actors.shared.job_report import (
 )
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointStatistics
 from penstock.runtime.errors import ConfigurationError, UserLocation
+from penstock.runtime.graph.executor import JobStatistics
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
-from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.job.failure import FailureCause, FailureKind, FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
-from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointFailureReason,
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import OperatorRates, SubtaskRates
-from penstock.runtime.task.statistics import OutputFill, SubtaskStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import OperatorRates, OutputFill, SubtaskRates, SubtaskStatistics
 
 OUT = SubtaskId("out", 1)
 COUNTED = SubtaskCheckpointStatistics(1, 1, 0, 0, 0)

@@ -15,9 +15,8 @@ from penstock.actors.shared.job_summaries import (
 )
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.task.rates import SubtaskRates
-from penstock.runtime.task.statistics import OutputFill, SubtaskStatistics
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.statistics import OutputFill, SubtaskRates, SubtaskStatistics
 
 
 def graph(*edges: tuple[str, str]) -> GraphInfo:

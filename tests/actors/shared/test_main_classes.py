@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.actors.shared.main_classes import LARGEST_CLASS, classes_of, main_classes
+from penstock.actors.shared.graph_shipping import LARGEST_CLASS, classes_of, main_classes
 
 SCRIPT = """
 import dataclasses, enum, threading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.actors.shared.names import master_name, process_name, process_of, process_of_master
+from penstock.actors.shared.registry import master_name, process_name, process_of, process_of_master
 
 
 def test_an_actors_name_is_that_of_a_subtasks_process_or_of_a_job_masters_and_never_both() -> None:

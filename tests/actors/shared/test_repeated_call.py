@@ -9,9 +9,8 @@ import pytest
 import ray
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.shared.answers import NoAnswerError
-from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
-from penstock.runtime.execution.absence import BETWEEN_CALLS
+from penstock.actors.shared.actor_calls import NoAnswerError, RepeatedCall, while_unavailable
+from penstock.runtime.execution.deadlines import BETWEEN_CALLS
 
 
 class Clock:

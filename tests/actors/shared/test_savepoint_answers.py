@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from penstock import SavepointError, SavepointStillNeededWarning
-from penstock.actors.shared.savepoint_answers import (
+from penstock.actors.shared.snapshot_answers import (
     SavepointRefused,
     SavepointTaken,
     path_of,

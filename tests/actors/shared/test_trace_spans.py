@@ -7,13 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.actors.shared.trace_spans import checkpoint_span, episodes
+from penstock.actors.shared.telemetry import checkpoint_span, episodes
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointFailureReason,
+    CheckpointRecord,
+    CheckpointStatus,
+)
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 RECORD = CheckpointRecord(
     7, 2, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 100.0, 1, 1, duration=2.0, size=500

@@ -17,7 +17,7 @@ import leaks
 import numpy as np
 import pytest
 
-from penstock.actors.shared.traces import Traces
+from penstock.actors.shared.process_residue import ProcessResidue
 
 LONG_AGO = 1_000_000_000
 
@@ -73,7 +73,7 @@ def test_what_a_later_job_must_not_meet_is_named(deed: str, said: dict[str, str]
 
 
 def test_random_numbers_of_one_role_say_nothing_about_those_of_the_next() -> None:
-    traces, drawn = Traces(), []
+    traces, drawn = ProcessResidue(), []
     for _ in range(2):
         random.seed(1)
         np.random.seed(1)
@@ -85,7 +85,7 @@ def test_random_numbers_of_one_role_say_nothing_about_those_of_the_next() -> Non
 
 
 def test_a_thread_that_still_runs_is_named_and_one_that_ends_is_waited_for() -> None:
-    traces, release = Traces(), threading.Event()
+    traces, release = ProcessResidue(), threading.Event()
     thread = threading.Thread(target=release.wait, daemon=True, name="of the user")
     thread.start()
     assert "'of the user'" in str(traces.left())
@@ -97,14 +97,14 @@ def test_a_thread_that_still_runs_is_named_and_one_that_ends_is_waited_for() -> 
 def test_a_working_directory_that_was_removed_is_one_too(tmp_path: Path, restored: None) -> None:
     os.chdir(tmp_path)
     tmp_path.rmdir()
-    traces = Traces()
+    traces = ProcessResidue()
     assert traces.left() is None
     os.chdir("/")
     assert "working directory" in str(traces.left())
 
 
 def test_threads_that_outlive_roles_do_not_count() -> None:
-    traces, release = Traces(), threading.Event()
+    traces, release = ProcessResidue(), threading.Event()
     thread = threading.Thread(target=release.wait, daemon=True, name="fsspecIO")
     thread.start()
     assert traces.left() is None
@@ -113,7 +113,7 @@ def test_threads_that_outlive_roles_do_not_count() -> None:
 
 
 def test_a_users_module_is_kept_while_its_file_stays_as_it_is(module: Path) -> None:
-    traces = Traces()
+    traces = ProcessResidue()
     traces.role_taken()
     importlib.import_module("of_the_user")
     assert (traces.left(), traces.changed_module()) == (None, None)
@@ -127,7 +127,7 @@ def test_a_users_module_is_kept_while_its_file_stays_as_it_is(module: Path) -> N
 def test_a_module_whose_file_was_written_after_the_role_was_taken_may_be_older_than_its_file(
     module: Path,
 ) -> None:
-    traces = Traces()
+    traces = ProcessResidue()
     traces.role_taken()
     importlib.import_module("of_the_user")
     module.write_text("answer = 2\n", encoding="utf-8")
@@ -135,7 +135,7 @@ def test_a_module_whose_file_was_written_after_the_role_was_taken_may_be_older_t
 
 
 def test_a_module_whose_file_is_gone_is_not_used_again(module: Path) -> None:
-    traces = Traces()
+    traces = ProcessResidue()
     importlib.import_module("of_the_user")
     assert traces.left() is None
     module.unlink()
@@ -143,7 +143,7 @@ def test_a_module_whose_file_is_gone_is_not_used_again(module: Path) -> None:
 
 
 def test_a_module_that_was_loaded_before_the_role_was_taken_is_watched_from_then_on(module: Path) -> None:
-    traces = Traces()
+    traces = ProcessResidue()
     traces.role_taken()
     importlib.import_module("of_the_user")
     traces.note_modules()
@@ -153,7 +153,7 @@ def test_a_module_that_was_loaded_before_the_role_was_taken_is_watched_from_then
 
 
 def test_a_module_that_was_written_while_it_was_loaded_counts_as_changed(module: Path) -> None:
-    traces = Traces()
+    traces = ProcessResidue()
     traces.role_taken()
     importlib.import_module("of_the_user")
     module.write_text("answer = 2\n", encoding="utf-8")

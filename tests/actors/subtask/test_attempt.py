@@ -16,8 +16,7 @@ from unsteady import Unsteady
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.subtask.attempt import Attempt
-from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
-from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
 from penstock.actors.subtask.task_on_loop import TaskOnLoop
 from penstock.actors.subtask.task_thread import TaskThread
 from penstock.runtime.config.job_config import JobConfig

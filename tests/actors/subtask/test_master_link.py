@@ -12,8 +12,8 @@ from unsteady import DEAD, Unsteady
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.runtime.execution.messages import Declined, SubtaskReport
 from penstock.runtime.execution.role import Role
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.ids import SubtaskId
 
 ROLE = Role("job", SubtaskId("count", 0), 2, "token")
 

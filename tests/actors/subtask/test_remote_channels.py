@@ -11,12 +11,11 @@ import pytest
 from unsteady import DEAD, Unsteady
 
 from penstock.actors.subtask import remote_channels
-from penstock.actors.subtask.frame_arguments import FirstArgument, elements_of
-from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
+from penstock.actors.subtask.remote_channels import FirstArgument, RemoteChannels, RemotePeer, elements_of
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 RECEIVER = SubtaskId("sink", 0)
 CHANNEL = OutputChannelSpec(RECEIVER, 0)

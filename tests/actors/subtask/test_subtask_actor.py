@@ -20,7 +20,7 @@ import pytest
 import ray
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
-from penstock.actors.shared.cycle_collector import collect_what_has_ended
+from penstock.actors.shared.system_ports import collect_what_has_ended
 from penstock.actors.subtask import task_thread
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -29,11 +29,11 @@ from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, S
 from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.connectors.discard_sink import DiscardWriter
+from penstock.runtime.io.connectors.collect_sink import DiscardWriter
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -14,7 +14,7 @@ from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.runtime.operators import metrics as metrics_of_users
 from penstock.runtime.operators.metrics import Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 SUBTASK = SubtaskId("count", 0)

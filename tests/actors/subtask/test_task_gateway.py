@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.actors.subtask.task_gateway import ActorGateway
+from penstock.actors.subtask.master_link import ActorGateway
 from penstock.runtime.execution.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 COUNT = SubtaskId("count", 1)
 CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)

@@ -11,8 +11,7 @@ from serving.in_thread import served
 from serving.reports import TOKEN, leave, report_of
 
 from penstock import JobStatus
-from penstock.actors.web.job_directory import JobDirectory
-from penstock.actors.web.server import WebServer
+from penstock.actors.web.server import JobDirectory, WebServer
 
 
 @pytest.fixture(scope="module")

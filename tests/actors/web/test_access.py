@@ -11,8 +11,7 @@ from serving.in_thread import served
 
 from penstock.actors.web.access import Access, check_bind
 from penstock.actors.web.application import ROUTES
-from penstock.actors.web.job_directory import JobDirectory
-from penstock.actors.web.server import WebServer
+from penstock.actors.web.server import JobDirectory, WebServer
 from penstock.runtime.errors import ConfigurationError
 
 EVIL = "http://evil.example"

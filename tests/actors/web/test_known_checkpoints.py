@@ -14,7 +14,7 @@ from serving.reports import TOKEN
 from serving.scripted import ScriptedDirectory
 
 from penstock.actors.shared.job_report import CHECKPOINTS_SHOWN
-from penstock.actors.web.known_checkpoints import KnownCheckpoints
+from penstock.actors.web.job_watcher import KnownCheckpoints
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 

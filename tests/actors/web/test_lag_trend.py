@@ -9,8 +9,7 @@ from serving.in_thread import served
 from serving.reports import TOKEN
 from serving.scripted import ScriptedDirectory
 
-from penstock.actors.web.lag_trend import LagTrend, lag_trend
-from penstock.actors.web.samples import Sample
+from penstock.actors.web.samples import LagTrend, Sample, lag_trend
 
 
 def samples(*lags: float | None, every: float = 1.0) -> list[Sample]:

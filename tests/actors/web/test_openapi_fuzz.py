@@ -23,7 +23,7 @@ from serving.reports import TOKEN, leave, report_of
 from penstock.actors.client.logs import LogLine
 from penstock.actors.web import flame_graph
 from penstock.actors.web.application import description
-from penstock.actors.web.job_directory import JobDirectory
+from penstock.actors.web.server import JobDirectory
 
 schemathesis = pytest.importorskip("schemathesis")
 conformance = pytest.importorskip("schemathesis.specs.openapi.checks")

@@ -10,7 +10,7 @@ import pytest
 from serving.acting import running_report
 
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.web.rescale_preview import preview_of
+from penstock.actors.web.answers import preview_of
 
 
 def with_state(count: int | None) -> JobReport:

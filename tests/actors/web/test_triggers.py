@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.web import triggers
-from penstock.actors.web.triggers import RequestTriggers
+from penstock.actors.web import server
+from penstock.actors.web.server import RequestTriggers
 
 
 async def answer(result: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_a_request_is_known_to_the_job_that_it_was_made_to_alone() -> None:
 def test_the_oldest_ended_requests_are_forgotten_and_none_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(triggers, "_KEPT", 2)
+    monkeypatch.setattr(server, "_KEPT", 2)
 
     async def scenario() -> None:
         known, goes_on = RequestTriggers(), asyncio.Event()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from penstock.bridge.arrow.arrow_types import UnsupportedTypeError, arrow_schema, arrow_type
+from penstock.bridge.arrow.spark_types import UnsupportedTypeError, arrow_schema, arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.bridge.arrow.readable_batches import readable_schema
 from penstock.runtime.io.connectors.errors import BadRecordError
 
 

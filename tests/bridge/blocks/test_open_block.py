@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.bridge.blocks.open_block import GatheredBlocks
+from penstock.bridge.blocks.block_writer import GatheredBlocks
 
 SIZE = 100_000
 

@@ -9,15 +9,15 @@ import pytest
 from buffer_frames import closed, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.shared import repeated_call
-from penstock.bridge.dataframes_in import buffer_reader
-from penstock.bridge.dataframes_in.buffer_reader import BufferReader, BufferSplit
+from penstock.actors.shared import actor_calls
+from penstock.bridge.dataframes_in import spark_source
+from penstock.bridge.dataframes_in.spark_source import BufferReader, BufferSplit
 from penstock.bridge.receive_buffer.frame_store import FrameStore
 from penstock.bridge.receive_buffer.messages import Chunk
 from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 from penstock.bridge.transfer.push_partition import encoded
 from penstock.runtime.errors import LostInputError
-from penstock.runtime.execution.absence import Pauses
+from penstock.runtime.execution.deadlines import Pauses
 
 ROWS = 3
 
@@ -44,7 +44,7 @@ class Held:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next look makes a call again."""
-    monkeypatch.setattr(repeated_call, "BETWEEN_CALLS", Pauses(0.0))
+    monkeypatch.setattr(actor_calls, "BETWEEN_CALLS", Pauses(0.0))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_buffer_that_is_dead_or_stays_away_loses_the_input(
     reader = opened(Unsteady(Held(buffer), {"read": 1}, error=DEAD))
     with pytest.raises(LostInputError, match=r"the rows between Spark and the job died"):
         reader.next_batch(1)
-    monkeypatch.setattr(buffer_reader, "_AWAY", 0.0)
+    monkeypatch.setattr(spark_source, "_AWAY", 0.0)
     reader = opened(Unsteady(Held(buffer), {"read": 1}))
     with pytest.raises(LostInputError, match=r"Ray could not reach the process .* start the job again"):
         reader.next_batch(1)

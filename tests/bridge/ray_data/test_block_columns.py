@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import ConnectorError
-from penstock.bridge.ray_data.block_columns import with_columns_of
+from penstock.bridge.ray_data import with_columns_of
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
 

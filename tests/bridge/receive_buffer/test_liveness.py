@@ -9,9 +9,9 @@ import pytest
 import ray
 from unsteady import UNAVAILABLE, Unsteady
 
-from penstock.bridge.receive_buffer import liveness
-from penstock.bridge.receive_buffer.liveness import LOOKS, OtherReaders
-from penstock.bridge.transfer.rendezvous import Rendezvous
+from penstock.bridge.receive_buffer import other_readers
+from penstock.bridge.receive_buffer.other_readers import LOOKS, OtherReaders
+from penstock.bridge.transfer.transfer_service import Rendezvous
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_readers_that_will_not_come_are_missed_at_every_round(
 def test_a_rendezvous_that_is_silent_for_a_round_is_asked_in_the_next_one(
     rendezvous: Rendezvous, others: OtherReaders, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    monkeypatch.setattr(liveness, "_PATIENCE", 0.01)
+    monkeypatch.setattr(other_readers, "_PATIENCE", 0.01)
     assert looks(Unsteady(rendezvous, {"has_all": 1}, error=error), monkeypatch, others, 2) == [2]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.receive_buffer.errors import DIED, NO_PROGRAM, UNREACHABLE_PROGRAM
-from penstock.bridge.receive_buffer.registration import registered
-from penstock.bridge.transfer.rendezvous import Rendezvous, TransferRequest
+from penstock.bridge.receive_buffer.messages import DIED, NO_PROGRAM, UNREACHABLE_PROGRAM
+from penstock.bridge.receive_buffer.other_readers import registered
+from penstock.bridge.transfer.transfer_service import Rendezvous, TransferRequest
 
 
 def told(rendezvous: Unsteady, instance: str = "instance", away: float = 60.0) -> str | None:

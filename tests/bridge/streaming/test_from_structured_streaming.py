@@ -9,8 +9,8 @@ import pytest
 from buffer_frames import Asked
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.receive_buffer.errors import DIED
 from penstock.bridge.receive_buffer.frame_store import FrameStore
+from penstock.bridge.receive_buffer.messages import DIED
 from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 from penstock.bridge.streaming.from_structured_streaming import QueryEnd, StreamingQuery
 from penstock.bridge.transfer.job_buffers import JobBuffers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.bridge.streaming.query_restarts import LONGEST, QueryRestarts, rest
+from penstock.bridge.streaming.from_structured_streaming import LONGEST, QueryRestarts, rest
 
 
 class Clock:

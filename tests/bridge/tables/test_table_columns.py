@@ -15,7 +15,7 @@ from penstock.bridge.tables.table_columns import columns_of
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock
 
 NUMBERS = pa.schema({"id": pa.int64()})

@@ -8,12 +8,11 @@ import pytest
 from buffer_frames import Asked, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.actors.shared.answers import NoAnswerError
+from penstock.actors.shared.actor_calls import NoAnswerError
 from penstock.bridge.receive_buffer.frame_store import FrameStore
 from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 from penstock.bridge.transfer import job_buffers
-from penstock.bridge.transfer.job_buffers import JobBuffers
-from penstock.bridge.transfer.query_position import QueryPositionError
+from penstock.bridge.transfer.job_buffers import JobBuffers, QueryPositionError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bridge.receive_buffer.errors import TransferError
+from penstock.bridge.receive_buffer.messages import TransferError
 from penstock.bridge.transfer import push_partition
 from penstock.bridge.transfer.push_partition import FRAME_BYTES, encoded, frames
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock.bridge.receive_buffer.errors import DIED
-from penstock.bridge.transfer.rendezvous import Rendezvous, TransferRequest
+from penstock.bridge.receive_buffer.messages import DIED
+from penstock.bridge.transfer.transfer_service import Rendezvous, TransferRequest
 
 #: Seconds; far more than anything here takes.
 LONG = 60.0

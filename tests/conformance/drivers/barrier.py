@@ -22,7 +22,7 @@ from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGa
 from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -37,7 +37,7 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
     StreamElement,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 SUITES = ("aligner", "tracker", "unaligner", "alternating")

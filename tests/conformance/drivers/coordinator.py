@@ -30,12 +30,12 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointRequests,
     CheckpointSucceeded,
 )
-from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, UnmatchedMasterStateError
+from penstock.runtime.checkpoint.master_hooks import HookAnswer, UnmatchedMasterStateError
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     KeyedStateHandle,
@@ -45,7 +45,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimer
 
 SUITES = ("coordinator", "master_hooks")

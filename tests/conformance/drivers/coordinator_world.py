@@ -21,8 +21,8 @@ from penstock.runtime.checkpoint.coordinator.plan import (
     NotAllRunning,
     SubtaskStatus,
 )
-from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -32,9 +32,9 @@ from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimer
 
 ATTEMPT = 1

@@ -10,7 +10,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
     EventCallbacks,
     OperatorEventValve,
 )
-from penstock.runtime.operators.coordinators.operator_coordinator import (
+from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
     EventAnswer,
     OperatorCoordinatorContext,

@@ -14,14 +14,14 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     PendingState,
 )
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
-from penstock.runtime.checkpoint.coordinator.request_decider import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointRequest,
     CheckpointRequestDecider,
     RefusedRequest,
     Situation,
 )
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     MasterState,
@@ -30,7 +30,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: What an acknowledgement came to, in the words of the cases.
 RESULTS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.state.key_groups import redistribute
 
 SUITES = ("rescaling",)
 SPLIT = RedistributionMode.SPLIT_DISTRIBUTE

@@ -10,18 +10,22 @@ from drivers.barrier import element_of, same_events
 from drivers.differences import Event, different, taken
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.checkpointed_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.io.spill_file import open_spill_file
-from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
-from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.buffer_storage import (
+    ELEMENT_OVERHEAD,
+    BufferStorage,
+    CachedBufferStorage,
+    SpillingBufferStorage,
+    StoredElement,
+)
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.spilling_buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage
 from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 SUITES = ("barrier_buffer", "buffer_storage")

@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 from drivers.barrier import same_order
 from drivers.differences import different
 
-from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.subtask.operator_snapshot import (
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
+from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import SavedList
@@ -31,11 +30,11 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers, ManualWork
 
 SUITES = ("subtask_coordinator",)

@@ -8,7 +8,7 @@ from jobs.driving import PATIENCE, eventually, subtask_statistics, wait_until
 
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def completed_records(report: JobReport, attempt: int) -> list[CheckpointRecord]:

@@ -10,12 +10,17 @@ from ray.util import list_named_actors
 
 from penstock import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.master_registry import warm_masters
-from penstock.actors.shared.names import NAMESPACE, master_name, process_name
-from penstock.actors.shared.process_registry import processes_of_job, warm_processes
+from penstock.actors.shared.registry import (
+    NAMESPACE,
+    master_name,
+    process_name,
+    processes_of_job,
+    warm_masters,
+    warm_processes,
+)
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.execution.processes import Counters
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.testing import kill_process
 

@@ -26,7 +26,7 @@ from penstock import FileSink, FixedDelay, GeneratorSource, JobConfig, StreamEnv
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.connectors import Sink
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Small buffers and few of them: what may be on the way on a channel without credits.
 CONFIG = JobConfig(buffer_rows=20, credits=2)

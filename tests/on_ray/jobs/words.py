@@ -22,8 +22,8 @@ from penstock import (
     StreamEnvironment,
 )
 from penstock.connectors import Sink, Source
+from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.config.restart import RestartConfig
-from penstock.runtime.config.state_backends import StateBackend
 
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)

@@ -17,7 +17,7 @@ import ray
 from penstock import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.config.restart import RestartConfig
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.spark import ReceiveBufferStatistics, from_spark, transfer_statistics
 from penstock.testing import kill_process
 

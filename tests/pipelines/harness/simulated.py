@@ -22,7 +22,7 @@ from pipelines.harness.scenario import (
 
 from penstock import Checkpointing, CollectSink, StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.testing.simulation.user_graph.comparison import difference
+from penstock.runtime.testing.simulation.user_graph.report import difference
 from penstock.runtime.testing.simulation.user_graph.run import Course as Run
 from penstock.runtime.testing.simulation.user_graph.run import GoingOn, UserRun, run_user_job
 

@@ -24,7 +24,7 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
     StreamElement,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER

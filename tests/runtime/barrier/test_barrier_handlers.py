@@ -6,19 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner, SingleChannelBarrierHandler
 from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import (
     BarrierHandlerStatistics,
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
 )
-from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
 from penstock.runtime.barrier.tracker import MAX_PENDING, CheckpointBarrierTracker
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE

@@ -14,8 +14,7 @@ from penstock.runtime.barrier.factory import (
     select_handler,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
@@ -25,8 +24,7 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
-from penstock.runtime.snapshot.channel_id import EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 
 

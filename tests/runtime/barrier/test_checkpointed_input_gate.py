@@ -9,7 +9,7 @@ import pytest
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 

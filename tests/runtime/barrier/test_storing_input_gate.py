@@ -8,21 +8,24 @@ from typing import Any
 import pytest
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
-from penstock.runtime.barrier.storing_input_gate import (
+from penstock.runtime.barrier.checkpointed_input_gate import (
     MOST_STORED_AT_ONCE,
     StoredChannels,
     StoringInputGate,
     stored_size,
 )
 from penstock.runtime.io.spill_file import open_spill_file
-from penstock.runtime.network.buffer_storage import BufferStorage
-from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.buffer_storage import (
+    ELEMENT_OVERHEAD,
+    BufferStorage,
+    CachedBufferStorage,
+    SpillingBufferStorage,
+)
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.spilling_buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.barrier.overtaken_input import OvertakenInput
-from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
 from penstock.runtime.barrier.unaligned_states import (
     Aligned,
     BarrierState,
     InputComplete,
+    OvertakenInput,
+    UnalignedCheckpoint,
     WaitingForAlignedChannels,
     WaitingForAllBarriers,
     WaitingForFirstBarrier,

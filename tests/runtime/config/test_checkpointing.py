@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode, KeepAfter
 from penstock.runtime.config.restart import ExponentialBackoff, FixedDelay, restart_from_mapping
 from penstock.runtime.errors import ConfigurationError
 

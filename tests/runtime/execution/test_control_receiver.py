@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.execution.control_receiver import ControlReceiver
+from penstock.runtime.execution.deliveries import ControlReceiver
 from penstock.runtime.execution.messages import (
     EventForOperator,
     NotifyAborted,

@@ -13,7 +13,7 @@ from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place,
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -7,15 +7,14 @@ from typing import Any
 
 from scripted_processes import timers
 
-from penstock.runtime.execution.gathering import Gathering
-from penstock.runtime.execution.processes import Away
+from penstock.runtime.execution.processes import Away, Replies
 from penstock.runtime.testing.manual_time import ManualTimers
 
 
-def gathering(*keys: str) -> tuple[Gathering[str, int], ManualTimers, list[Mapping[str, Any]]]:
+def gathering(*keys: str) -> tuple[Replies[str, int], ManualTimers, list[Mapping[str, Any]]]:
     told: list[Mapping[str, Any]] = []
     time = timers()[1]
-    return Gathering(keys, time, 5.0, told.append), time, told
+    return Replies(keys, time, 5.0, told.append), time, told
 
 
 def test_it_is_done_with_the_last_answer_and_not_before() -> None:

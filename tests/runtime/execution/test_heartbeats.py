@@ -10,9 +10,9 @@ from scripted_processes import JOB, ScriptedProcesses, timers
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.processes import Away, Counters, Place
-from penstock.runtime.execution.watch import Watch
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)

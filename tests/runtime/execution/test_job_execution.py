@@ -28,7 +28,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 from penstock.runtime.testing.small_graphs import read_and_count

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.deadlines import Lease
 
 
 def test_a_lease_that_is_renewed_does_not_end() -> None:

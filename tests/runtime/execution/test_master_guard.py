@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.fleet import Member
 from penstock.runtime.execution.heartbeat import HeartbeatLimits, Silence
-from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.master_guard import GUARDS, MasterGuard, choose_guards
 from penstock.runtime.execution.processes import Away, CallFailure, Needs, Place, Reply
 from penstock.runtime.execution.role import Role
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 FIRST, SECOND = Place(1, "node", 5), Place(2, "node", 6)

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.role_holder import CallFit, RoleHolder
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.execution.role import CallFit, Role, RoleHolder
+from penstock.runtime.snapshot.ids import SubtaskId
 
 COUNT = SubtaskId("count", 0)
 ROLE = Role("words-1", COUNT, 0, "first")

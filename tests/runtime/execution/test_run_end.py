@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, UserLocation
-from penstock.runtime.execution.failure_causes import cause_of, describe_failure
+from penstock.runtime.execution.failure_causes import cause_of, cause_of_end, describe_failure
 from penstock.runtime.execution.messages import SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Place
-from penstock.runtime.execution.run_end import cause_of_end
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.operators.user_code.failure import operator_error
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 COUNT = SubtaskId("count", 0)
 BUILT = UserLocation("job.py", 12, "main program")

@@ -10,12 +10,11 @@ from scripted_processes import JOB, ScriptedProcesses, timers
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import ExponentialBackoff, NoRestart
-from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.fleet import Fleet, StandbyPool
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised
 from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.spares import Spares
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
@@ -26,9 +25,9 @@ FREE = Held(None, NEEDS, HERE)
 CONFIG = JobConfig(standby=1, checkpointing=Checkpointing(every=1.0))
 
 
-def spares(wanted: int = 1) -> tuple[Spares, ScriptedProcesses]:
+def spares(wanted: int = 1) -> tuple[StandbyPool, ScriptedProcesses]:
     processes = ScriptedProcesses()
-    return Spares(wanted, processes), processes
+    return StandbyPool(wanted, processes), processes
 
 
 def fleet(config: JobConfig, left: dict[str, Held] | None = None) -> tuple[Fleet, ScriptedProcesses]:

@@ -9,9 +9,9 @@ from scripted_processes import JOB, ScriptedProcesses, timers
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.heartbeats import INTERVAL, PATIENCE, Watch
 from penstock.runtime.execution.processes import Counters, Died, Stale
-from penstock.runtime.execution.watch import INTERVAL, PATIENCE, Watch
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.executor import JobResult, JobStatistics, JobStatus
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 
 
 class FinishedJob:

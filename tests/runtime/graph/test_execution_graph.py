@@ -12,7 +12,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def vertex(name: str, parallelism: int, *, source: bool = False) -> JobVertex:

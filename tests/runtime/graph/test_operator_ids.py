@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.graph.operator_ids import fill_in_ids, problem_with_id
+from penstock.runtime.graph.stream_graph import fill_in_ids, problem_with_id
 
 
 @pytest.mark.parametrize("operator_id", ["count", "a", "count-words_2.v1", "_x", "9", "x" * 100])

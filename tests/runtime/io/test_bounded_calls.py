@@ -16,7 +16,7 @@ from penstock.runtime.io.bounded_calls import MOST_HANGING, BoundedCalls, _Call
 from penstock.runtime.io.posix_disk import PosixDisk
 from penstock.runtime.io.storage import ObjectStorage, open_storage
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.synced_files import SyncedFiles
+from penstock.runtime.snapshot.storage import SyncedFiles
 
 Use: TypeAlias = Callable[[ObjectStorage], object]
 

@@ -19,10 +19,10 @@ from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import StateHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state as read_file
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.state import OperatorListState, read_state, write_state
 
 #: Numbers that some subtask has taken.

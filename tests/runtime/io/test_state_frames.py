@@ -18,7 +18,7 @@ from penstock import ConfigurationError, PenstockError, StorageError
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.handles import (
     OperatorState,
 )
@@ -56,7 +56,7 @@ def test_rows_that_are_written_are_read_and_restored_at_any_parallelism(
 
 @pytest.fixture(params=[0, 1 << 20])
 def _files_or_inline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", request.param)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", request.param)
 
 
 @pytest.mark.usefixtures("_files_or_inline")
@@ -116,7 +116,7 @@ def test_functions_convert_keys_and_values_both_ways(tmp_path: Path) -> None:
 def test_a_savepoint_that_could_not_be_finished_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     url = write_state(keyed({i: i for i in range(100)}), tmp_path / "s", "count", parallelism=4)
     damaged = next(file for file in Path(url).iterdir() if file.name != "metadata")
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")

@@ -12,7 +12,7 @@ from state_tables import Strange, entries_of, keyed, of_another_job, restored, w
 
 from penstock import ConfigurationError, StorageError
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
-from penstock.runtime.record.arrow_inference import NoArrowTypeError
+from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.keyed_blocks import encode_deleted, encode_written
 from penstock.state import read_state, write_state

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime.checkpoint.coordinator.place import TRIAL, SnapshotPlace
+from penstock.runtime.checkpoint.coordinator.location import TRIAL, SnapshotLocation
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
@@ -252,7 +252,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_nothing_stays_of_a_snapshot_on_a_full_disk(full_disk: Path) -> None:
-    place = SnapshotPlace(open_location(str(full_disk)), SnapshotPaths("job"), lambda: None, open_location)
+    place = SnapshotLocation(open_location(str(full_disk)), SnapshotPaths("job"), lambda: None, open_location)
     refused = pytest.raises(StorageError, match=rf"can't write {full_disk}/.*No space left")
     with refused:
         place.prepare(7, 2)
@@ -275,7 +275,7 @@ def test_a_folder_that_can_be_opened_and_not_written_is_refused_by_name(tmp_path
     without_permission(saved)
     before = list(saved.rglob("*"))
     open_location(str(saved), create=True)
-    place = SnapshotPlace(open_location(str(tmp_path)), SnapshotPaths("job"), lambda: None, open_location)
+    place = SnapshotLocation(open_location(str(tmp_path)), SnapshotPaths("job"), lambda: None, open_location)
     with pytest.raises(StorageError, match=f"can't write {saved}/{TRIAL}: "):
         place.try_target(str(saved))
     assert list(saved.rglob("*")) == before, "nothing of it stays"

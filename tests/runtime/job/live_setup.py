@@ -14,10 +14,10 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class LiveJob:

@@ -13,12 +13,11 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.sources.source_events import SplitRequest
+from penstock.runtime.operators.sources.split_enumerator import OnRequest, OnRequestEnumerator, SplitRequest
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)

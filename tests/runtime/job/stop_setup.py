@@ -20,17 +20,16 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleAnswer
+from penstock.runtime.job.requests import RescaleAnswer, StopRequest
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 from penstock.runtime.testing.small_graphs import read_and_count
 
 FIVE = FixedDelay(attempts=5, delay=0)

@@ -8,9 +8,9 @@ from operators_setup import Run
 
 from penstock import CollectionSource, WatermarkStrategy
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
-from penstock.runtime.operators.sources.source_alignment import WatermarkReported, WatermarksAligned
+from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
 from penstock.runtime.record.elements import END_OF_TIME
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 A, B, C = SubtaskId("a", 0), SubtaskId("b", 0), SubtaskId("c", 0)
 SECOND = 1_000_000

@@ -14,9 +14,8 @@ from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.error_text import LONGEST_TRACEBACK
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureKind
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 LINE = UserLocation("job.py", 12, "map")
 CAUSE = FailureCause(

@@ -15,14 +15,13 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.job.requests import StopRequest
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import decode_atoms, read_state
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 from penstock.runtime.testing.strict_collector import StrictCollector
 
 SEEDS = range(12)

@@ -21,11 +21,10 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import decode_atoms, read_state
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError
 from penstock.runtime.testing.strict_collector import StrictCollector
 

@@ -9,8 +9,7 @@ from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.on_request import OnRequest
-from penstock.runtime.operators.sources.source_events import NoMoreSplits, SplitsAssigned
+from penstock.runtime.operators.sources.split_enumerator import NoMoreSplits, OnRequest, SplitsAssigned
 
 
 def test_what_is_assigned_before_the_readers_are_deployed_waits_for_them():

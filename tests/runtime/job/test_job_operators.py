@@ -9,12 +9,16 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.job.closing_operators import CLOSE_TIMEOUT
-from penstock.runtime.job.end_of_job import RETRIES
+from penstock.runtime.job.end_of_job import CLOSE_TIMEOUT, RETRIES
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.sources.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.operators.sources.split_enumerator import (
+    NoMoreSplits,
+    OnRequest,
+    OnRequestEnumerator,
+    SplitRequest,
+    SplitsAssigned,
+)
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def test_hooks_and_coordinators_are_in_the_checkpoint_and_come_back_before_the_deployment():

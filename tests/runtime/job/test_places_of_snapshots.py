@@ -12,13 +12,13 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, C
 from penstock.runtime.errors import StorageError
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.job.requests import StopRequest
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 Ask = Callable[[Run], None]
 

@@ -5,14 +5,13 @@ from operators_setup import Run
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfSubtask
-from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.coordinators import OperatorCoordinator
+from penstock.runtime.operators.user_coordinator import EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 CODEC = ValueCodec()

@@ -13,8 +13,8 @@ from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 PATHS = SnapshotPaths("job")
 

@@ -19,11 +19,11 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 def ask(run: Run, **how: Any) -> Run:

@@ -13,10 +13,9 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.rescale_request import RescaleRefused, RescaleStarted
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.job.requests import RescaleRefused, RescaleStarted
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.small_graphs import read_and_count
 

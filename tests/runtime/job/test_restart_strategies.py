@@ -12,7 +12,7 @@ from penstock.runtime.config.restart import (
     RestartMemory,
     restart_from_mapping,
 )
-from penstock.runtime.job.restart_strategies import restart_strategy
+from penstock.runtime.job.failover import restart_strategy
 
 
 def delays(strategy, count, runs_for=0.0):

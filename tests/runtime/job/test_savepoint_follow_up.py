@@ -13,7 +13,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 
 def test_a_savepoint_is_followed_by_a_checkpoint_before_it_is_answered() -> None:

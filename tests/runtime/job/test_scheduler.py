@@ -13,10 +13,9 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers

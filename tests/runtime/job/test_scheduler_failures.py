@@ -7,7 +7,7 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOu
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 
 def test_a_failure_stops_everything_waits_and_restores_the_newest_checkpoint():

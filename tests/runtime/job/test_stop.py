@@ -16,18 +16,17 @@ from penstock.runtime.errors import RestoreError, StorageError
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.refusing_storage import RefusingStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces, RefusingStorage
 
 
 def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_left() -> None:

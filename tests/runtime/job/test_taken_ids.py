@@ -15,8 +15,8 @@ from penstock.runtime.config.restart import NO_RESTARTS
 from penstock.runtime.errors import JobIdTakenError, StorageError
 from penstock.runtime.job.job_ledger import JobLedger, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 PATHS = SnapshotPaths("job")
 

@@ -10,9 +10,9 @@ import pytest
 from penstock import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
-from penstock.runtime.job.uncovered_output import UncoveredOutput
+from penstock.runtime.job.end_of_job import UncoveredOutput
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sinks.sink import COMMITTABLES
+from penstock.runtime.operators.sinks import COMMITTABLES
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -25,10 +25,10 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import encode_atoms
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PLACES = MemoryPlaces()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
-from penstock.runtime.network.result_subpartition import ResultSubpartition
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.network.result_subpartition import OpenArrowBuffer, ResultSubpartition
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Batch,
     Buffer,

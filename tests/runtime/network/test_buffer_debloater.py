@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sending_channel import Channel
 
-from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.network.buffer_debloater import BufferDebloater
+from penstock.runtime.network.buffer_budget import BufferBudget, BufferDebloater
 from penstock.runtime.network.result_subpartition import ResultSubpartition
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import rows_in
+from penstock.runtime.record.element_codec import BatchCodec, rows_in
 from penstock.runtime.record.elements import Batch, Buffer, CheckpointBarrier, Watermark
 
 

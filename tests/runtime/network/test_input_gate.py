@@ -11,8 +11,7 @@ from penstock.runtime.network.input_channel import InputChannel, MissingElements
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import EndOfPartition, Watermark
-from penstock.runtime.snapshot.channel_id import EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 
 

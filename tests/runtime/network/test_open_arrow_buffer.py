@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.network.open_arrow_buffer import OpenArrowBuffer
+from penstock.runtime.network.result_subpartition import OpenArrowBuffer
 from penstock.runtime.record.elements import ArrowBatch
 
 LARGE = 1 << 30

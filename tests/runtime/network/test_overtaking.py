@@ -8,8 +8,7 @@ from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -19,8 +18,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
-from penstock.runtime.snapshot.channel_id import EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))

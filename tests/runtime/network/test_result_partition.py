@@ -11,12 +11,10 @@ import pytest
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
-from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, EndOfData, RowBatch, StreamElement
-from penstock.runtime.snapshot.channel_id import EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 
 CONFIG = NetworkConfig(credits=3, buffer_rows=4, arrow_buffer_rows=5)
 

@@ -9,8 +9,7 @@ import pytest
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.spill_file import open_spill_file
-from penstock.runtime.network.buffer_storage import StoredElement
-from penstock.runtime.network.spilling_buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage
+from penstock.runtime.network.buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage, StoredElement
 from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, Watermark
 

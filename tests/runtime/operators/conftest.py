@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.runtime.config.state_backends import HeapState, RocksDB, StateBackend
+from penstock.runtime.config.job_config import HeapState, RocksDB, StateBackend
 from penstock.runtime.errors import OperatorLocation, UserLocation
-from penstock.runtime.operators.chain.chain import OperatorChain
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark

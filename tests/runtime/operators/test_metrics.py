@@ -16,7 +16,7 @@ from penstock import FunctionContext, KeyedProcessFunction, ProcessFunction, Run
 from penstock.connectors import SinkContext
 from penstock.operators import GaugeStatistics, Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.functions.keyed_process import TIMERS
+from penstock.runtime.operators.functions.process import TIMERS
 from penstock.runtime.operators.metrics import BUILT_IN, MOST_METRICS, Counter, Gauge, Histogram, Metrics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.windows.triggered_window import OPEN_WINDOWS

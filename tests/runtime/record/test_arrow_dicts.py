@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.record.arrow_dicts import NoPythonValueError, dicts_of_arrow
+from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
 
 COLUMNS = {
     "int": pa.array([1, None, -(2**63)]),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.batch_codec import BatchCodec, BatchCodecStatistics
+from penstock.runtime.record.element_codec import BatchCodec, BatchCodecStatistics
 from penstock.runtime.record.elements import ArrowBatch, Buffer, RowBatch
 from penstock.runtime.record.value_codec import CodecStatistics
 

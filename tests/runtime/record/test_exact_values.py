@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.record.arrow_inference import NoArrowTypeError
+from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.arrow_values import to_arrow
 from penstock.runtime.record.exact_values import MisfitError, exact_column
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import KeyTypeError
-from penstock.runtime.record.key_columns import canonical_column
+from penstock.runtime.record.column_key import canonical_column
 
 QUIET, NEGATIVE, SIGNALLING = 0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000001
 

@@ -14,9 +14,8 @@ from door import public_values
 from penstock import JobStatus
 from penstock.connectors import DeadLetter
 from penstock.runtime.errors import CodecError, OperatorLocation
-from penstock.runtime.record.class_directory import ClassDirectory
 from penstock.runtime.record.pickle_fallback import PickleFallback
-from penstock.runtime.record.record_shapes import shape_of
+from penstock.runtime.record.record_classes import ClassDirectory, shape_of
 from penstock.runtime.record.stable_names import (
     FORMER_MODULES,
     HOMES,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.extension_codes import MAX_DEPTH
+from penstock.runtime.record.leaf_types import MAX_DEPTH
 from penstock.runtime.record.value_codec import ValueCodec
 
 

@@ -16,13 +16,13 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.restore.finished_subtasks import (
+from penstock.runtime.restore import (
     StateMismatchError,
+    assign_states,
     finished_in_checkpoint,
     finished_on_restore,
     kept_after_the_end,
 )
-from penstock.runtime.restore.state_assignment import assign_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
@@ -32,9 +32,8 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import decode_metadata, encode_atoms, encode_metadata
 
 SPLIT, UNION = RedistributionMode.SPLIT_DISTRIBUTE, RedistributionMode.UNION
 

@@ -10,7 +10,7 @@ from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.restore.state_assignment import StateMismatchError, assign_states
+from penstock.runtime.restore import StateMismatchError, assign_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -23,8 +23,8 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import encode_atoms
 from penstock.runtime.state.key_groups import key_group_range
 
 MAX = 8

@@ -7,7 +7,7 @@ import pytest
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.restore.state_changes import state_changes
+from penstock.runtime.restore import state_changes
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SavedState,
 )
-from penstock.runtime.state.declared_states import StateInfo
+from penstock.runtime.state.known_states import StateInfo
 
 SEEN = SavedState("seen", "value", is_declared=True)
 ASKED = SavedState("asked", "value")

@@ -3,8 +3,11 @@
 import pytest
 
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointFailureReason,
+    CheckpointRecord,
+    CheckpointStatus,
+)
 
 
 @pytest.mark.parametrize("status", CheckpointStatus)

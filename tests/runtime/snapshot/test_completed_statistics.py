@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics, subtask_rows
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics, subtask_rows
 from penstock.runtime.snapshot.sealed_file import seal
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 SECONDS = st.floats(-1e9, 1e9)  # clocks of two nodes differ: a start delay may be negative
 BYTES = st.integers(0, 2**60)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 
 def test_create_loses_against_what_is_there() -> None:

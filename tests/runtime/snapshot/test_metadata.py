@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.channel_id import EdgeId
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
@@ -26,7 +25,7 @@ from penstock.runtime.snapshot.handles import (
     SavedState,
     SavedTime,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import EdgeId
 from penstock.runtime.snapshot.metadata import (
     MOST_SUBTASKS,
     decode_metadata,
@@ -36,6 +35,7 @@ from penstock.runtime.snapshot.metadata import (
     write_state_file,
 )
 from penstock.runtime.snapshot.sealed_file import seal
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.key_groups import MAX_KEY_GROUPS
 
 HANDLES = st.one_of(

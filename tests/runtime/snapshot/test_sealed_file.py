@@ -10,10 +10,8 @@ import pytest
 import xxhash
 
 from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.snapshot.field_types import items, mapping, seconds, text, whole
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.metadata import decode_metadata
-from penstock.runtime.snapshot.sealed_file import seal, unseal
+from penstock.runtime.snapshot.metadata import decode_atoms, decode_metadata
+from penstock.runtime.snapshot.sealed_file import items, mapping, seal, seconds, text, unseal, whole
 
 MAGIC = b"EXAMPLE."
 LIST_AS_KEY = b"\x81\x91\x01\x01"

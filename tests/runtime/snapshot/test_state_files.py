@@ -8,8 +8,8 @@ import pytest
 
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.snapshot.handles import INLINE_LIMIT, FileHandle, InlineHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 LARGE = b"x" * (INLINE_LIMIT + 1)
 

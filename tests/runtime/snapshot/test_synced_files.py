@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.snapshot.synced_files import SyncedFiles
+from penstock.runtime.snapshot.storage import SyncedFiles
+from penstock.runtime.testing.simulation.world.disks import ModelDisk
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.model_disk import ModelDisk
 
 #: Each is played with this many disks after the cut.
 DISKS = 12

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.runtime.config.state_backends import HeapState, RocksDB, StateBackend
+from penstock.runtime.config.job_config import HeapState, RocksDB, StateBackend
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.state_backends import open_state_backend
 

@@ -16,8 +16,8 @@ from penstock.runtime.snapshot.handles import (
     KeyGroupRange,
     StateHandle,
 )
-from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 
 ALL = KeyGroupRange(0, 127)
 NEVER = CompactionPolicy(max_files=100, growth=100.0)

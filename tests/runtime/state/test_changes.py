@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from heap_setup import Files, new_backend, restored
 
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state import changes as module
-from penstock.runtime.state.captured_entries import CapturedEntries
 from penstock.runtime.state.changes import Changes
 from penstock.runtime.state.fixed_values import DELETED, FixedValues
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_blocks import CapturedEntries
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_table import StateTable
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy, first_to_merge
 
 
 def rewritten_per_byte(

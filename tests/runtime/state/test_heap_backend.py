@@ -14,8 +14,7 @@ from penstock.runtime.errors import (
 from penstock.runtime.snapshot.handles import (
     KeyGroupRange,
 )
-from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.state.redistribution import reassign_keyed
+from penstock.runtime.state.key_groups import key_group_range, reassign_keyed
 
 
 def test_a_snapshot_holds_everything_and_comes_back() -> None:

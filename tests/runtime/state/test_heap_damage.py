@@ -21,8 +21,8 @@ from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyGroupRange,
 )
-from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 
 
 @pytest.mark.parametrize("position", [0, 7, 20, -1])

@@ -8,7 +8,7 @@ from heap_setup import Files, delete, new_backend, put, restored, take
 from penstock.runtime.errors import (
     StorageError,
 )
-from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 
 
 def test_a_confirmed_checkpoint_is_built_on_with_one_file_of_changes() -> None:

@@ -12,7 +12,7 @@ from heap_setup import Files, take
 
 from penstock import AggregateFunction, AggregatingState, ListState, MapState, ReducingState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, PenstockError, StateMismatchError
-from penstock.runtime.operators.timers.function_timers import EVENT_TIMERS, PROCESSING_TIMERS
+from penstock.runtime.operators.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.keyed_chunk import tables_of

@@ -4,8 +4,7 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
-from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.state.redistribution import reassign_keyed, redistribute
+from penstock.runtime.state.key_groups import key_group_range, reassign_keyed, redistribute
 
 SPLIT = RedistributionMode.SPLIT_DISTRIBUTE
 UNION = RedistributionMode.UNION

@@ -8,12 +8,12 @@ import pytest
 
 from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.errors import ConfigurationError, OperatorError, StateMismatchError
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.state.declared_state import DeclaredTypes
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
-from penstock.runtime.state.state_types import DeclaredTypes
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 from penstock.windows import TimeWindow
 

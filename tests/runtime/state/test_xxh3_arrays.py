@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from penstock.runtime.state.mix64 import CHUNK
-from penstock.runtime.state.xxh3_arrays import MOST_WORDS, xxh3_words
+from penstock.runtime.state.stable_hash import CHUNK
+from penstock.runtime.state.stable_hash_arrays import MOST_WORDS, xxh3_words
 
 
 @pytest.mark.parametrize("words", range(1, MOST_WORDS + 1))

@@ -6,31 +6,27 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.config.state_backends import RocksDB
+from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.io.connectors.index_range import IndexRange
-from penstock.runtime.operators.state.raw_state import RawState
+from penstock.runtime.io.connectors.generator_source import GeneratorSource, IndexRange
+from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.handles import OperatorState, StateHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import StateFiles, read_state
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 9
 
@@ -43,7 +39,7 @@ def places() -> MemoryPlaces:
 @pytest.fixture(params=[40, 1 << 20])
 def saved(request: pytest.FixtureRequest, places: MemoryPlaces, monkeypatch: pytest.MonkeyPatch) -> str:
     """A savepoint, with small state in files and in the metadata."""
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", request.param)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", request.param)
     env = StreamEnvironment("count", parallelism=2, max_parallelism=16)
     numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT))
     counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)

@@ -8,9 +8,9 @@ from typing import Any
 from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.functions.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     CheckpointOptions,
@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 MakeSubtask = Callable[..., SubtaskSetup]

@@ -12,8 +12,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_exec
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.ports import SpillFileOpener
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element, encode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element, encode_element
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
@@ -23,18 +22,16 @@ from penstock.runtime.record.elements import (
     RowBatch,
     StreamElement,
 )
-from penstock.runtime.restore.task_restore import TaskRestore
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, TaskRestore
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
-from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.two_step_runner import TwoStepRunner
+from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
 
 CODEC = BatchCodec()
 CHECKPOINTING = JobConfig(checkpointing=Checkpointing(every=1))

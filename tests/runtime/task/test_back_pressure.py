@@ -7,7 +7,7 @@ from subtask_setup import ScriptedSource, rows
 from work_graphs import MakeSubtask, mapping, reading, small
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.protocols import Polled
 

@@ -11,16 +11,16 @@ from subtask_setup import CHECKPOINTING, Log, LoggingSink, ScriptedSource, Subta
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.operators.functions.record_functions import MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, RedistributionMode, SubtaskSnapshot
-from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metadata import decode_atoms
 
 MakeSubtask = Callable[..., SubtaskSetup]
 
@@ -105,7 +105,7 @@ def test_restored_transactions_are_committed_when_the_subtask_opens(
 def test_state_of_a_checkpoint_is_built_on_and_that_of_a_savepoint_is_not(
     make_subtask: MakeSubtask, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     for kind in (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT):
         before, snapshot = summed(make_subtask, log, kind)
         (handle,) = snapshot.operators["sum"].keyed
@@ -123,7 +123,7 @@ def test_state_of_a_checkpoint_is_built_on_and_that_of_a_savepoint_is_not(
 def test_damaged_state_is_told_with_its_file(
     make_subtask: MakeSubtask, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     before, snapshot = summed(make_subtask, log)
     (handle,) = snapshot.operators["sum"].keyed
     (file,) = (path for path in before.storage.list("") if "sum" in path)

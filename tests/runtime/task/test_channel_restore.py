@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
-from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
 from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
@@ -23,9 +23,8 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.network.channel_state import is_captured
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Buffer,
@@ -40,23 +39,21 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.restore.channel_state_assignment import assign_channel_states
-from penstock.runtime.restore.task_restore import ChannelRestore
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
-from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.restore import assign_channel_states
+from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore, CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
     InlineHandle,
     OperatorState,
     OperatorSubtaskState,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
 from penstock.runtime.snapshot.metadata import write_state_file
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
 from penstock.runtime.task.channel_restore import restore_channels
-from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.task_input import NetworkInput
 from penstock.runtime.testing.manual_time import ManualClock
 
 CODEC = BatchCodec()

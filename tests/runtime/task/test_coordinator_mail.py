@@ -11,9 +11,9 @@ from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
 from penstock import Checkpointing, DiscardSink, JobConfig, StreamEnvironment
 from penstock.operators import Operator, RowBatch
-from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     CancelCheckpointMarker,
@@ -24,7 +24,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 CODEC = ValueCodec()
 UNALIGNED = JobConfig(checkpointing=Checkpointing(every=1, unaligned=True), credits=1)

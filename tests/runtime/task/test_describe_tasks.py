@@ -11,7 +11,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError, OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.elements import SnapshotKind
@@ -25,10 +25,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
 )
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import write_state_file
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import encode_atoms, write_state_file
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.task.input_time import InputTime
+from penstock.runtime.task.task_time import InputTime
 
 #: Seconds of a step, whether outputs are available after it, and seconds until the next step.
 STEPS = st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 40)), max_size=30)

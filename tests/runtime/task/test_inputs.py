@@ -6,15 +6,14 @@ import pytest
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import CheckpointingMode
 from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.operators.sources.source import SourceOperator
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.element_codec import BatchCodec, encode_element
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     Buffer,
@@ -25,16 +24,16 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.task.network_input import NetworkInput
-from penstock.runtime.task.source_input import SourceInput
 from penstock.runtime.task.task_input import (
     CONSUMED,
     NOTHING,
     BatchArrived,
     DataEnded,
     EventTimeAdvanced,
+    NetworkInput,
     Nothing,
     SideBatch,
+    SourceInput,
 )
 from penstock.runtime.testing.manual_time import ManualClock
 

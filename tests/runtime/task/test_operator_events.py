@@ -14,13 +14,12 @@ from subtask_setup import SubtaskSetup
 
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.sources.on_request import OnRequest
-from penstock.runtime.operators.sources.source_events import SplitsAssigned
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.operators.sources.split_enumerator import OnRequest, SplitsAssigned
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle
-from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metadata import decode_atoms
 
 SPLIT = (0, 2)
 

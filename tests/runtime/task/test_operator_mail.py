@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.record.elements import CheckpointBarrier
-from penstock.runtime.task.operator_mail import OperatorMail
+from penstock.runtime.task.coordinator_mail import OperatorMail
 
 
 def barrier(checkpoint_id):

@@ -10,11 +10,9 @@ from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch
-from penstock.runtime.snapshot.channel_id import EdgeId
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 LOCATIONS = {name: OperatorLocation(name, 0, 1) for name in ("a", "b")}

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.task.rates import WINDOW, OperatorRates, RateWindow, SubtaskRates, rates_between
-from penstock.runtime.task.statistics import SubtaskStatistics
+from penstock.runtime.task.statistics import (
+    WINDOW,
+    OperatorRates,
+    RateWindow,
+    SubtaskRates,
+    SubtaskStatistics,
+    rates_between,
+)
 
 COUNTS = st.integers(0, 10**12)
 TIMES = st.floats(0.0, 10**6)

@@ -8,28 +8,26 @@ import pytest
 from checkpoint_graphs import barrier
 from subtask_setup import SubtaskSetup, rows
 
-from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
+from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
-from penstock.runtime.operators.state.raw_state import RawState, read_raw_keyed
+from penstock.runtime.operators.operator_state import RawState, read_raw_keyed
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
-from penstock.runtime.restore.state_assignment import assign_states
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.restore import assign_states
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, OperatorState
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata, read_state
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metadata import StateFiles, decode_metadata, encode_metadata, read_state
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.key_groups import key_group_range
 
 KEY_GROUPS = 8
@@ -73,7 +71,7 @@ def dealt_out(storage: MemoryStorage, checkpoint: CompletedCheckpoint, paralleli
 def test_every_key_group_goes_to_its_owner_and_every_piece_to_one_subtask(
     parallelism: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", inline)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", inline)
     storage = MemoryStorage()
     old = [
         RawState([b"a", b"b"], {group: b"of %d" % group for group in range(4)}),

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from penstock.runtime.task.slice_costs import SliceCosts
-from penstock.runtime.task.slicing import SliceSizer
+from penstock.runtime.task.slicing import SliceCosts, SliceSizer
 
 TARGET = 0.01
 

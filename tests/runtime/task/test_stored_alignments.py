@@ -8,12 +8,12 @@ import pytest
 from subtask_setup import SubtaskSetup, rows
 from unaligned_setup import MakeSubtask, as_it_is, working
 
-from penstock.runtime.barrier.storing_input_gate import MOST_STORED_AT_ONCE
+from penstock.runtime.barrier.checkpointed_input_gate import MOST_STORED_AT_ONCE
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.testing.simulation.world.disks import SpillDisk
 
 
 def barrier(checkpoint_id: int) -> CheckpointBarrier:

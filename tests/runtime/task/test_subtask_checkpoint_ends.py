@@ -13,17 +13,17 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, StorageError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
     Batch,
     CancelCheckpointMarker,
 )
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
 
 # -- commits ------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_newer_barrier_replaces_an_alignment_that_will_never_end(make_subtask: M
 def test_storage_that_fails_declines_the_checkpoint_and_the_next_one_holds_everything(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
 
     class Storage(MemoryStorage):
         fails = False

@@ -9,13 +9,13 @@ from subtask_setup import ScriptedSource, rows
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     RowBatch,
 )
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
 
 
@@ -123,7 +123,7 @@ def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(make_subt
 def test_checkpoint_names_the_files_of_the_completed_one_that_its_barrier_names(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = make_subtask(counting(1), "count")
     for asked in (barrier(1), barrier(2, confirmed_id=1), barrier(3, confirmed_id=-1)):
         task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)
@@ -138,7 +138,7 @@ def test_checkpoint_names_the_files_of_the_completed_one_that_its_barrier_names(
 def test_savepoint_has_its_files_in_its_own_folder_and_nothing_builds_on_it(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = make_subtask(counting(1), "count")
     for asked in (barrier(1), savepoint(2, confirmed_id=1), barrier(3, confirmed_id=1)):
         task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)

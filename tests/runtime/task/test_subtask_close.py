@@ -13,11 +13,11 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.task.closing import failure_details
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), credits=1)
@@ -165,7 +165,7 @@ def test_everything_that_can_not_be_closed_is_told(made: Callable[..., SubtaskSe
 def test_upload_that_nobody_will_acknowledge_leaves_no_file(
     made: Callable[..., SubtaskSetup], log: Log, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = made(chained(log, Polled(ready_at=9.0), function=lambda n: [n]))
     task.trigger(1)
     task.run()
@@ -181,7 +181,7 @@ def test_upload_that_nobody_will_acknowledge_leaves_no_file(
 def test_acknowledged_files_stay(
     made: Callable[..., SubtaskSetup], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = made(chained(log, Polled(ready_at=9.0), function=lambda n: [n]))
     snapshot = task.checkpoint(1)
     closed(task)

@@ -11,7 +11,7 @@ from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (

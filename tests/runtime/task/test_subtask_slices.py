@@ -12,7 +12,7 @@ from work_graphs import MakeSubtask, flattening, mapping, small
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.testing.manual_time import ManualClock
 
 # -- endless and slow functions -----------------------------------------------------------------------------

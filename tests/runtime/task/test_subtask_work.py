@@ -10,7 +10,7 @@ from work_graphs import MakeSubtask, mapping, reading, small
 
 from penstock.runtime.errors import OperatorError, StreamCorruptError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
 from penstock.runtime.operators.protocols import DeadLetter, Polled

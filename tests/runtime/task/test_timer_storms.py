@@ -9,13 +9,12 @@ from unaligned_setup import ENDLESS, config, in_flight, unaligned
 
 from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.operators.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import CheckpointBarrier, Watermark
-from penstock.runtime.restore.task_restore import ChannelRestore, OperatorRestore, TaskRestore
+from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore, OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 
 TIMERS = 4 * MOST_FIRED
 PLENTY = config(credits=100_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.task.timers import TaskTimers
+from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.testing.manual_time import ManualClock
 
 

@@ -19,11 +19,11 @@ from unaligned_setup import (
 )
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.record.elements import (
     Watermark,
 )
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.handles import FileHandle
 
 # -- when it begins -----------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_savepoint_waits_for_its_alignment_and_holds_nothing_in_flight(make_subt
 def test_in_flight_data_lies_in_the_folder_of_its_checkpoint_and_is_counted(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = make_subtask(working(as_it_is, senders=1), "work", config())
     task.deliver(rows(1), rows(2), unaligned(1))
     task.upload()

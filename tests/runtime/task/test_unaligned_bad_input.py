@@ -14,15 +14,15 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import StorageError, StreamCorruptError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import ChannelStateHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 MakeSubtask = Callable[..., SubtaskSetup]
 
@@ -74,7 +74,7 @@ class NoRoomForChannels(MemoryStorage):
 def test_in_flight_data_that_can_not_be_written_declines_the_checkpoint_and_the_next_one_has_it_all(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     storage = NoRoomForChannels()
     task = blocked(make_subtask(relaying(), "relay", UNALIGNED, storage=storage))
     for channel in (0, 1):

@@ -22,15 +22,15 @@ from unaligned_setup import (
 )
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     EndOfData,
     EndOfPartition,
 )
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.task.end_of_input import Phase
 
 # -- checkpoints that are aborted --------------------------------------------------------------------------
@@ -43,7 +43,7 @@ from penstock.runtime.task.end_of_input import Phase
 def test_checkpoint_that_is_given_up_leaves_nothing_behind(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch, moment: str, end: str
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     env = StreamEnvironment("job", chaining=False, max_parallelism=8)
     spread = env.from_source("source", ENDLESS, parallelism=2).key_by(lambda row: row)
     spread.reduce("work", lambda a, b: b, parallelism=1).rebalance().sink("sink", DiscardSink())
@@ -165,7 +165,7 @@ def test_subtask_whose_senders_have_left_takes_a_checkpoint_that_it_is_asked_for
 def test_request_that_comes_after_the_barrier_does_not_disturb_the_checkpoint(
     make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 0)
     task = ended(make_subtask, credits=1)
     for channel in (0, 1):
         task.deliver(unaligned(1), channel=channel)

@@ -17,7 +17,7 @@ from unaligned_setup import (
     working,
 )
 
-from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
@@ -27,7 +27,7 @@ from penstock.runtime.record.elements import (
     CheckpointBarrier,
     Watermark,
 )
-from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
+from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore, TaskRestore
 from penstock.runtime.snapshot.handles import ChannelStateHandle, InlineHandle
 
 # -- restore ------------------------------------------------------------------------------------------------

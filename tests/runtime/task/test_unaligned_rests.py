@@ -25,7 +25,7 @@ from unaligned_setup import (
 
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (

@@ -9,12 +9,11 @@ from subtask_setup import SubtaskSetup
 from unaligned_setup import ENDLESS, config, unaligned
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.operators.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import CheckpointBarrier, RowBatch, Watermark
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore, TaskRestore
+from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 from penstock.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 
 WINDOWS = 4 * MOST_FIRED

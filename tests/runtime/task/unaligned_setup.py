@@ -8,11 +8,11 @@ from typing import Any
 
 from subtask_setup import CODEC, ScriptedSource, SubtaskSetup
 
-from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import (
@@ -22,7 +22,7 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
-from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
+from penstock.runtime.snapshot.completed_checkpoint import ChannelRestore, TaskRestore
 from penstock.runtime.snapshot.handles import ChannelStateHandle
 
 MakeSubtask = Callable[..., SubtaskSetup]

@@ -19,15 +19,17 @@ import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
-from penstock.runtime.io.connectors.files.part_names import IN_PROGRESS, PartNames
+from penstock.runtime.io.connectors.files.file_sink_writer import (
+    IN_PROGRESS,
+    FileSinkWriter,
+    PartNames,
+    PendingFile,
+)
 from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem, absolute
-from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
-from penstock.runtime.io.connectors.formats.csv_encoder import CsvSinkFormat
-from penstock.runtime.io.connectors.formats.encoder import SinkFormat
-from penstock.runtime.io.connectors.formats.json_encoder import JsonSinkFormat
+from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
+from penstock.runtime.io.connectors.formats.encoders import CsvSinkFormat, JsonSinkFormat, SinkFormat
 from penstock.runtime.io.connectors.formats.parquet_encoder import ParquetSinkFormat
-from penstock.runtime.misspelt_names import NearestNames, checked_keywords
+from penstock.runtime.names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.redaction import without_secrets
 

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
-from penstock.runtime.io.connectors.declared_paths import check_declared
+from penstock.runtime.io.connectors.errors import OnError, checked_on_error
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader
 from penstock.runtime.io.connectors.files.hive_partitions import (
     Partitioning,
@@ -27,20 +26,18 @@ from penstock.runtime.io.connectors.files.hive_partitions import (
     open_split,
     with_path_columns,
 )
-from penstock.runtime.io.connectors.files.listing import list_files
+from penstock.runtime.io.connectors.files.paths import check_declared, list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
-from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
+from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
 from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
+from penstock.runtime.io.connectors.formats.csv_columns import declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.csv_types import declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
-from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
+from penstock.runtime.io.connectors.formats.lines import TextFormat, checked_encoding
 from penstock.runtime.io.connectors.formats.parquet_reader import RECORD_FORMATS, ParquetFormat, RecordFormat
-from penstock.runtime.io.connectors.formats.text_reader import TextFormat
-from penstock.runtime.misspelt_names import NearestNames, checked_keywords
-from penstock.runtime.operators.expressions.needed_columns import NeededColumns
-from penstock.runtime.operators.protocols import ConnectorContext, SplitsWithWarnings
+from penstock.runtime.names import NearestNames, checked_keywords
+from penstock.runtime.operators.protocols import ConnectorContext, NeededColumns, SplitsWithWarnings
 from penstock.runtime.redaction import without_secrets
 
 T_co = TypeVar("T_co", covariant=True)

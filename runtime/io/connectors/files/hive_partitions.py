@@ -18,17 +18,21 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.arrow_batches import PathColumns
 from penstock.runtime.io.connectors.errors import ConnectorError, shown
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, SplitReader
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
-from penstock.runtime.io.connectors.filesystems.glob_pattern import is_glob, literal_folder
+from penstock.runtime.io.connectors.filesystems.filesystem import (
+    FileInfo,
+    FileSystem,
+    is_glob,
+    literal_folder,
+)
 from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
+from penstock.runtime.io.connectors.formats.csv_columns import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
-from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
+from penstock.runtime.io.connectors.formats.lines import TextFormat
 from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat
-from penstock.runtime.io.connectors.formats.path_columns import PathColumns
-from penstock.runtime.io.connectors.formats.text_reader import TextFormat
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 

@@ -19,12 +19,20 @@ import errno
 import glob
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.filesystems.filesystem import (
+    FileInfo,
+    FileSystem,
+    InputFile,
+    OutputFile,
+    Publication,
+)
 from penstock.runtime.io.posix_disk import PosixDisk
+from penstock.runtime.redaction import has_password
 
 #: What `link` answers on file systems that have no hard links.
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -198,3 +206,30 @@ def _sync_directory(directory: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+#: URL schemes that are served through obstore.
+OBJECT_STORE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
+
+
+def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSystem:
+    """The file system that serves an absolute location.
+
+    Raises:
+        ConfigurationError: The URL's scheme is not known.
+    """
+    if "://" not in location:
+        return LocalFileSystem()
+    scheme = location.split("://", 1)[0]
+    if scheme not in OBJECT_STORE_SCHEMES:
+        known = ", ".join(f"{each}://" for each in ("file", *OBJECT_STORE_SCHEMES))
+        msg = f"{location}: no file system is known for {scheme}://; use a local path or one of {known}"
+        raise ConfigurationError(msg)
+    if has_password(location):
+        msg = f"{location} has a password in it, which snapshots and pages would show: use storage_options"
+        raise ConfigurationError(msg)
+    from penstock.runtime.io.connectors.filesystems.object_files import (
+        object_file_system,  # most jobs need no obstore here
+    )
+
+    return object_file_system(location, storage_options)

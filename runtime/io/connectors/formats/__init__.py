@@ -1,12 +1,10 @@
 """Formats of files: how records are read from bytes and written to them.
 
-- `json_reader`, `csv_reader`, `parquet_reader`, `text_reader`: one format each; `lines` is common to those of
-  lines.
-- `json_encoder`, `csv_encoder`, `parquet_encoder`: the formats of sinks; `encoder` is what they share.
-- `splitting`, `opening`, `compression`, `line_blocks`, `line_cursor`: parts of files and positions in them.
-- `csv_column_reader`, `csv_quoting`, `csv_types`, `json_column_reader`: CSV and JSON lines as typed columns.
-- `samples`, `json_array`: what the first lines of files say when a job starts.
-- `one_schema`: the columns that all files of a source of Arrow batches have.
+- Parts of files: `splitting` cuts and opens them, `line_blocks` reads whole lines, `lines` is common to
+  formats with one record a line.
+- Readers: `json_reader`, `csv_reader` and text in `lines` give rows; `json_column_reader`,
+  `csv_column_reader` and `parquet_reader` give columns. `csv_columns` has the types of CSV.
+- Writers: `encoders` (CSV, JSON lines), `parquet_encoder`.
 
 Imports `filesystems` and what connectors share.
 """

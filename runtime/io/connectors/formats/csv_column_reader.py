@@ -1,6 +1,6 @@
 """CSV files as typed columns: Arrow batches, or rows that are made of them.
 
-Arrow parses blocks of about as many rows as are asked for. A block ends between two rows (`csv_quoting`), so
+Arrow parses blocks of about as many rows as are asked for. A block ends between two rows (`quoting_of`), so
 the position is the byte behind it. Rows and batches are the same values, because rows come from batches.
 
 A block that Arrow does not read goes through `CsvReader` instead: `csv.reader` finds its rows, some hundred
@@ -9,6 +9,11 @@ which shows the bad ones. Then what is left of the block is tried as a whole aga
 
 The columns and their types are decided once, when the job starts from nothing. They are in every split, so a
 restored job reads on with the same types. A file's header may name them in another order.
+
+`quoting_of` tells whether a block ends between two rows, and whether Arrow and Python read it alike. Both
+follow RFC 4180. They differ outside of it: quotes within an unquoted field, text behind a closing quote, a
+carriage return that ends no line. Where quotes stand only where they may, every second quote closes a field.
+So the number of quotes says whether the block ends within one.
 """
 
 from __future__ import annotations
@@ -17,40 +22,95 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.arrow_rows import arrow_rows, rows_of_arrow
-from penstock.runtime.io.connectors.bad_records import BadRecords
-from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError, shown
+from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.errors import BadRecords, ConnectorError, UnreadableInputError, shown
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
-from penstock.runtime.io.connectors.formats.csv_quoting import Quoting, quoting_of
-from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader, unreadable_header
-from penstock.runtime.io.connectors.formats.csv_types import (
+from penstock.runtime.io.connectors.formats.csv_columns import (
     FALSE,
     TRUE,
+    BadRowError,
+    ColumnPlan,
     checked_column,
     inferred_type,
     is_text,
     without_texts,
 )
-from penstock.runtime.io.connectors.formats.line_blocks import UTF8_BOM, lines_of, offset_of_line
-from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat, CsvReader, unreadable_header
+from penstock.runtime.io.connectors.formats.line_blocks import (
+    UTF8_BOM,
+    head_of,
+    lines_of,
+    offset_of_line,
+    some_of,
+)
 from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
-from penstock.runtime.io.connectors.formats.samples import head_of, some_of
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
+from penstock.runtime.io.connectors.formats.splitting import (
+    FileSplit,
+    SchemaSplit,
+    open_for_lines,
+    whole_file,
+    with_schema,
+)
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.arrow_streams import read_schema
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+
+class Quoting(Enum):
+    """How a block of whole lines is quoted."""
+
+    #: It ends between two rows.
+    CLOSED = "closed"
+    #: It ends within a quoted field.
+    OPEN = "open"
+    #: Quotes or line ends stand where the standard does not allow them.
+    IRREGULAR = "irregular"
+
+
+def quoting_of(block: bytes, delimiter: int, quote: int = ord('"'), line_end: bytes = b"\n") -> Quoting:
+    r"""How a block of whole lines is quoted that begins between two rows.
+
+    Args:
+        delimiter: The byte that separates fields.
+        quote: The byte around quoted fields; -1 for none.
+
+    Example:
+        >>> [quoting_of(block, ord(",")).value for block in (b'1,"a\n', b'1,"a\nb"\n', b'1,5" disk\n')]
+        ['open', 'closed', 'irregular']
+    """
+    if line_end == b"\r":
+        if b"\n" in block:
+            return Quoting.IRREGULAR
+    elif b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+        return Quoting.IRREGULAR
+    if quote < 0 or quote not in block:
+        return Quoting.CLOSED
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == quote)
+    opening, closing = quotes[::2], quotes[1::2]
+    before = data[opening[1:] - 1] if opening[0] == 0 else data[opening - 1]
+    after = data[np.minimum(closing + 1, len(data) - 1)]
+    if not np.isin(before, (ord(line_end), delimiter, quote)).all():
+        return Quoting.IRREGULAR
+    if not np.isin(after, (*b"\r\n", delimiter, quote)).all():
+        return Quoting.IRREGULAR
+    return Quoting.OPEN if len(quotes) % 2 else Quoting.CLOSED
+
 
 #: Rows that are read at a time where a block holds something that Arrow does not read.
 _SLOW_ROWS: Final = 256
 #: Bytes of a block, at least and at most; a quoted field may be longer.
 _LEAST_BYTES: Final = 4 * 1024
+
 _MOST_BYTES: Final = 2 * 1024 * 1024
+
 _MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
 
 #: Wanted columns, and where each stands in a row.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Protocol
 
-from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
-from penstock.runtime.io.connectors.errors import UnreadableInputError
+from penstock.runtime.io.connectors.arrow_batches import PathColumns
+from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan, RowPlan
 from penstock.runtime.io.connectors.formats.line_blocks import (
@@ -26,9 +26,7 @@ from penstock.runtime.io.connectors.formats.line_blocks import (
     lines_of,
     offset_of_line,
 )
-from penstock.runtime.io.connectors.formats.opening import open_for_lines
-from penstock.runtime.io.connectors.formats.path_columns import PathColumns
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, whole_file
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines, whole_file
 from penstock.runtime.operators.protocols import Polled
 
 

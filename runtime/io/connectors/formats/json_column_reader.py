@@ -20,16 +20,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.runtime.io.connectors.arrow_rows import arrow_rows
-from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.arrow_batches import arrow_rows
+from penstock.runtime.io.connectors.errors import BadRecords, ConnectorError, OnError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.json_array import warnings_of_arrays
-from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, offset_of_line
+from penstock.runtime.io.connectors.formats.json_reader import warnings_of_arrays
+from penstock.runtime.io.connectors.formats.line_blocks import LineBlocks, head_of, offset_of_line, some_of
 from penstock.runtime.io.connectors.formats.lines import line_splits
-from penstock.runtime.io.connectors.formats.opening import open_for_lines
-from penstock.runtime.io.connectors.formats.samples import head_of, some_of
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, with_schema
+from penstock.runtime.io.connectors.formats.splitting import (
+    FileSplit,
+    SchemaSplit,
+    open_for_lines,
+    with_schema,
+)
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.arrow_streams import read_schema
 from penstock.runtime.record.elements import ArrowBatch

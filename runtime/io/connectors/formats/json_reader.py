@@ -8,6 +8,10 @@ holds `-Infinity` itself, is parsed line by line. This is twice as fast as a cal
 Python's parser keeps the last of two fields of one name, and makes infinity of `1e400`. Such a line is bad.
 Hooks that see this take three times as long, so they are used only where it may be so. As many colons behind
 a quote or a blank as there are fields leave no room for a field that was lost.
+
+**Files that are one JSON array** are recognised. Such a file over several lines has no line that is a value,
+so it is refused. On one line it is a valid file of JSON lines, with a single record that is a list. If that
+list holds objects, a warning says how it is read.
 """
 
 from __future__ import annotations
@@ -18,15 +22,101 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.io.connectors.bad_records import BadRecords
-from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo
-from penstock.runtime.io.connectors.formats.json_array import warnings_of_arrays
+from penstock.runtime.io.connectors.errors import BadRecords, ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.formats.line_blocks import head_of, some_of
 from penstock.runtime.io.connectors.formats.lines import LineFormat, LineReader, line_splits
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.operators.protocols import SplitsWithWarnings
 
+_decode_from = json.JSONDecoder().raw_decode
+
+_ADVICE = "Write each element on a line of its own, as `jq -c '.[]'` does"
+
+
+def warnings_of_arrays(
+    files: Sequence[FileInfo],
+    filesystem: FileSystem,
+    encoding: str,
+    stored_as: str | None,
+    *,
+    refuse: bool,
+) -> list[str]:
+    """Look at the first lines of some of the files.
+
+    Args:
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
+        refuse: An array of objects on one line is an error, too.
+
+    Returns:
+        A warning for each file that has an array of objects as its only line.
+
+    Raises:
+        ConnectorError: A file is one JSON array over several lines.
+    """
+    warnings = []
+    for info in some_of(files):
+        head, is_all = head_of(info, filesystem, encoding, stored_as=stored_as)
+        text = head.decode(encoding, "replace").lstrip()
+        if not text.startswith("["):
+            continue
+        line, _, following = text.partition("\n")
+        if _is_array_across_lines(text, len(line)):
+            msg = f"{info.path} is one JSON array over several lines, and not JSON lines. {_ADVICE}"
+            raise ConnectorError(msg)
+        if is_all and not following.strip() and _is_list_of_objects(line):
+            what = f"{info.path} is one JSON array on one line"
+            if refuse:
+                msg = f"{what}, and not JSON lines. {_ADVICE}"
+                raise ConnectorError(msg)
+            warnings.append(f"{what}: it is read as one record, which is a list. {_ADVICE}")
+    return warnings
+
+
+def _is_array_across_lines(text: str, line_end: int) -> bool:
+    """Whether the array that begins the text goes on behind the first line, as valid JSON."""
+    at = 1
+    while True:
+        at = _behind_space(text, at)
+        if at >= len(text) or text[at] == "]":
+            return line_end < at < len(text)
+        try:
+            _, at = _decode_from(text, at)
+        except (ValueError, RecursionError):
+            # An element that the sample cuts, or an object that is itself written over several lines.
+            return at > line_end and text[at] in '{["'
+        at = _behind_space(text, at)
+        if at >= len(text) or text[at] not in ",]":
+            return False
+        if at > line_end:
+            return True
+        if text[at] == "]":
+            return False
+        at += 1
+        if at >= line_end and _behind_space(text, at) > line_end:
+            return (
+                _behind_space(text, at) < len(text) and text[_behind_space(text, at)] in '{["-0123456789tfn'
+            )
+
+
+def _behind_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _is_list_of_objects(line: str) -> bool:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
 _MARKER: Final = object()
+
 _CONSTANTS: Final = {"-Infinity": _MARKER, "NaN": math.nan, "Infinity": math.inf}
+
 _INFINITE: Final = frozenset((math.inf, -math.inf))
 
 
@@ -49,6 +139,7 @@ def _finite(digits: str) -> float:
 
 
 _parse_flat: Final = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__).decode
+
 _parse_marked: Final = json.JSONDecoder(
     parse_constant=_CONSTANTS.__getitem__, parse_float=_finite, object_pairs_hook=_distinct
 ).decode

@@ -1,4 +1,4 @@
-"""`ControlPlane`: the processes of a run, its JobMasters, and how one of these follows another.
+"""`ControlPlane`: the processes of a run, its JobMasters, and what a job that stands still waits for.
 
 A JobMaster that dies is replaced after a while. The new one knows what the log holds, and perhaps the number
 of the last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log
@@ -8,19 +8,19 @@ then the cluster starts a third, because the first one counts as dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.simulation.cluster.execution import SimulatedExecution
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.links import Links
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, RestartLedger, SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.network import Links
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.cluster.processes import ProcessTable
-from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
+from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -297,3 +297,50 @@ class ControlPlane:
 
     def _later(self, act: Callable[[], None], seconds: float, what: str) -> None:
         self._world.agenda.add(Happening.OPERATION, act, what, at=self._world.clock.monotonic() + seconds)
+
+
+def describe_standstill(world: World, control: ControlPlane) -> str:
+    """Everything that somebody waits for."""
+    graph = build_execution_graph(control.masters.last.scheduler.graph)
+    status = control.masters.last.scheduler.statistics()
+    waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
+    lines = [
+        f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "
+        f"checkpoints in progress: {control.running_checkpoints}"
+    ]
+    lines += [
+        f"  checkpoint {record.checkpoint_id}: {record.status.value}, {record.acknowledged} of "
+        f"{record.subtasks} acknowledged {record.detail}"
+        for record in status.checkpoint_history[-3:]
+    ]
+    for subtask in graph.subtasks:
+        process = control.processes.get(subtask.id)
+        task = None if process is None else process.task
+        if process is None or task is None or not process.is_alive:
+            lines.append(f"  {subtask.id}: no process")
+        elif task.state.is_open:
+            lines.append(f"  {subtask.id}: {task.state.value}, {'; '.join(_waits(task, graph))}")
+    return "\n".join(lines)
+
+
+def _waits(task: RunningTask, graph: ExecutionGraph) -> Iterator[str]:
+    subtask = task.subtask
+    yield subtask.phase.value
+    wake_at = task.wake_at
+    yield "no timer" if wake_at is None else f"wakes at {wake_at:.5f} s"
+    network = subtask._parts.network
+    if network is not None:
+        statistics = network.gate.statistics()
+        for channel in statistics.gate.channels:
+            if channel.index not in statistics.gate.finished:
+                blocked = ", blocked" if channel.index in statistics.gate.blocked else ""
+                yield (
+                    f"input {channel.index} from {channel.sender}: {channel.queued} queued, "
+                    f"{channel.early} early, {channel.consumed} consumed{blocked}"
+                )
+        yield f"barriers: {statistics.barriers}"
+    for spec in graph.subtask(task.id).outputs:
+        for out in spec.channels:
+            outstanding = task.network.outstanding(out)
+            if outstanding:
+                yield f"waits for {outstanding} credits of {out.receiver} (channel {out.channel})"

@@ -14,21 +14,20 @@ from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.job_execution import JobExecution
-from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.coordinators.operator_coordinator import EventAnswer
+from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, RestartLedger
 from penstock.runtime.testing.simulation.cluster.master import Master
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
-from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.world import World
 

@@ -1,32 +1,113 @@
-"""`Master`: one process of the JobMaster, with the real scheduler in it and what it needs around it.
+"""`Master`: one process of the JobMaster, with the real scheduler in it, and how it is guarded.
 
 A run may have several: one after the other because they die, or two at once because one was believed to be
 dead. Writes that a dead one began may still succeed. Messages to it reach its successor.
+
+The death of a JobMaster in the middle of a compaction of its decision log.
+
+A compaction writes its record, then the hint, and then it deletes the slots in front of it, in several calls.
+The JobMaster may die in front of any call behind the record, and in the middle of a call that deletes several
+files. What it has done before stays done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from penstock.runtime.execution.processes import Place
-from penstock.runtime.job.execution_gateway import ExecutionGateway
-from penstock.runtime.job.job_state import JobState
+from penstock.runtime.execution.heartbeat import Silence
+from penstock.runtime.execution.processes import Died, Place, Reply
+from penstock.runtime.job.context import ExecutionGateway
+from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.simulation.cluster.compaction_crash import CompactionCrash, StorageOfMaster
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
-from penstock.runtime.testing.simulation.cluster.links import Links, Reach
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
-from penstock.runtime.testing.simulation.cluster.suspension import Suspension
-from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedHook, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
-from penstock.runtime.testing.simulation.world.world import World
+from penstock.runtime.testing.simulation.world.world import SimulatedRunner, World
+
+#: How the path of a hint ends.
+_HINT = "/log/compaction"
+
+
+class CompactionCrash:
+    """When a JobMaster dies that compacts the log; one for all JobMasters of a job.
+
+    Args:
+        world: Nobody dies any more when it is calm.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._calls: int | None = None
+
+    def plan(self, calls: int) -> None:
+        """Let a JobMaster die in front of the call after this many that belong to a compaction."""
+        self._calls = calls
+
+    def comes_now(self) -> bool:
+        """Whether a JobMaster dies in front of this call, which belongs to a compaction."""
+        if self._calls is None or self._world.is_calm:
+            return False
+        self._calls -= 1
+        if self._calls >= 0:
+            return False
+        self._calls = None
+        return True
+
+
+class StorageOfMaster:
+    """The checkpoint storage as a JobMaster sees it; see the module's text.
+
+    Args:
+        storage: The storage itself.
+        crash: When the JobMaster dies.
+    """
+
+    def __init__(self, storage: SnapshotStorage, crash: CompactionCrash) -> None:
+        self._storage = storage
+        self._crash = crash
+
+    @property
+    def url(self) -> str:
+        """A name for messages."""
+        return self._storage.url
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store.
+
+        Raises:
+            ProcessDied: The JobMaster dies first.
+        """
+        if path.endswith(_HINT) and self._crash.comes_now():
+            raise ProcessDied
+        self._storage.put(path, data, create=create)
+
+    def get(self, path: str) -> bytes:
+        """Read."""
+        return self._storage.get(path)
+
+    def list(self, prefix: str) -> list[str]:
+        """List."""
+        return self._storage.list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete.
+
+        Raises:
+            ProcessDied: The JobMaster dies when half of it is deleted.
+        """
+        doomed = list(paths)
+        if any("/log/" in path for path in doomed) and self._crash.comes_now():
+            self._storage.delete(doomed[: len(doomed) // 2])
+            raise ProcessDied
+        self._storage.delete(doomed)
+
 
 #: Seconds by which the processor time of a JobMaster has grown when it is read again.
 _USED: Final = 0.01
@@ -272,3 +353,88 @@ def _nobody_kills(master: Master) -> None:
 
 def _run(callback: Callable[[], None]) -> None:
     callback()
+
+
+_DIED = Died("the JobMaster has died")
+
+
+class GuardedBy:
+    """The `GuardedMaster` of one process.
+
+    Args:
+        process: The guard.
+        suspension: Whether the guard can run.
+        masters: Kill a JobMaster.
+        links: Whom the guard reaches.
+
+    Attributes:
+        master: The JobMaster that has renewed the guard's lease last.
+    """
+
+    def __init__(
+        self, world: World, process: str, suspension: Suspension, masters: Masters, links: Links
+    ) -> None:
+        self.master: Master | None = None
+        self._world = world
+        self._process = process
+        self._suspension = suspension
+        self._masters = masters
+        self._links = links
+
+    def ask_master(self, reply: Reply[None]) -> None:
+        """Ask the JobMaster whether it is there; a frozen one answers when it wakes up."""
+
+        def asked(master: Master) -> None:
+            if not master.holds(Happening.OPERATION, lambda: asked(master), "is asked whether it is there"):
+                self._answer(master, reply, None if master.is_alive else _DIED)
+
+        self._travel("asks its JobMaster", asked, reply)
+
+    def processor_time_of_master(self, place: Place, reply: Reply[float]) -> None:
+        """Read the processor time; the kernel answers, whatever the JobMaster does."""
+
+        def read(master: Master) -> None:
+            self._answer(master, reply, master.processor_time() if master.is_alive else _DIED)
+
+        self._travel("reads a processor time", read, reply)
+
+    def end_master(self, place: Place, why: str) -> None:
+        """Kill the JobMaster if it is still this process."""
+
+        def kill(master: Master) -> None:
+            if master.place == place:
+                self._masters.on_kill(master)
+
+        self._travel(f"kills its JobMaster: {why}", kill, lambda answer: None)
+
+    def note_silence(self, place: Place, silence: Silence) -> None:
+        """The JobMaster does not answer."""
+        self._world.trace.note(f"{self._process}: {self.master} is silent: {silence}")
+
+    def _travel(self, what: str, arrive: Callable[[Master], None], reply: Callable[[Any], None]) -> None:
+        master = self.master
+        if master is None:
+            return
+
+        def reach() -> None:
+            self._links.carry(
+                Happening.OPERATION,
+                self._process,
+                str(master),
+                lambda: arrive(master),
+                lambda: self._answer(master, reply, COUNTS_AS_DEAD),
+                what,
+            )
+
+        self._world.send(Happening.OPERATION, reach, self._process, what)
+
+    def _answer(self, master: Master, reply: Callable[[Any], None], answer: Any) -> None:
+        def hear() -> None:
+            if not self._suspension.holds(Happening.OPERATION, hear, "an answer of its JobMaster"):
+                reply(answer)
+
+        def arrive() -> None:
+            name = str(master)
+            self._links.carry(Happening.OPERATION, self._process, name, hear, hear, "an answer")
+
+        self._world.send(Happening.OPERATION, arrive, f"{self._process}: an answer of {master}")

@@ -12,9 +12,10 @@ from enum import Enum
 from typing import Any
 
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.job_execution import hand_to_scheduler
 from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
 from penstock.runtime.execution.messages import (
     Acknowledged,
@@ -28,23 +29,22 @@ from penstock.runtime.execution.messages import (
     SubtaskStopped,
 )
 from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
-from penstock.runtime.execution.reports import hand_to_scheduler
-from penstock.runtime.execution.role import Role
-from penstock.runtime.execution.role_holder import CallFit, RoleHolder
+from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.frames import COUNTS_AS_DEAD, Receiver, SimulatedFrame
-from penstock.runtime.testing.simulation.cluster.guarded_by import GuardedBy
-from penstock.runtime.testing.simulation.cluster.links import Links
-from penstock.runtime.testing.simulation.cluster.master import Master, Masters
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
-from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
-from penstock.runtime.testing.simulation.cluster.suspension import Suspension
-from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
+from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
+from penstock.runtime.testing.simulation.cluster.network import (
+    COUNTS_AS_DEAD,
+    Links,
+    Receiver,
+    SimulatedFrame,
+)
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied, RunningTask, TaskState
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World

@@ -8,34 +8,127 @@ effect: a sent frame, a report, a written file, a commit. Earlier effects remain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, Protocol
 
-from penstock.runtime.config.checkpointing import Alignment
-from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import Alignment, CheckpointingMode
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StorageError, StorageTimeoutError
-from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
+from penstock.runtime.execution.deliveries import ControlReceiver, Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskFinished
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskFinished, SubtaskOutcome
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
-from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Receiver, SimulatedFrame
-from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.cluster.network import (
+    AttemptNetwork,
+    Links,
+    Receiver,
+    SimulatedFrame,
+)
 from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.disks import SpillFilesOfProcess
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
-from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
-from penstock.runtime.testing.simulation.world.spill_disk import SpillFilesOfProcess
-from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+from penstock.runtime.testing.simulation.world.world import SimulatedRunner, SimulatedUserError, World
 from penstock.runtime.testing.state_backends import StateBackendsOfProcess
+
+
+class ProcessDied(BaseException):
+    """The process is gone in the middle of what it did; nothing of the task's may catch this."""
+
+
+class TaskState(Enum):
+    """How far an attempt of a subtask is."""
+
+    DEPLOYING = "being deployed"
+    DEPLOYED = "deployed, not started"
+    STARTED = "started"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    DEAD = "dead with its process"
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it is to be started."""
+        return self in (TaskState.DEPLOYING, TaskState.DEPLOYED)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still takes what arrives."""
+        return self in (TaskState.DEPLOYED, TaskState.STARTED)
+
+
+class TaskSupervisor(Protocol):
+    """What a task tells the world: its process, and through it the JobMaster."""
+
+    @property
+    def process(self) -> str:
+        """Names the process."""
+        ...
+
+    @property
+    def clock(self) -> ManualClock:
+        """The clock of the process."""
+        ...
+
+    @property
+    def links(self) -> Links:
+        """Whom the process can reach."""
+        ...
+
+    def holds(self, kind: Happening, act: Callable[[], None], *what: object) -> bool:
+        """Keep something for later when the process can't run; whether it was kept."""
+        ...
+
+    def before_effect(self) -> None:
+        """Something is about to happen outside of the process.
+
+        Raises:
+            ProcessDied: The process dies first.
+        """
+        ...
+
+    def before_upload(self) -> None:
+        """A file is about to be written.
+
+        Raises:
+            ProcessDied: The process dies first.
+        """
+        ...
+
+    def died(self) -> None:
+        """The process has died in the middle of something."""
+        ...
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
+        """A report."""
+        ...
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        """A report."""
+        ...
+
+    def end_of_data(self) -> None:
+        """A report."""
+        ...
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """A report."""
+        ...
+
+    def ended(self, outcome: SubtaskOutcome) -> None:
+        """The task has finished, or failed."""
+        ...
+
 
 #: Errors that the simulation injects; their subclasses, such as a missing file, are not among them.
 _INJECTED: Final = (SimulatedUserError, StorageError, StorageTimeoutError)

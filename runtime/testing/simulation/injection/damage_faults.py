@@ -18,8 +18,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
-from penstock.runtime.checkpoint.log.records import AttemptBegun
-from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.log.records import AttemptBegun, LogView
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle

@@ -7,11 +7,9 @@ from collections import Counter
 from typing import Final
 
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.job import HookLedger
 from penstock.runtime.testing.simulation.injection.families import STRIKES
-from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.injection.target import Target
-from penstock.runtime.testing.simulation.injection.user import User
+from penstock.runtime.testing.simulation.injection.target import Plan, Target, User
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.world import World
 

@@ -1,17 +1,150 @@
-"""`Target`: the run that faults strike, as they see it."""
+"""`Target`: the run that faults strike, with its plan and its user, who may rescale or stop it.
+
+`User`: what a user asks of the running job: another parallelism, or its end with a savepoint.
+
+A request waits while the job starts or restarts, as the real handles let it. One that nobody answers, because
+its JobMaster is gone, is made again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.requests import RescaleAnswer, RescaleStarted, StopRequest
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.job import HookLedger
+from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
-from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.injection.user import User
+from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultCounts
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, PlannedFault
 from penstock.runtime.testing.simulation.world.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The failures and requests that strike one job.
+
+    Attributes:
+        faults: What will go wrong, if its moment comes.
+        uploading: Vertices whose snapshots are written as files; uploads are stopped there first.
+        rescalable: Vertices whose parallelism may change.
+        rescale_to: The parallelism that the user asks for, by vertex; drawn on the way when `None`.
+        insists: Whether the user asks again for a stop whose savepoint has failed.
+    """
+
+    faults: tuple[PlannedFault, ...] = ()
+    uploading: frozenset[str] = frozenset()
+    rescalable: tuple[str, ...] = ()
+    rescale_to: Mapping[str, int] | None = None
+    insists: bool = False
+
+
+#: Seconds between two checks of a job that starts, and of a request without an answer.
+_POLL: Final = 0.1
+
+#: So many looks, then nobody waits any more.
+_MOST_LOOKS: Final = 600
+
+#: Folder of savepoints that are taken to a place of their own.
+SAVEPOINTS: Final = "savepoints"
+
+#: The largest parallelism that is drawn for a rescaled operator.
+MOST_PARALLELISM: Final = 5
+
+
+class User:
+    """Asks for things; see the module's text.
+
+    Args:
+        world: Time and chance.
+        control: The job.
+        plan: Which operators may have another parallelism.
+    """
+
+    def __init__(self, world: World, control: ControlPlane, plan: Plan) -> None:
+        self._world = world
+        self._control = control
+        self._plan = plan
+
+    def rescale(self) -> None:
+        """Bring operators to another parallelism: to the plan's, or one or two to one that is drawn."""
+        self._when_settled(self._rescale)
+
+    def stop(self, *, drain: bool) -> None:
+        """Stop the job with a savepoint, in the job's storage or elsewhere."""
+        root = self._world.storage.url
+        target = f"{root}/{SAVEPOINTS}" if self._world.draws.chance(0.5) else None
+        self._when_settled(lambda master: self._stop(master, StopRequest(drain, target)))
+
+    def _rescale(self, master: Master) -> None:
+        given = self._plan.rescale_to
+        wanted = self._draw_parallelism(master) if given is None else given
+
+        def answered(answer: RescaleAnswer) -> None:
+            self._world.trace.note("** the user hears:", answer)
+            self._world.counts.happened(FaultKind.RESCALED, int(isinstance(answer, RescaleStarted)))
+
+        self._world.trace.note("** the user wants", wanted)
+        if wanted:
+            master.scheduler.rescale(wanted, answered)
+
+    def _draw_parallelism(self, master: Master) -> dict[str, int]:
+        draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
+        # A job that goes on at another parallelism may have one in the chain of another vertex.
+        left = [operator for operator in self._plan.rescalable if operator in now]
+        wanted: dict[str, int] = {}
+        for _ in range(min(len(left), draws.between(1, 2))):
+            operator = left.pop(draws.below(len(left)))
+            wanted[operator] = draws.pick([n for n in range(1, MOST_PARALLELISM + 1) if n != now[operator]])
+        return wanted
+
+    def _stop(self, master: Master, request: StopRequest) -> None:
+        if master.scheduler.state in (JobState.STOPPING, JobState.CANCELLING):
+            return
+        heard: list[CheckpointAnswer] = []
+
+        def answered(answer: CheckpointAnswer) -> None:
+            heard.append(answer)
+            self._world.trace.note("** the user hears:", type(answer).__name__)
+            kind = FaultKind.DRAINED if request.drain else FaultKind.STOPPED
+            has_stopped = isinstance(answer, CheckpointSucceeded)
+            self._world.counts.happened(kind, int(has_stopped))
+            if self._plan.insists and not has_stopped:
+                self._later(lambda: self._when_settled(lambda other: self._stop(other, request)), "once more")
+
+        def look() -> None:
+            if not heard and not master.is_alive:
+                self._when_settled(lambda other: self._stop(other, request))
+            elif not heard:
+                self._later(look, "the user waits")
+
+        self._world.trace.note("** the user asks", request)
+        master.scheduler.stop_with_savepoint(request, answered)
+        look()
+
+    def _when_settled(self, ask: Callable[[Master], None], looks: int = 0) -> None:
+        """Ask the newest JobMaster when the job is not on its way up; nothing is asked of one that ended."""
+        if self._control.end is not None or looks > _MOST_LOOKS:
+            return
+        newest = self._control.masters.answering
+        if newest is not None and not newest.scheduler.state.is_coming_up:
+            if not newest.scheduler.state.is_terminal:
+                ask(newest)
+            return
+        self._later(lambda: self._when_settled(ask, looks + 1), "the user looks at the job")
+
+    def _later(self, look: Callable[[], None], what: str) -> None:
+        def act() -> None:
+            if self._control.end is None:
+                look()
+
+        at = self._world.clock.monotonic() + _POLL
+        self._world.agenda.add(Happening.OPERATION, act, what, at=at)
 
 
 @dataclass(slots=True)

@@ -22,28 +22,30 @@ import pyarrow.compute as pc
 
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
-from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
-from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
+from penstock.runtime.operators.aggregation.combiner import CombineOperator, WindowCombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
-from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import (
+    WINDOW_START,
+    KeyedAggregateOperator,
+    WindowedAggregateOperator,
+)
 from penstock.runtime.operators.aggregation.sums import Sum
-from penstock.runtime.operators.aggregation.windowed_aggregate import WINDOW_START, WindowedAggregateOperator
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.expressions.expression_operators import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.operators import (
     SimulatedReader,
     SimulatedSink,
     SimulatedSource,
     SimulatedWriter,
 )
-from penstock.runtime.testing.simulation.jobs.surroundings import Around
-from penstock.runtime.testing.simulation.jobs.windows import UNIT
+from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
+from penstock.runtime.testing.simulation.jobs.split_source import Around
+from penstock.runtime.testing.simulation.jobs.timed import UNIT
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows

@@ -7,14 +7,14 @@ and the URL of a snapshot to start from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.rescaling import with_parallelism
+from penstock.runtime.graph.job_graph import JobGraph, with_parallelism
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
@@ -22,11 +22,32 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, 
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.job import SECOND_JOB, SimulatedJob
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
-from penstock.runtime.testing.simulation.jobs.second_job import SecondJob, StartFrom
+from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
 from penstock.runtime.testing.simulation.world.faults import FaultKind
-from penstock.runtime.testing.simulation.world.places import move_folder
+from penstock.runtime.testing.simulation.world.faulty_storage import move_folder
 from penstock.runtime.testing.simulation.world.world import World
+
+
+class StartFrom(Enum):
+    """What the second job starts from."""
+
+    NEWEST = "the newest snapshot"
+    OLDER = "the one before the newest"
+
+
+@dataclass(frozen=True, slots=True)
+class SecondJob:
+    """How a second job is to be started when the first one was stopped or cancelled.
+
+    Attributes:
+        parallelism: Of vertices that are to have another one, by their first operator.
+        is_moved: Whether a savepoint in a folder of its own is moved first.
+    """
+
+    start: StartFrom
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    is_moved: bool = False
+
 
 #: Where a savepoint is after its user has moved it.
 _MOVED: Final = "moved/by-its-user"

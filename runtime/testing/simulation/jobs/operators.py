@@ -14,10 +14,18 @@ from penstock.runtime.operators.functions.process_function import KeyedProcessFu
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.keyed_states import ValueState
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem, TransactionKey
-from penstock.runtime.testing.simulation.jobs.records import Copies, Key, Record, digest_after
+from penstock.runtime.testing.simulation.jobs.records import (
+    Copies,
+    ExternalSystem,
+    Key,
+    Record,
+    TransactionKey,
+    digest_after,
+)
+from penstock.runtime.testing.simulation.world.faults import Moment
+from penstock.runtime.testing.simulation.world.world import World
 
 #: Name of the list state that counts the records of a step.
 COUNTED: Final = "counted"
@@ -249,3 +257,26 @@ class SimulatedWriter:
     def close(self) -> None:
         """Forget the open transaction."""
         self._open = []
+
+
+class RunHooks:
+    """The `CodeHooks` of a run.
+
+    Args:
+        world: Time and chance.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def record(self, operator: str, subtask: int) -> None:
+        """A record is processed."""
+        self._world.record_processed()
+
+    def effect(self, operator: str, subtask: int) -> None:
+        """Something is about to happen outside."""
+        self._world.before_effect()
+
+    def committed(self) -> None:
+        """A transaction was committed."""
+        self._world.on_moment(Moment.COMMITTED)

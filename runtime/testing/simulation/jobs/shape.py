@@ -15,9 +15,9 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.protocols import Source
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.testing.simulation.jobs.columns import ColumnShape
 from penstock.runtime.testing.simulation.jobs.operators import (
     NumberRecords,
@@ -26,14 +26,13 @@ from penstock.runtime.testing.simulation.jobs.operators import (
     StepOperator,
 )
 from penstock.runtime.testing.simulation.jobs.records import Copies, Key, Record, key_of
-from penstock.runtime.testing.simulation.jobs.split_source import SplitsOnRequest
-from penstock.runtime.testing.simulation.jobs.surroundings import (
+from penstock.runtime.testing.simulation.jobs.split_source import (
     Around,
     HookedSource,
     HookedSplitsOnRequest,
+    SplitsOnRequest,
 )
-from penstock.runtime.testing.simulation.jobs.timed import TimedShape
-from penstock.runtime.testing.simulation.jobs.windows import timestamps, windows
+from penstock.runtime.testing.simulation.jobs.timed import TimedShape, timestamps, windows
 
 
 class OperatorKind(Enum):

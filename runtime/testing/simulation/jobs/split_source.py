@@ -8,14 +8,25 @@ notified when splits of a failed reader are given back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.coordinators import MasterHook
+from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.sources.split_enumerator import SplitEnumeratorContext
-from penstock.runtime.testing.simulation.jobs.operators import SimulatedSource
-from penstock.runtime.testing.simulation.jobs.records import Record
+from penstock.runtime.operators.sources.split_enumerator import (
+    OnRequest,
+    OnRequestEnumerator,
+    SplitEnumeratorContext,
+)
+from penstock.runtime.testing.simulation.jobs.operators import (
+    CodeHooks,
+    SimulatedReader,
+    SimulatedSource,
+    Split,
+)
+from penstock.runtime.testing.simulation.jobs.records import ExternalSystem, Record
 
 T = TypeVar("T")
 
@@ -114,3 +125,50 @@ def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
     holder = context._context
     assert isinstance(holder, OperatorCoordinatorHolder), f"{holder!r} has no valve"
     return lambda: holder.statistics().is_shut
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What users' code meets.
+
+    Attributes:
+        hooks: Make it slow, fail it, let its process die.
+        system: The external system behind sinks.
+        watcher: Hears what enumerators do.
+        make_hook: Makes a master hook of this name.
+    """
+
+    hooks: CodeHooks
+    system: ExternalSystem
+    watcher: SplitWatcher
+    make_hook: Callable[[str], MasterHook]
+
+
+class HookedSource:
+    """A simulated source with a master hook."""
+
+    def __init__(self, source: SimulatedSource, master_hook: Callable[[], MasterHook]) -> None:
+        self._source = source
+        self.master_hook = master_hook
+
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """The source's."""
+        return self._source.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SimulatedReader:
+        """The source's."""
+        return self._source.reader(context, splits)
+
+
+class HookedSplitsOnRequest(SplitsOnRequest):
+    """A simulated source that assigns its splits on request and has a master hook.
+
+    Args:
+        watcher: Hears what its enumerator does.
+    """
+
+    def __init__(
+        self, source: SimulatedSource, watcher: SplitWatcher, master_hook: Callable[[], MasterHook]
+    ) -> None:
+        super().__init__(source, watcher)
+        self.master_hook = master_hook

@@ -1,4 +1,4 @@
-"""A part of a simulated job that lives by time: session windows, timers, state that expires.
+"""Parts of a simulated job that live by time: windows, sessions, timers, state that expires.
 
 Its source has a watermark for each split, and may keep its splits aligned. Splits are read at different
 speeds. Behind it one keyed operator does one of four things (`TimedKind`). A second source may have nothing
@@ -10,11 +10,18 @@ A record is its split and its index. Its moment is the index. Four records in a 
 jobs with timers the first of them sets a timer, and the second another one. The third sets that one again,
 and the fourth deletes the first. Each row of the output names the records that it stands for, so each record
 must be in one row. `oracle/timed_rule.py` has the other rules.
+
+Event-time windows in simulated jobs, and the check of their output.
+
+A record's timestamp is its position in its split. A window emits each of its records with one more step in
+the route: the key, the window's start and its number of records. So the rule for every sink (each record
+once) also covers windows. This module only checks that each window is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
@@ -22,30 +29,100 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, Partitioner, Partitioning
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.protocols import ConnectorContext, Polled, SplitProgress
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.operators.windows.triggered_window import TriggeredWindowOperator, WindowPlan
 from penstock.runtime.operators.windows.triggers import EventTimeTrigger
+from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.time_to_live import StateTtl
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.operators import CodeHooks, SimulatedSink, Split
-from penstock.runtime.testing.simulation.jobs.surroundings import Around
-from penstock.runtime.testing.simulation.jobs.windows import UNIT
+from penstock.runtime.testing.simulation.jobs.records import ExternalSystem, Identity, Key, Origin, Record
+from penstock.runtime.testing.simulation.jobs.split_source import Around
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.time.session_windows import EventTimeSessionWindows
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
-from penstock.runtime.time.windows import TimeWindow
+from penstock.runtime.time.windows import EventTimeSessionWindows, TimeWindow, TumblingEventTimeWindows
+
+#: Microseconds from one position of a split to the next one.
+UNIT: Final = 1000
+
+#: Key and start of a window.
+KeyedWindow: TypeAlias = tuple[Key, int]
+
+
+def timestamps(behind: int) -> TimestampsAndWatermarksOperator:
+    """The operator that gives records their moments.
+
+    Args:
+        behind: By so many positions a record may be older than the newest one before it.
+    """
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(microseconds=behind * UNIT))
+    return TimestampsAndWatermarksOperator(strategy.with_timestamp_assigner(_moment_of_record))
+
+
+def windows(number: int, select: Callable[[Record], Key], length: int) -> WindowOperator:
+    """The operator with windows.
+
+    Args:
+        length: Positions of a split in one window.
+    """
+
+    def tell(key: Key, window: TimeWindow, records: list[Record]) -> list[Record]:
+        # The key stands where other steps have the subtask: windows of two keys keep no order between them.
+        step = (number, key, 0, window.start, len(records))
+        return [(origin, (*route, step)) for origin, route in records]
+
+    return WindowOperator(select, _assigner(length), partial(ListedContents, tell))
+
+
+def whole_windows(
+    identities: Iterable[Identity], key_of: Callable[[Origin], Key], length: int
+) -> Counter[KeyedWindow]:
+    """How many records each window must have held."""
+    starts = _assigner(length).starts
+    return Counter((key_of(origin), starts(origin[2] * UNIT)[0]) for origin, _ in identities)
+
+
+def unfinished_windows(
+    number: int, records: Iterable[Record], whole: Mapping[KeyedWindow, int]
+) -> Iterator[str]:
+    """Violations in the windows that an operator emitted, according to the output."""
+    told: dict[KeyedWindow, set[int]] = {}
+    for _, route in records:
+        for step in route:
+            if step[0] == number:
+                told.setdefault((step[1], step[3]), set()).add(step[4])
+    for (key, start), held in sorted(told.items(), key=str):
+        expected = whole.get((key, start), 0)
+        if held != {expected}:
+            times = ", then ".join(map(str, sorted(held)))
+            yield (
+                f"operator {number}, key {key!r}: the window at {start} came out with {times} "
+                f"of its {expected} records"
+            )
+
+
+def _moment_of_record(record: Record) -> int:
+    return record[0][2] * UNIT
+
+
+def _assigner(length: int) -> TumblingEventTimeWindows:
+    return TumblingEventTimeWindows(timedelta(microseconds=length * UNIT))
+
 
 #: Ids of the sources, of the keyed operator and of its sink.
 SOURCE: Final = "timed"
+
 QUIET: Final = "quiet"
+
 TIMED: Final = "by-time"
+
 SINK: Final = "by-time-sink"
 
 #: Name of the state with the records whose timers are set, by moment.
@@ -58,6 +135,7 @@ _SHARE: Final = 0.15
 BEAT: Final = 1_000
 #: Seconds from the first beat to the second; the others come ever more slowly, up to a limit.
 _BEAT_EVERY: Final = 0.005
+
 _LONGEST_PAUSE: Final = 0.5
 
 #: Records in a row that have the same key.
@@ -68,6 +146,7 @@ _DELAYS: Final = (0.3, 0.002, 0.002)
 
 #: Split and index.
 Item: TypeAlias = tuple[int, int]
+
 Row: TypeAlias = tuple[Any, ...]
 
 

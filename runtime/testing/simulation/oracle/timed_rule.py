@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.timed import (
     BLOCK,
     SINK,
     TIMED,
+    UNIT,
     Item,
     Row,
     TimedKind,
     TimedShape,
 )
-from penstock.runtime.testing.simulation.jobs.windows import UNIT
-from penstock.runtime.testing.simulation.oracle.final_state import FinalState
+from penstock.runtime.testing.simulation.oracle.rules import FinalState
 
 #: What a row with this name does not stand for: a rule is broken.
 _NEVER: Final = "fired for nothing"

@@ -13,11 +13,21 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.misspelt_names import checked_keywords
-from penstock.runtime.testing.simulation.user_graph.chosen_faults import Fault, checked_faults
-from penstock.runtime.testing.simulation.user_graph.comparison import Difference, difference
-from penstock.runtime.testing.simulation.user_graph.report import FailedRun, Finding, SimulationReport
-from penstock.runtime.testing.simulation.user_graph.run import Course, UserRun, run_user_job
+from penstock.runtime.names import checked_keywords
+from penstock.runtime.testing.simulation.user_graph.report import (
+    Difference,
+    FailedRun,
+    Finding,
+    SimulationReport,
+    difference,
+)
+from penstock.runtime.testing.simulation.user_graph.run import (
+    Course,
+    Fault,
+    UserRun,
+    checked_faults,
+    run_user_job,
+)
 from penstock.runtime.testing.simulation.user_graph.uncontrolled import find_uncontrolled
 from penstock.runtime.testing.simulation.user_graph.user_job import UserJob
 

@@ -1,7 +1,12 @@
-"""`WatchedOperator`: an operator with users' code, in which the simulation may strike.
+"""A user's operators and sources with the simulation around them: it strikes there, and slows sources.
 
 In most runs rows come one by one, so a slice may end after any of them. In others they come some at a time.
 The process may die before each call of users' code, and after a commit. Users' code may be slow, or fail.
+
+Slows a user's source down, so that checkpoints and failures come while it still reads.
+
+Otherwise a test's input of some dozen records would be read in one step. Only `poll` changes: it gives fewer
+records, and none during a pause.
 """
 
 from __future__ import annotations
@@ -12,12 +17,12 @@ from typing import Any
 
 from penstock.runtime.operators.functions.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
-from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.sinks.sink import SinkOperator
-from penstock.runtime.operators.state.raw_state import RawState
-from penstock.runtime.operators.user_code.record_cursor import CurrentRecord
+from penstock.runtime.operators.operator_state import RawState
+from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics, Polled, Source
+from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.operators.user_code.failure import CurrentRecord
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +166,54 @@ class WatchedOperator(Operator):
             yield batch
         else:
             yield from batch.slices(self._rows or max(1, len(batch)))
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast sources are read.
+
+    Attributes:
+        chunk: Most records of one poll.
+        pause: Virtual seconds between two polls.
+        rows: Most records that an operator is given at a time; 0 for as many as there are.
+    """
+
+    chunk: int
+    pause: float
+    rows: int = 1
+
+
+def paced(source: Source[Any], pace: Pace) -> Source[Any]:
+    """The same source, read at this pace; as it was where its class can't be extended."""
+
+    def reader(self: Any, context: ConnectorContext, splits: Any) -> Any:
+        return _paced_reader(kind.reader(self, context, splits), context, pace)
+
+    kind = type(source)
+    _extend(source, {"reader": reader})
+    return source
+
+
+def _paced_reader(reader: Any, context: ConnectorContext, pace: Pace) -> Any:
+    kind = type(reader)
+    ready_at = [0.0]
+
+    def poll(self: Any, max_rows: int) -> Any:
+        now = context.clock.monotonic()
+        if now < ready_at[0]:
+            return Polled(ready_at=ready_at[0])
+        ready_at[0] = now + pace.pause
+        return kind.poll(self, min(max_rows, pace.chunk))
+
+    _extend(reader, {"poll": poll})
+    return reader
+
+
+def _extend(thing: Any, methods: dict[str, Any]) -> None:
+    """Give one object other methods, whatever class it has; errors go on showing that class."""
+    kind = type(thing)
+    try:
+        extended = type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, **methods})
+        object.__setattr__(thing, "__class__", extended)
+    except TypeError:  # a class of C, a final one, or one that counts its subclasses' arguments
+        return

@@ -1,17 +1,27 @@
-"""`Restores`: which checks of the oracle do not apply after a restore.
+"""Restores of a run: which may start from an older checkpoint, which damage they find, which checks they end.
 
 Two guarantees do not hold, by design. In-flight data of a rebalance goes to other subtasks, so its order is
 lost. The state of a finished subtask has already had its effect. If the subtask runs again because its
 operator or an upstream one was rescaled, that state is gone.
+
+`Fallbacks`: which checkpoint each deployment starts from, and whether it may be an older one.
+
+A job goes on from its newest completed checkpoint. It may start from an older one only where its user allows
+that and a file was damaged. Then sinks may repeat what was committed since. The simulation does what such a
+user would do: it takes the world outside back, and lets no earlier attempt commit any more.
+
+A JobMaster that was slow may deploy an attempt when a later one has completed checkpoints. It is fenced and
+does not know it, and nothing that it deploys can commit. So attempts before the newest one that has completed
+a checkpoint are not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
@@ -55,3 +65,110 @@ class Restores:
                 is_rescaled = state.parallelism != vertex.parallelism
                 if any(is_rescaled or SubtaskId(vertex.id, index) in again for index in state.finished):
                     self.left_behind.add(operator.id)
+
+
+#: Damage of the decision log.
+_OF_THE_LOG = (FaultKind.FLIPPED_SLOT, FaultKind.FLIPPED_HINT, FaultKind.SLOT_GONE, FaultKind.HINT_GONE)
+
+
+class Damage:
+    """What has happened to files; see the module's text.
+
+    Example:
+        >>> damage = Damage()
+        >>> damage.strike("j/chk-7-1/metadata", FaultKind.METADATA_GONE)
+        >>> damage.explains("memory:/j/chk-7-1/metadata is not there"), damage.explains("j/chk-6-1/metadata")
+        (True, False)
+        >>> damage.moved("j/chk-7-1", "kept")
+        >>> damage.explains("memory:/kept/metadata is not there")
+        True
+    """
+
+    def __init__(self) -> None:
+        self._struck: dict[str, FaultKind] = {}
+
+    def strike(self, path: str, kind: FaultKind) -> None:
+        """A file was damaged or lost."""
+        self._struck[path] = kind
+
+    def moved(self, folder: str, to: str) -> None:
+        """A folder has another name now, with what is damaged in it."""
+        inside = {path: kind for path, kind in self._struck.items() if path.startswith(f"{folder}/")}
+        self._struck.update({to + path.removeprefix(folder): kind for path, kind in inside.items()})
+
+    @property
+    def has_struck(self) -> bool:
+        """Whether anything was damaged."""
+        return bool(self._struck)
+
+    @property
+    def has_struck_log(self) -> bool:
+        """Whether anything of a decision log was damaged."""
+        return any(kind in _OF_THE_LOG for kind in self._struck.values())
+
+    @property
+    def has_lost_slot(self) -> bool:
+        """Whether a record of a decision log is gone, which no setting allows."""
+        return FaultKind.SLOT_GONE in self._struck.values()
+
+    def explains(self, text: object) -> bool:
+        """Whether a text names a file that was struck."""
+        said = str(text)
+        return any(path in said for path in self._struck)
+
+    def spares(self, paths: Iterable[str]) -> bool:
+        """Whether none of these files was struck."""
+        return not any(path in self._struck for path in paths)
+
+
+class Fallbacks:
+    """Watches the deployments of whole jobs; see the module's text.
+
+    Args:
+        damage: What was damaged.
+    """
+
+    def __init__(self, damage: Damage, counts: FaultCounts) -> None:
+        self._damage = damage
+        self._counts = counts
+        self._newest: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
+        self._allow_older = False
+        self._on_deployment: Callable[[str, int, int | None], None] | None = None
+
+    def watch(self, on_deployment: Callable[[str, int, int | None], None], *, allow_older: bool) -> None:
+        """Check every deployment from now on.
+
+        Args:
+            on_deployment: Called when something was damaged and older checkpoints are allowed. It gets the
+                job, the attempt, and the older checkpoint; `None` if it starts from the newest one.
+            allow_older: Whether the user allows older checkpoints.
+        """
+        self._on_deployment, self._allow_older = on_deployment, allow_older
+
+    def completed(self, job_id: str, attempt: int, checkpoint_id: int) -> None:
+        """An attempt of a job has completed a checkpoint: its sinks may commit."""
+        self._newest[job_id] = max(checkpoint_id, self._newest.get(job_id, -1))
+        self._attempts[job_id] = max(attempt, self._attempts.get(job_id, -1))
+
+    def is_past(self, job_id: str, attempt: int) -> bool:
+        """Whether a later attempt of the job has completed a checkpoint."""
+        return attempt < self._attempts.get(job_id, -1)
+
+    def deployed(self, job_id: str, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """A whole job is deployed.
+
+        Raises:
+            AssertionError: It starts from an older checkpoint, and it may not.
+        """
+        if self._on_deployment is None or self.is_past(job_id, attempt):
+            return
+        newest, checkpoint_id = self._newest.get(job_id, -1), -1 if restore is None else restore.checkpoint_id
+        is_older = checkpoint_id < newest
+        may_be_older = self._allow_older and self._damage.has_struck
+        if is_older and not may_be_older:
+            msg = f"attempt {attempt} starts from checkpoint {checkpoint_id}, although {newest} is complete"
+            raise AssertionError(msg)
+        if may_be_older:
+            self._counts.happened(FaultKind.FELL_BACK, int(is_older))
+            self._on_deployment(job_id, attempt, checkpoint_id if is_older else None)

@@ -1,26 +1,54 @@
-"""`World`: what all parts of a simulated run share."""
+"""`World`: what all parts of a simulated run share, with its trace and its background work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from penstock.runtime.ports import SnapshotStorage, StorageOpener
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
+from penstock.runtime.testing.simulation.world.agenda import CALM, Agenda, Happening, Weather
 from penstock.runtime.testing.simulation.world.clocks import Clocks
-from penstock.runtime.testing.simulation.world.damage import Damage
+from penstock.runtime.testing.simulation.world.disks import SpillDisk
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.fallbacks import Fallbacks
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
-from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
-from penstock.runtime.testing.simulation.world.places import Places
-from penstock.runtime.testing.simulation.world.restores import Restores
-from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
-from penstock.runtime.testing.simulation.world.trace import Trace
-from penstock.runtime.testing.simulation.world.valve_watch import ValveWatch
-from penstock.runtime.testing.simulation.world.weather import CALM, Weather
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment, ValveWatch
+from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage, Places
+from penstock.runtime.testing.simulation.world.restores import Damage, Fallbacks, Restores
+
+
+class Trace:
+    """Writes readable lines; costs nothing while nobody listens.
+
+    Args:
+        clock: Stamps the lines.
+        write: Takes each line; `None` for a run that nobody reads.
+
+    Attributes:
+        is_on: Whether somebody listens; look at it before a line is put together.
+        moves: How many moves were made.
+
+    Example:
+        >>> from penstock.runtime.testing.manual_time import ManualClock
+        >>> Trace(ManualClock(), print).note("map[0] crashes")
+             0  0.00000s  map[0] crashes
+    """
+
+    __slots__ = ("_clock", "_write", "is_on", "moves")
+
+    def __init__(self, clock: Clock, write: Callable[[str], None] | None = None) -> None:
+        self._clock = clock
+        self._write = write
+        self.is_on = write is not None
+        self.moves = 0
+
+    def note(self, *parts: object) -> None:
+        """Write a line."""
+        if self._write is not None:
+            text = " ".join(map(str, parts))
+            self._write(f"{self.moves:>6} {self._clock.monotonic():>8.5f}s  {text}")
+
 
 #: Most seconds that a straggler is on its way.
 _STRAGGLE: Final = 1.0
@@ -212,3 +240,107 @@ class World:
 
 def _nothing_runs() -> None:
     """Nothing runs that could die."""
+
+
+T = TypeVar("T")
+
+
+class SimulatedWork:
+    """One piece of background work."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Nobody wants to know the outcome; the work may still be done."""
+        self.is_cancelled = True
+
+
+class SimulatedRunner:
+    """An `AsyncRunner` whose work goes on the agenda.
+
+    Args:
+        world: Has the agenda.
+        owner: Whose work it is, for the trace.
+        guard: Runs callbacks in the owner's thread.
+        guard_work: Runs the work itself.
+        on_work: Called when work is requested.
+        holds: Keeps a happening for later when the owner can't run; whether it did.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        owner: object,
+        guard: Callable[[Callable[[], None]], None],
+        guard_work: Callable[[Callable[[], object]], None],
+        on_work: Callable[[], None] = lambda: None,
+        holds: Callable[..., bool] = lambda *happening: False,
+    ) -> None:
+        self._world = world
+        self._owner = owner
+        self._guard = guard
+        self._guard_work = guard_work
+        self._on_work = on_work
+        self._holds = holds
+        self._is_closed = False
+        self._is_dead = False
+
+    def run(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> SimulatedWork:
+        """Put work on the agenda."""
+        item = SimulatedWork()
+        name = getattr(work, "__qualname__", type(work).__name__)
+        at = self._world.slow_moment()
+
+        def do() -> None:
+            self._do(item, work, on_result, on_error)
+
+        self._world.agenda.add(Happening.WORK, do, self._owner, "does", name, at=at)
+        self._on_work()
+        return item
+
+    def close(self) -> None:
+        """The owner is gone: work that was begun is done, and nobody is told."""
+        self._is_closed = True
+
+    def die(self) -> None:
+        """The process is gone: nothing is done any more."""
+        self._is_closed = self._is_dead = True
+
+    def _do(
+        self,
+        item: SimulatedWork,
+        work: Callable[[], Any],
+        on_result: Callable[[Any], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        if self._is_dead or self._holds(
+            Happening.WORK, lambda: self._do(item, work, on_result, on_error), self._owner, "does its work"
+        ):
+            return
+
+        def attempt() -> None:
+            try:
+                result = work()
+            except (PenstockError, SimulatedUserError) as error:
+                failure = error
+                self._tell_later(item, lambda: on_error(failure), "is told:", failure)
+            else:
+                self._tell_later(item, lambda: on_result(result), "is told the result")
+
+        self._guard_work(attempt)
+
+    def _tell_later(self, item: SimulatedWork, tell: Callable[[], None], *what: object) -> None:
+        def told() -> None:
+            if item.is_cancelled or self._is_closed:
+                return
+            if not self._holds(Happening.WORK, told, self._owner, *what):
+                self._guard(tell)
+
+        at = self._world.take_lateness()
+        self._world.agenda.add(Happening.WORK, told, self._owner, *what, at=at)

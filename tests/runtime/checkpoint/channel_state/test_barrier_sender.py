@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender
-from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import (
+from penstock.runtime.checkpoint.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import (
     AsyncChannelStateWriter,
+    BarrierSender,
     ChannelStateAborted,
 )
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.element_codec import BatchCodec, decode_element
 from penstock.runtime.record.elements import (
     Buffer,
     CheckpointBarrier,
@@ -26,13 +25,12 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.handles import ChannelStateHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.timers import TaskTimers
+from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock
 
 CODEC = BatchCodec()

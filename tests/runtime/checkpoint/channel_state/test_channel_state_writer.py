@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from penstock.runtime.checkpoint.channel_state.channel_state_file import (
+from penstock.runtime.checkpoint.channel_state_file import (
     ChannelState,
     decode_channel_state,
     encode_channel_state,
 )
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import (
+from penstock.runtime.checkpoint.channel_state_writer import (
     AsyncChannelStateWriter,
     ChannelStateAborted,
 )
@@ -21,13 +21,11 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, Watermark
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.handles import ChannelStateHandle, FileHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.two_step_runner import TwoStepRunner
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, TwoStepRunner
 
 TO = OutputChannelSpec(SubtaskId("count", 2), 5)
 INPUTS = [ChannelId(EdgeId("read", None, "map"), sender, 0) for sender in range(4)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.carried_state import bring_along, left_behind
+from penstock.runtime.checkpoint.coordinator.operator_states import bring_along, left_behind
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
@@ -21,10 +21,10 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 OWN = PATHS.shared_file(checkpoint_id=1, attempt=1, operator_id="read", subtask=0, number=0)

@@ -6,7 +6,7 @@ from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 
 def test_whoever_reaches_the_end_of_its_data_is_told_of_the_checkpoint_that_it_still_owes():

@@ -6,8 +6,8 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOu
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
     KeyGroupRange,

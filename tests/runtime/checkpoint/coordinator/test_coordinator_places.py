@@ -3,12 +3,12 @@
 import pytest
 from coordinator_setup import COUNT, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.place import PastAttemptError
+from penstock.runtime.checkpoint.coordinator.location import PastAttemptError
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
 class Places:

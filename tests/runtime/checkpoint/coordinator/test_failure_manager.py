@@ -7,7 +7,7 @@ from penstock.runtime.checkpoint.coordinator.failure_manager import (
     COUNTED_REASONS,
     CheckpointFailureManager,
 )
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 
 @pytest.mark.parametrize("reason", list(Reason))

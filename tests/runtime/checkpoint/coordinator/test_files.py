@@ -5,7 +5,7 @@ from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
     OperatorStateHandle,
@@ -13,7 +13,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def test_a_completed_checkpoint_subsumes_older_ones_but_no_savepoint():

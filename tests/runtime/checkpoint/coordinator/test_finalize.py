@@ -23,11 +23,11 @@ from penstock.runtime.snapshot.handles import (
     OperatorState,
     OperatorSubtaskState,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 

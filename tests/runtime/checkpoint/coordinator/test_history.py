@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.coordinator.checkpoint_records import CheckpointRecords
-from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory, CheckpointRecords
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointFailureReason,
     CheckpointRecord,
     CheckpointStatus,
     CoordinatorStatistics,
     EarlierHistory,
 )
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 
 COUNT = SubtaskId("count", 0)
 MEASURED = {COUNT: CheckpointMetrics(alignment_duration=0.125, written_bytes=7, in_flight_bytes=3)}

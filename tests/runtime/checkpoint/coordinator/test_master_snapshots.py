@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from masters_setup import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
-from penstock.runtime.checkpoint.hooks.master_hooks import UnmatchedMasterStateError
+from penstock.runtime.checkpoint.master_hooks import UnmatchedMasterStateError
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     Partitioner,
     Partitioning,
 )
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import InlineHandle
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_metadata
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_coordinators_come_first_then_hooks_then_the_sources_and_the_valves_open():

@@ -8,9 +8,9 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     PendingState,
 )
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointRequest
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
@@ -20,8 +20,8 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
+from penstock.runtime.checkpoint.coordinator.location import SnapshotLocation
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.errors import StorageError
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 
@@ -46,7 +46,7 @@ class JobMaster:
         self.log = DecisionLog(storage, PATHS)
         self.attempt = self.log.begin_attempt(1.0).attempt
         self.next_id = 1 + max(map(PATHS.given_by, storage.list(PATHS.given_ids)), default=0)
-        self.place = SnapshotPlace(storage, PATHS, self.log.newer_attempt)
+        self.place = SnapshotLocation(storage, PATHS, self.log.newer_attempt)
 
     def take(self):
         given = self.place.prepare(self.next_id, self.attempt)
@@ -55,7 +55,7 @@ class JobMaster:
 
 
 def alone(storage, places=None):
-    return SnapshotPlace(storage, PATHS, lambda: None, places)
+    return SnapshotLocation(storage, PATHS, lambda: None, places)
 
 
 # -- ids ----------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_a_file_that_a_dying_job_master_has_left_is_removed_by_the_next_savepoin
     [left] = place.list("")
     healthy = places.storages["/saved"] = Watched("/saved")
     healthy.put(left, place.get(left))
-    SnapshotPlace(Watched(), SnapshotPaths("another"), lambda: None, places).try_target("/saved")
+    SnapshotLocation(Watched(), SnapshotPaths("another"), lambda: None, places).try_target("/saved")
     assert healthy.list("") == []
 
 

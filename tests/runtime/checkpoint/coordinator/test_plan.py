@@ -5,7 +5,7 @@ from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, word_count
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.snapshot.handles import OperatorState
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def test_a_subtask_that_has_left_takes_no_part_and_is_named():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.request_decider import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     PAUSE_RESOLUTION,
     CheckpointRequest,
     CheckpointRequestDecider,
@@ -10,7 +10,7 @@ from penstock.runtime.checkpoint.coordinator.request_decider import (
     Situation,
 )
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 
 
 def test_request_of_which_no_more_is_said_is_for_an_ordinary_checkpoint_by_hand():

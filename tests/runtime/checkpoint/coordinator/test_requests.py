@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,
+    CheckpointRequest,
     CheckpointRequests,
     RequestNote,
 )
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 

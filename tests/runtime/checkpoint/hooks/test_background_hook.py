@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook, HookOvertakenError
+from penstock.runtime.checkpoint.master_hooks import BackgroundHook, HookOvertakenError
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 

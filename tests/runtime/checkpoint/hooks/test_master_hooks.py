@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks, UnmatchedMasterStateError
+from penstock.runtime.checkpoint.master_hooks import MasterHooks, UnmatchedMasterStateError
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState

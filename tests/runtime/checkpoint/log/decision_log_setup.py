@@ -14,8 +14,8 @@ from penstock.runtime.checkpoint.log.records import (
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.handles import FileHandle
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 PATHS = SnapshotPaths("job")
 SLOT = "job/log/0000000000000000000"

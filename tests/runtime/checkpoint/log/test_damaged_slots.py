@@ -10,8 +10,8 @@ from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, decode_record, encode_record
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectExistsError, StorageError
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.sealed_file import IncompleteFileError, seal
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 
 @pytest.fixture

@@ -19,15 +19,15 @@ from penstock.runtime.checkpoint.log.records import (
     JobEnded,
     LogCompacted,
     LogRecord,
+    LogView,
     decode_record,
     encode_record,
 )
-from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.config.restart import RestartMemory
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.sealed_file import seal
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 
 @pytest.fixture

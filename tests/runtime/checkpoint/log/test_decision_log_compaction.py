@@ -19,7 +19,7 @@ from penstock.runtime.checkpoint.log.records import (
     encode_record,
 )
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 
 @pytest.fixture

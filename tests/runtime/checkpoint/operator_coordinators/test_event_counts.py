@@ -7,7 +7,7 @@ import pickle
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.operator_coordinators.event_counts import EventCounts
+from penstock.runtime.checkpoint.operator_coordinators.holder import EventCounts
 
 NUMBERS = st.integers(min_value=1, max_value=9)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfSubtask
+from penstock.runtime.operators.user_coordinator import EventOfSubtask
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.log.records import CheckpointCompleted
-from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError

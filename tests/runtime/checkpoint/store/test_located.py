@@ -9,18 +9,22 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.located import check_named_location, check_own_location, inside_of
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.store.recovery import load_latest
+from penstock.runtime.checkpoint.store.recovery import (
+    check_named_location,
+    check_own_location,
+    inside_of,
+    load_latest,
+)
 from penstock.runtime.errors import CorruptSnapshotError, RestoreError, StorageError
 from penstock.runtime.io.storage import open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 OWN = "savepoint-job-7-1"

@@ -18,9 +18,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorState,
     OperatorSubtaskState,
 )
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.storage import MemoryStorage
 
 PATHS = SnapshotPaths("job")
 

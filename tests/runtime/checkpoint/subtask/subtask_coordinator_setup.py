@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.checkpoint.subtask.operator_snapshot import (
+from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.network.result_partition import Overtaken
@@ -20,13 +20,12 @@ from penstock.runtime.record.elements import (
     Event,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.snapshot.state_files import StateFiles
-from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.two_step_runner import TwoStepRunner
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
 
 REASON = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 

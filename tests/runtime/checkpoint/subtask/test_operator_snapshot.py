@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.subtask.operator_snapshot import (
+from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
 from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import SavedList
-from penstock.runtime.operators.state.raw_state import RawState
+from penstock.runtime.operators.operator_state import RawState
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     INLINE_LIMIT,
@@ -25,9 +25,8 @@ from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     RedistributionMode,
 )
-from penstock.runtime.snapshot.list_state import decode_atoms, encode_atoms
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.metadata import StateFiles, decode_atoms, encode_atoms
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 CODEC = ValueCodec()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from subtask_coordinator_setup import REASON, Task, barrier
 
-from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
-from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
+from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
+from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
 )
@@ -19,11 +18,11 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     Watermark,
 )
-from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.ids import ChannelId, EdgeId
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualTimers
 
 

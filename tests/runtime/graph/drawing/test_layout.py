@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.graph.drawing.layers import into_layers
-from penstock.runtime.graph.drawing.layout import lay_out
-from penstock.runtime.graph.drawing.ordering import crossings, order_layers
-from penstock.runtime.graph.drawing.placement import nearest_in_order
+from penstock.runtime.graph.layout import crossings, into_layers, lay_out, nearest_in_order, order_layers
 
 
 @st.composite

@@ -11,7 +11,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.keyed_stream import KeyedStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.record.column_key import ColumnKey

@@ -10,15 +10,15 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorLocation
+from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_source import FileSource
-from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sinks.sink import SinkOperator
+from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.testing.manual_time import ManualClock
 

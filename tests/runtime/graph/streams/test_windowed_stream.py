@@ -13,8 +13,8 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import AggregateFunction
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Source, SourceReader
 from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_completed_checkpoint
 
 
 class ManualClock:

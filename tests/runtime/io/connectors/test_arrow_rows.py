@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import BadRecordError
-from penstock.runtime.io.connectors.arrow_rows import ARROW_ROWS, MOST_ASKED, arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.arrow_batches import ARROW_ROWS, MOST_ASKED, arrow_rows, rows_of_arrow
 from penstock.runtime.task.slicing import MOST_ROWS
 
 

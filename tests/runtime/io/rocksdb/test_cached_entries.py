@@ -17,7 +17,7 @@ from rocksdb_setup import GROUPS, MIB, Files, held, opened, put, restored, savep
 
 from penstock import ListState, MapState, ValueState
 from penstock.runtime.errors import ConfigurationError, KeyTypeError, StateMismatchError
-from penstock.runtime.io.rocksdb import cached_entries, shared_memory
+from penstock.runtime.io.rocksdb import cached_entries, database
 from penstock.runtime.io.rocksdb.rows import TableRows
 from penstock.runtime.record.column_key import NAN
 from penstock.runtime.record.value_codec import ValueCodec
@@ -231,7 +231,7 @@ def test_a_deleted_entry_is_not_seen_before_and_after_it_is_told() -> None:
 @pytest.fixture
 def memory_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a process never shrinks: what other tests asked for does not count here."""
-    monkeypatch.setattr(shared_memory, "_ONE", [])
+    monkeypatch.setattr(database, "_ONE", [])
 
 
 @pytest.mark.usefixtures("memory_anew")

@@ -23,7 +23,7 @@ from rocksdb_setup import (
 )
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StateMismatchError, StorageError
-from penstock.runtime.io.rocksdb.restore import download
+from penstock.runtime.io.rocksdb.snapshots import download
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
     FileHandle,

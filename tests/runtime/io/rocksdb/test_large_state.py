@@ -36,7 +36,7 @@ def test_a_change_of_one_percent_uploads_less_than_five(size: int, tmp_path: Pat
 _PROGRAM = """
 import os, pathlib, sys
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.handles import *
 sys.path.insert(0, sys.argv[1])
 from rocksdb_setup import *

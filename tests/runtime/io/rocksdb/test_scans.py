@@ -10,7 +10,7 @@ import pytest
 from rocksdb_setup import MIB, opened
 
 from penstock.runtime.io.rocksdb.database import Database
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.operators.timers import TimerQueue
 
 
 @pytest.mark.parametrize("is_flushed", [False, True])

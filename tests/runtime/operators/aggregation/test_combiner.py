@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
-from penstock.runtime.operators.aggregation.combine_keys import CombineOperator
-from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE
+from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, CombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.sums import Sum
 from penstock.runtime.operators.operator import OperatorContext

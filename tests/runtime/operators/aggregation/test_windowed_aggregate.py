@@ -13,9 +13,8 @@ from left_behind import rows_left
 from penstock import DataStream, GraphError
 from penstock.aggregates import Count, CountDistinct, First, Last, Sum
 from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
-from penstock.runtime.operators.aggregation.combine_panes import WindowCombineOperator
-from penstock.runtime.operators.aggregation.combiner import PATIENCE
-from penstock.runtime.operators.aggregation.windowed_aggregate import WindowedAggregateOperator
+from penstock.runtime.operators.aggregation.combiner import PATIENCE, WindowCombineOperator
+from penstock.runtime.operators.aggregation.keyed_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 
 class Recorder(Operator):

@@ -8,15 +8,17 @@ import pytest
 from chain_recorder import Recorder
 
 from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation
-from penstock.runtime.operators.chain.chain import OperatorChain
-from penstock.runtime.operators.functions.filter import FilterOperator
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
-from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.functions.record_functions import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyedReduceOperator,
+    MapOperator,
+)
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
-from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock
 
 

@@ -10,10 +10,9 @@ import pytest
 from chain_recorder import Recorder
 
 from penstock.runtime.errors import OperatorError, OperatorLocation
-from penstock.runtime.operators.chain.chain import OperatorChain
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.windows.window import WindowOperator
 from penstock.runtime.operators.windows.window_contents import ReducedContents

@@ -6,10 +6,9 @@ import re
 import sys
 from typing import Any
 
-from penstock.runtime.operators.chain.running_call import running_call
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.functions.record_functions import FlatMapOperator, MapOperator
 from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.testing.harness import OperatorHarness
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
-from penstock.runtime.operators.event_time.timestamp_columns import micros_of_column
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator, micros_of_column
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

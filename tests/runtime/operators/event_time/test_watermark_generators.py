@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock import WatermarkStrategy
 from penstock.operators import WatermarkGenerator, WatermarkOutput
 from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.operators.event_time.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch, StreamStatus
 from penstock.runtime.testing.harness import OperatorHarness
 

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.expressions.filter_expression import FilterExpressionOperator
-from penstock.runtime.operators.expressions.select_columns import SelectOperator
+from penstock.runtime.operators.expressions.expression_operators import (
+    FilterExpressionOperator,
+    SelectOperator,
+)
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch

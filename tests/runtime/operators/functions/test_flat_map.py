@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
+from penstock.runtime.operators.functions.record_functions import FlatMapOperator
 from penstock.runtime.operators.user_code.result_collector import OUTPUT_SLICE
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
-from penstock.runtime.operators.functions import keyed_process
-from penstock.runtime.operators.functions.keyed_process import KeyedProcessOperator
-from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.functions import process
+from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
+from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
@@ -200,7 +200,7 @@ def test_a_type_error_of_the_users_function_is_not_the_fault_of_the_key_selector
 
 
 def test_a_function_may_see_more_keys_than_are_remembered(monkeypatch):
-    monkeypatch.setattr(keyed_process, "_MOST_CHECKED", 2)
+    monkeypatch.setattr(process, "_MOST_CHECKED", 2)
     with run(RunningSum()) as harness:
         keys = [str(number) for number in range(5)]
         assert len(harness.push([(key, 1) for key in keys * 2])) == 10

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.operators.functions.filter import FilterOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.functions.record_functions import FilterOperator, MapOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
 

@@ -15,7 +15,7 @@ from penstock import (
     RuntimeContext,
     ValueState,
 )
-from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.operators import held_watermark
 from penstock.testing import OperatorHarness
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.protocols import RemovesLeftovers, Sink
-from penstock.runtime.operators.sinks.sink import COMMITTABLES, SinkOperator
+from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 

@@ -7,10 +7,15 @@ import pytest
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.operators.sources.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.operators.sources.requested_splits import RequestedSplits
+from penstock.runtime.operators.sources.source import RequestedSplits
 from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
-from penstock.runtime.operators.sources.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
+from penstock.runtime.operators.sources.split_enumerator import (
+    NoMoreSplits,
+    OnRequest,
+    OnRequestEnumerator,
+    SplitRequest,
+    SplitsAssigned,
+)
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 

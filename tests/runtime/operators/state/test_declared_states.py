@@ -24,7 +24,7 @@ from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.state.declared_states import StateInfo
+from penstock.runtime.state.known_states import StateInfo
 from penstock.testing import OperatorHarness
 
 pytestmark = pytest.mark.usefixtures("either_backend")

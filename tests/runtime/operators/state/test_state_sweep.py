@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import ValueState
-from penstock.runtime.operators.state.state_sweep import MOST_ENTRIES, StateSweep
+from penstock.runtime.operators.keyed_state_requests import MOST_ENTRIES, StateSweep
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state import changes

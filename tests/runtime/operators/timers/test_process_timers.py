@@ -13,8 +13,8 @@ from left_behind import rows_left
 
 from penstock import KeyedProcessFunction, OutputTag, RuntimeContext
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.operators.functions.keyed_process import TIMERS
-from penstock.runtime.operators.timers.held_watermark import MOST_FIRED
+from penstock.runtime.operators.functions.process import TIMERS
+from penstock.runtime.operators.held_watermark import MOST_FIRED
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.testing import ManualClock, OperatorHarness
 

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.runtime.config.state_backends import RocksDB
-from penstock.runtime.operators.timers.timer_queue import TimerQueue
+from penstock.runtime.config.job_config import RocksDB
+from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, KeyedTable

@@ -12,13 +12,15 @@ import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.execution.failure_causes import as_failure, cause_of, describe_failure
-from penstock.runtime.operators.functions.filter import FilterOperator
-from penstock.runtime.operators.functions.flat_map import FlatMapOperator
-from penstock.runtime.operators.functions.keyed_reduce import KeyedReduceOperator
-from penstock.runtime.operators.functions.map import MapOperator
+from penstock.runtime.operators.functions.record_functions import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyedReduceOperator,
+    MapOperator,
+)
 from penstock.runtime.operators.user_code.failure import operator_error, short_repr
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.closing import close_after
 from penstock.runtime.user_location import function_location
 
@@ -55,7 +57,7 @@ def test_the_traceback_begins_in_the_users_code_and_survives_a_pickle(open_chain
     assert "in parse" in error.cause_text
     assert "decoder.py" in error.cause_text
     assert "chain.py" not in error.cause_text
-    assert "operators/functions/map.py" not in error.cause_text
+    assert "operators/functions/record_functions.py" not in error.cause_text
 
 
 def of_arrow(value):

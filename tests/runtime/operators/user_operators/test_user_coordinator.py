@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, OperatorError, OperatorLocation
-from penstock.runtime.operators.coordinators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.user_operators.coordinator_events import EventOfCoordinator, EventOfSubtask
-from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.testing import CoordinatorHarness, OperatorHarness
 

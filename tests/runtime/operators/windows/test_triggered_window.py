@@ -10,12 +10,12 @@ import pytest
 from left_behind import rows_left
 
 from penstock import AggregateFunction, OutputTag
-from penstock.runtime.operators.timers import held_watermark
+from penstock.runtime.operators import held_watermark
 from penstock.runtime.operators.windows.triggered_window import TRIGGERED_WINDOWS, TriggeredWindowOperator
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.time.global_windows import GLOBAL_WINDOW
+from penstock.runtime.time.windows import GLOBAL_WINDOW
 from penstock.windows import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,

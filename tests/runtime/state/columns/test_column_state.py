@@ -18,10 +18,10 @@ from heap_setup import ALL, NEVER, Files, new_backend, take
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle
-from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.keyed_chunk import read_chunk
+from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 
 TABLE = "sums"
 

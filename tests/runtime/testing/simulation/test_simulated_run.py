@@ -8,16 +8,14 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.on_request import OnRequest
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
-from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.operators.sources.split_enumerator import OnRequest
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
-from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.weather import Weather
+from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.world import World
 
 #: All reports come very late, until the world calms down.

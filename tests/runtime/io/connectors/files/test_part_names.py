@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from penstock.runtime.io.connectors.files.part_names import PartNames, file_safe
+from penstock.runtime.io.connectors.files.file_sink_writer import PartNames, file_safe
 
 
 def test_names_of_different_owners_are_different_and_nobody_takes_anothers_for_his_own():

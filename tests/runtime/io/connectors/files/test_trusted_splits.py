@@ -8,7 +8,7 @@ import pytest
 
 from penstock import FileSource
 from penstock.connectors import FileInfo, UntrustedPathError
-from penstock.runtime.io.connectors.declared_paths import check_declared
+from penstock.runtime.io.connectors.files.paths import check_declared
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 
 

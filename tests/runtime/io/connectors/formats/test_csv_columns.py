@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats import samples
-from penstock.runtime.io.connectors.formats.csv_types import checked_column, inferred_type
+from penstock.runtime.io.connectors.formats import line_blocks
+from penstock.runtime.io.connectors.formats.csv_columns import checked_column, inferred_type
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.testing import SourceHarness
 
@@ -258,7 +258,7 @@ def test_what_is_not_in_every_letter_a_value_of_the_inferred_type_is_refused(
 def test_a_postcode_behind_the_sample_keeps_its_zeros_or_is_a_bad_record(
     write, read_all, monkeypatch, format
 ):
-    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("zip\n" + "90210\n" * 100 + "02134\n" + "10001\n")
     with pytest.raises(BadRecordError, match=r"column 'zip' of type int64 can't be converted from '02134'"):
         read_all(FileSource.csv(path, types="infer", format=format))
@@ -356,7 +356,7 @@ def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
 def test_a_number_behind_the_sample_that_no_float_holds_is_a_bad_record(
     write, read_all, format, text, monkeypatch
 ):
-    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("v\n" + "1.5\n" * 100 + f"{text}\n0.0\n")
     found = read_all(FileSource.csv(path, types="infer", format=format, on_error="skip"))
     assert [row["v"] for row in found.rows] == [1.5] * 100 + [0.0]

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.formats import samples
+from penstock.runtime.io.connectors.formats import line_blocks
 from penstock.runtime.record.elements import ArrowBatch
 
 
@@ -143,7 +143,7 @@ def test_lines_that_are_arrays_are_json_lines(write, content):
 
 @pytest.mark.parametrize("wrap", ["%s", '{"b": %s}', "[%s]"])
 def test_an_integer_that_no_float_keeps_is_bad_also_behind_the_sample(write, read_all, wrap, monkeypatch):
-    monkeypatch.setattr(samples, "SAMPLED_BYTES", 64)
+    monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     numbers = ["1.5"] * 100 + ["9007199254740993", "1e20", "9007199254740992", "-9007199254740993", "3"]
     path = write("".join('{"a": ' + wrap % number + "}\n" for number in numbers))
     kept = [json.loads(f'{{"a": {wrap % number}}}') for number in numbers if not number.endswith("93")]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.io.connectors.formats.read_ahead import ReadAhead
+from penstock.runtime.io.connectors.arrow_batches import ReadAhead
 
 
 def batch(number: int) -> pa.RecordBatch:

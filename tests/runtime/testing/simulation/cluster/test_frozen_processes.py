@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers
-from penstock.runtime.testing.simulation.cluster.suspension import Suspension
-from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.cluster.process_timers import ProcessTimers, Suspension
+from penstock.runtime.testing.simulation.world.agenda import Happening, draw_weather
+from penstock.runtime.testing.simulation.world.clocks import LocalClock
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.local_clock import LocalClock
-from penstock.runtime.testing.simulation.world.weather import draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

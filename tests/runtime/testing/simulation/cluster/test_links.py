@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.runtime.testing.simulation.cluster.links import Links, Reach
-from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.cluster.network import Links, Reach
+from penstock.runtime.testing.simulation.world.agenda import Happening, draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.weather import draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

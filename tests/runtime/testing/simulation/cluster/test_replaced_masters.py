@@ -8,16 +8,15 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.control_plane import Replaced
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
-from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.agenda import draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.weather import draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 
 

@@ -8,15 +8,19 @@ import pytest
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem, ProtocolViolation
-from penstock.runtime.testing.simulation.jobs.records import Record, digest_after, key_of
+from penstock.runtime.testing.simulation.jobs.records import (
+    ExternalSystem,
+    ProtocolViolation,
+    Record,
+    digest_after,
+    key_of,
+)
 from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
-from penstock.runtime.testing.simulation.jobs.windows import UNIT
+from penstock.runtime.testing.simulation.jobs.timed import UNIT
 from penstock.runtime.testing.simulation.oracle.oracle import Oracle
-from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
-from penstock.runtime.testing.simulation.world.weather import Weather
 
 SOURCE, KEYED, SINK = 0, 1, 2
 RECORDS = 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay, NoRestart
-from penstock.runtime.testing.simulation.cluster.restarts import RestartLedger
-from penstock.runtime.testing.simulation.oracle.restart_rule import UsedRestarts
+from penstock.runtime.testing.simulation.cluster.job import RestartLedger
+from penstock.runtime.testing.simulation.oracle.rules import UsedRestarts
 
 USED_UP = "it has used its 2 restarts"
 TOO_FAST = "it has failed 2 times within 1 s"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot import metadata
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 #: Tests import what they share from beside this file.
 _HERE = str(Path(__file__).parent)
@@ -22,7 +22,7 @@ if _HERE not in sys.path:
 @pytest.fixture
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small state is in files, too."""
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 40)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 40)
 
 
 @pytest.fixture

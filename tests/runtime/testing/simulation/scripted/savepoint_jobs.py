@@ -14,9 +14,9 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 7
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)

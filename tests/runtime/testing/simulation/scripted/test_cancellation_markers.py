@@ -20,9 +20,9 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.elements import CancelCheckpointMarker, SnapshotKind
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=3, credits=2)
 UNALIGNED = replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True))

@@ -14,10 +14,10 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import MapState, ValueState
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

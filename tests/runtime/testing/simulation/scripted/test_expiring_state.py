@@ -9,9 +9,9 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import ValueState
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 3000
 

@@ -18,10 +18,10 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.functions.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output, SavedList
 from penstock.runtime.record.elements import Batch
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 900
 RULES = [("limit", 10), ("limit", 10), ("colour", 3)]  # values may be equal: each of them counts
@@ -102,7 +102,7 @@ def values_of(restored: Restored, name: str) -> list[list[Any]]:
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """State is in files, as large state would be."""
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 10)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 10)
 
 
 @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])

@@ -22,14 +22,13 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
-from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
-from penstock.runtime.testing.simulation.injection.plan import Plan
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.agenda import draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.weather import draw_weather
 from penstock.runtime.testing.simulation.world.world import World
 from penstock.state import RawState
 

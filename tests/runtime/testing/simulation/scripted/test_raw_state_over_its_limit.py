@@ -10,9 +10,9 @@ from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, Str
 from penstock.operators import Operator, OperatorContext, RowBatch
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 from penstock.state import RawState
 
 COUNT, LIMIT = 200, 100

@@ -14,11 +14,11 @@ from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError,
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.job.requests import StopRequest
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

@@ -18,9 +18,9 @@ from savepoint_jobs import (
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

@@ -15,12 +15,12 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfData, EndOfPartition, Event
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing.channel_rules import ChannelRules
-from penstock.runtime.testing.refusing_storage import RefusingStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
+from penstock.runtime.testing.memory_storages import RefusingStorage
+from penstock.runtime.testing.simulation.cluster.network import ChannelRules
+from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
 

@@ -20,11 +20,11 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.memory_storages import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 
@@ -249,5 +249,5 @@ def test_every_row_of_the_table_is_tried() -> None:
 
 @pytest.mark.parametrize(("row", "kind"), CELLS)
 def test_a_cell_says_what_is_so(row: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 20)
+    monkeypatch.setattr(metadata, "INLINE_LIMIT", 20)
     assert CHECKS[row](take(kind)) == (CELLS[row, kind] == "yes")

@@ -18,8 +18,8 @@ from penstock import (
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class Marked:

@@ -22,8 +22,8 @@ from penstock.operators import (
 from penstock.runtime.errors import CodecError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 200
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1))

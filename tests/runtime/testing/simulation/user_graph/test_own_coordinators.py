@@ -18,7 +18,7 @@ from penstock.operators import (
 )
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.operators.user_operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.user_coordinator import UserCoordinator
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.testing import SimulationFailedError, SimulationReport, simulate
 

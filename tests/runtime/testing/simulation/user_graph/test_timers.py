@@ -17,8 +17,8 @@ from penstock import (
     WatermarkStrategy,
 )
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
+from penstock.runtime.operators import held_watermark
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.timers import held_watermark
 from penstock.runtime.testing.simulation.user_graph.watched import WatchedOperator
 from penstock.testing import simulate
 

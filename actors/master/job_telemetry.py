@@ -1,0 +1,230 @@
+"""Metrics of a job in Prometheus form, through Ray's own metrics agent.
+
+**Latency.** Flink sends markers along with the records, one a source and interval, and each operator measures
+how long they took. Here the barriers of checkpoints are the markers. They leave the sources between two
+records and wait in the same queues. Each subtask measures when the first one comes. What a sink's subtask
+measures is how long a record was on its way. It costs nothing more, and there is one value a checkpoint. A
+barrier that has overtaken records says nothing of them. So subtasks with data in flight in their part of a
+checkpoint are left out. Operators that hold records back, such as windows, let a barrier pass: as with
+Flink's markers, that time is not in it.
+
+Sends traces of a job to an OpenTelemetry collector; needs `penstock[otel]`.
+
+It is on where OpenTelemetry's own variables name a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of
+traces) in the environment of the JobMaster. That is the environment of Ray's nodes, or `env_vars` of the
+job's runtime environment. Without them nothing is imported.
+
+A thread of OpenTelemetry sends the spans. A collector that does not answer costs the job nothing but its
+traces: they wait in a bounded queue, and what does not fit is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ray.util.metrics import Counter, Gauge, Histogram
+
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.telemetry import TraceSpan, checkpoint_span, episodes, metric_tags
+from penstock.runtime.graph.executor import JobStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+
+
+_TAGS: Final = ("job", "job_name")
+#: Buckets of durations, in seconds.
+_SECONDS: Final = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0]
+
+#: Makes a counter known before anything was counted: Ray refuses 0, and any sum with this is as before.
+_NOTHING: Final = 5e-324
+
+_OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
+
+
+class JobMetrics:
+    """Publishes metrics of a job, each with the tags `job` (its id) and `job_name`.
+
+    Names begin with `penstock_job_`; docs/operations.md lists them.
+    """
+
+    def __init__(self, job_id: str, name: str) -> None:
+        self._tags = metric_tags(job=job_id, job_name=name)
+        self._counters = {
+            "completed_checkpoints": _counter("checkpoints_completed", "Checkpoints completed"),
+            "failed_checkpoints": _counter("checkpoints_failed", "Checkpoints failed or aborted"),
+            "restarts": _counter("restarts", "Restarts of the job"),
+        }
+        self._failures = _counter("failures", "Failures of attempts", "cause", "operator")
+        self._duration = _histogram("checkpoint_duration_seconds", "From the trigger to the end")
+        self._alignment = _histogram("checkpoint_alignment_seconds", "Of the subtask that aligned longest")
+        self._latency = _histogram("latency_seconds", "From the sources to a sink", "operator")
+        self._size = _gauge("checkpoint_size_bytes", "All state in the newest checkpoint")
+        self._written = _gauge("checkpoint_written_bytes", "What was new in the newest checkpoint")
+        self._state = _gauge("state_bytes", "State in the newest checkpoint", "operator", "subtask")
+        self._running = _gauge("running", "1 while the job runs")
+        self._seen: dict[str, int] = {}
+        #: What was measured before was published by earlier JobMasters.
+        self._since = time.time()
+        self._newest_id = -1
+        self._failed_attempt = 0
+
+    def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
+        """Publish what is new since the last time.
+
+        Args:
+            checkpoints: Gives the last checkpoints, oldest first; asked only when one has completed.
+        """
+        statistics = report.statistics
+        self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
+        for name, counter in self._counters.items():
+            if report.checkpoints is None and name in _OF_CHECKPOINTS:
+                continue  # a job that takes none never misses any
+            value, seen = int(getattr(statistics, name)), self._seen.get(name)
+            if seen is None or value > seen:
+                counter.inc(value - (seen or 0) or _NOTHING, self._tags)
+                self._seen[name] = value
+        for failure in report.failures:
+            if failure.attempt > self._failed_attempt and failure.at >= self._since:
+                self._failed_attempt = failure.attempt
+                cause, subtask = failure.root, failure.root.subtask
+                operator = cause.operator or ("" if subtask is None else subtask.vertex)
+                self._failures.inc(
+                    1, {**self._tags, **metric_tags(cause=cause.kind.value, operator=operator)}
+                )
+        newest = -1 if report.checkpoints is None else report.checkpoints.latest_completed_id
+        if newest > self._newest_id:
+            sinks = {operator.vertex for operator in report.operators if operator.is_sink}
+            for each in checkpoints():
+                self._observe(each, sinks)
+            self._newest_id = newest
+            for info in report.subtasks:
+                if info.state_bytes is not None:
+                    whose = metric_tags(operator=info.subtask.vertex, subtask=str(info.subtask))
+                    self._state.set(info.state_bytes, {**self._tags, **whose})
+
+    def _observe(self, checkpoint: CheckpointDetails, sinks: set[str]) -> None:
+        record = checkpoint.record
+        is_new = record.checkpoint_id > self._newest_id and record.triggered_at >= self._since
+        if record.status is not CheckpointStatus.COMPLETED or not is_new:
+            return
+        if record.duration is not None:
+            self._duration.observe(record.duration, self._tags)
+        if record.size is not None:
+            self._size.set(record.size, self._tags)
+        self._written.set(record.written_bytes, self._tags)
+        if checkpoint.subtasks:
+            longest = max(measured.alignment_duration for measured in checkpoint.subtasks.values())
+            self._alignment.observe(longest, self._tags)
+        for subtask, measured in checkpoint.subtasks.items():
+            if subtask.vertex in sinks and not measured.in_flight_bytes:
+                self._latency.observe(
+                    measured.start_delay, {**self._tags, **metric_tags(operator=subtask.vertex)}
+                )
+
+
+def _counter(name: str, text: str, *tags: str) -> Counter:
+    return Counter(f"penstock_job_{name}_total", description=text, tag_keys=(*_TAGS, *tags))
+
+
+def _gauge(name: str, text: str, *tags: str) -> Gauge:
+    return Gauge(f"penstock_job_{name}", description=text, tag_keys=(*_TAGS, *tags))
+
+
+def _histogram(name: str, text: str, *tags: str) -> Histogram:
+    return Histogram(f"penstock_job_{name}", description=text, boundaries=_SECONDS, tag_keys=(*_TAGS, *tags))
+
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+#: Milliseconds for the last spans of a job to leave.
+_LAST: Final = 5_000
+
+
+class JobTraces:
+    """Traces of one job; made by `traces_of`.
+
+    Args:
+        provider: Sends the spans.
+    """
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("penstock")
+        #: What began before was sent by earlier JobMasters, or is too old.
+        self._since = self._sent_to = time.time()
+        self._sent: set[tuple[int, int]] = set()
+
+    def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
+        """Send what has ended since the last time.
+
+        Args:
+            checkpoints: Gives the last checkpoints, oldest first.
+        """
+        for episode in episodes(report.transitions):
+            if episode.ended > self._sent_to:
+                self._sent_to = episode.ended
+                self._send(episode)
+        known = checkpoints()
+        for each in known:
+            key = each.record.checkpoint_id, each.record.attempt
+            span = checkpoint_span(each)
+            if span is not None and key not in self._sent and span.begun >= self._since:
+                self._sent.add(key)
+                self._send(span)
+        self._sent &= {(each.record.checkpoint_id, each.record.attempt) for each in known}
+
+    def close(self) -> None:
+        """Send what waits, for a few seconds at most."""
+        self._provider.force_flush(_LAST)
+        self._provider.shutdown()
+
+    def _send(self, span: TraceSpan, parent: Context | None = None) -> None:
+        from opentelemetry.trace import StatusCode, set_span_in_context
+
+        sent = self._tracer.start_span(
+            span.name, parent, attributes=dict(span.attributes), start_time=_nanoseconds(span.begun)
+        )
+        if span.failure:
+            sent.set_status(StatusCode.ERROR, span.failure)
+        context = set_span_in_context(sent)
+        for part in span.parts:
+            self._send(part, context)
+        sent.end(_nanoseconds(span.ended))
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000_000)
+
+
+def traces_of(
+    job_id: str, name: str, warn: Callable[[str], None], environment: Mapping[str, str] = os.environ
+) -> JobTraces | None:
+    """Where the traces of a job go; `None` when no collector is named, or the extra is not installed.
+
+    Args:
+        warn: Told when traces are wanted and the extra is not installed.
+    """
+    named = next((variable for variable in _ENDPOINTS if environment.get(variable)), None)
+    if named is None:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        warn(f"{named} is set, but its traces can't be sent ({error}): pip install 'penstock[otel]'")
+        return None
+    about: dict[str, Any] = {
+        "service.name": environment.get("OTEL_SERVICE_NAME", "penstock"),
+        "penstock.job.id": job_id,
+        "penstock.job.name": name,
+    }
+    provider = TracerProvider(resource=Resource.create(about))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return JobTraces(provider)

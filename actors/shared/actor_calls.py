@@ -1,0 +1,202 @@
+"""Calls of actors: waits for an answer with a deadline, and repeats a call that got none.
+
+`RepeatedCall` is a call of an actor that is made again while Ray can't reach that actor.
+
+Ray raises `ActorUnavailableError` for an actor that may be back in a moment, and another `RayActorError` for
+one that has died. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
+made again. Calls may reach the actor more than once, so only those that do no harm twice are made in this
+way.
+
+Its owner may poll it, block on it or await it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent import futures
+from math import inf
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import ray
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
+
+#: Seconds for an answer that needs no waiting.
+ANSWER: Final = 60.0
+
+
+class NoAnswerError(PenstockError, TimeoutError):
+    """A living actor did not answer in time; the message names it, and where to look."""
+
+
+def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
+    """The answer of a call.
+
+    Args:
+        call: The reference that the actor's call returned.
+        who: The actor and the question, for the message.
+        seconds: Upper limit.
+
+    Raises:
+        NoAnswerError: It has taken longer.
+        ray.exceptions.RayActorError: The actor is gone.
+    """
+    try:
+        return ray.get(call, timeout=seconds)
+    except ray.exceptions.GetTimeoutError as error:
+        raise no_answer(who, seconds) from error
+
+
+def no_answer(who: str, seconds: float) -> NoAnswerError:
+    """The error for an actor that has not answered."""
+    return NoAnswerError(
+        f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
+        "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
+    )
+
+
+T = TypeVar("T")
+
+#: Seconds for which a call that failed with this error is repeated; `None` when the error is an answer.
+Patience: TypeAlias = Callable[[BaseException], float | None]
+
+
+def while_unavailable(seconds: float = inf) -> Patience:
+    """Repeat while Ray can't reach the actor, at most for these seconds; any other error is an answer."""
+
+    def patience(error: BaseException) -> float | None:
+        return seconds if isinstance(error, ray.exceptions.ActorUnavailableError) else None
+
+    return patience
+
+
+class RepeatedCall(Generic[T]):
+    """Makes a call, and makes it again while its actor is away.
+
+    Args:
+        make: Makes the call, which may reach the actor more than once; returns its reference.
+        who: The actor, for messages.
+        patience: Which errors are repeated, and for how long.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        who: str,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        absence: RetryDeadline | None = None,
+    ) -> None:
+        self._make = make
+        self._who = who
+        self._patience = patience or while_unavailable()
+        self._clock = clock
+        self._absence = absence or RetryDeadline(BETWEEN_CALLS)
+        self._again_at: float | None = None
+        self._is_settled = False
+        self._gave_up_after: float | None = None
+        self._asked_at = 0.0
+        self._future: futures.Future[T] = futures.Future()
+        self._call()
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the actor was away for longer than the patience lasted."""
+        return self._gave_up_after is not None
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error of the last call, if it failed."""
+        return self._future.exception() if self._future.done() else None
+
+    def is_done(self) -> bool:
+        """Whether there is a result; makes the call again when it is time. Never waits."""
+        if self._is_settled:
+            return True
+        if not self._future.done():
+            return False
+        if self._again_at is None:
+            self._settle_or_plan()
+        elif self._clock() >= self._again_at:
+            self._call()
+        return self._is_settled
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for a result, `None` for ever, and say whether there is one."""
+        deadline = inf if seconds is None else self._clock() + seconds
+        while not self.is_done():
+            left = deadline - self._clock()
+            if left <= 0:
+                return False
+            if self._again_at is not None:
+                time.sleep(max(0.0, min(left, self._again_at - self._clock())))
+            else:
+                futures.wait([self._future], None if left == inf else left)
+        return True
+
+    async def awaited(self) -> T:
+        """Wait for the result on an event loop.
+
+        Raises:
+            NoAnswerError: Ray could not reach the actor for too long.
+            Exception: What the actor has raised, or Ray says of it.
+        """
+        while not self.is_done():
+            if self._again_at is not None:
+                await asyncio.sleep(max(0.0, self._again_at - self._clock()))
+            else:
+                await asyncio.wait([asyncio.wrap_future(self._future)])
+        return self.result()
+
+    def result(self) -> T:
+        """The answer of a call that is done.
+
+        Raises:
+            NoAnswerError: Ray could not reach the actor for too long.
+            ray.exceptions.RayActorError: The actor is dead.
+            Exception: What the actor has raised.
+        """
+        if self._gave_up_after is not None:
+            msg = (
+                f"{self._who}: Ray could not reach it for {self._gave_up_after:g} s, and does not say that "
+                "it is dead. Look at its node and at the network (`ray status`, `ray list nodes`)"
+            )
+            raise NoAnswerError(msg) from self._future.exception()
+        return self._future.result()
+
+    def answer(self, seconds: float = ANSWER) -> T:
+        """Wait for the answer.
+
+        Raises:
+            NoAnswerError: There is none within these seconds.
+            ray.exceptions.RayActorError: The actor is dead.
+            Exception: What the actor has raised.
+        """
+        if not self.wait(seconds):
+            raise no_answer(self._who, seconds)
+        return self.result()
+
+    def _call(self) -> None:
+        self._again_at, self._asked_at = None, self._clock()
+        try:
+            self._future = self._make().future()
+        except Exception as error:  # the actor was not even found: an answer like any other
+            self._future = futures.Future()
+            self._future.set_exception(error)
+
+    def _settle_or_plan(self) -> None:
+        error = self._future.exception()
+        patience = None if error is None else self._patience(error)
+        if patience is None:
+            self._is_settled = True
+            return
+        now = self._clock()
+        pause = self._absence.failed(self._asked_at, now, patience)
+        if pause is None:
+            self._is_settled, self._gave_up_after = True, patience
+        else:
+            self._again_at = now + pause

@@ -1,0 +1,200 @@
+"""`ProcessResidue`: what users' code has left in a process, and whether another job may run there.
+
+A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
+interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache goes on
+from job to job, as it does in the workers of Ray and Spark. What a later job must not meet is looked for when
+a role is given back:
+
+- a module of the user's whose file has changed since it was loaded: the next job wants the new one;
+- environment variables, the working directory or `sys.path`, if they differ from what the process began with;
+- settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
+  handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
+- functions and classes of Python, numpy, Arrow or Penstock that were exchanged;
+- threads that still run, uploads of state among them;
+- child processes, open files, and ports that are listened on.
+
+With any of these the process ends: nothing is set back, because something may hang on the new value. Only
+random numbers are seeded anew for each role. Files are looked at again before the next role is taken, because
+notebooks edit a module between two jobs. What can't be seen from here stays: settings of other libraries,
+memory that a C library holds, connections. `JobConfig(reuse_processes=False)` is for jobs that can't live
+with that.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from penstock.actors.shared.process_state import (
+    INSTALLED,
+    Patches,
+    prepare_settings,
+    read_children,
+    read_loggers,
+    read_open_files,
+    read_settings,
+    read_threads,
+)
+
+#: Threads that outlive roles: those of event loops and of fsspec.
+_LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
+#: Seconds for a thread of the role that has just ended to end, too.
+_THREAD_ENDS: Final = 0.2
+
+
+class ProcessResidue:
+    """Compares a process with what it began with; see the module's text.
+
+    To be made before the first role is taken.
+
+    Args:
+        own_files: A folder whose files count for nothing when they are open: that of Ray's session.
+    """
+
+    def __init__(self, own_files: str | None = None) -> None:
+        prepare_settings()
+        self._own_files = own_files
+        self._environment = dict(os.environ)
+        self._folder = _working_folder()
+        self._path = list(sys.path)
+        self._threads = set(threading.enumerate())
+        self._files: dict[str, tuple[int, int] | None] = {}
+        #: Modules that were loaded before any code of users ran.
+        self._modules = set(sys.modules)
+        self._taken_at = _now()
+        self._finders = list(sys.meta_path)
+        self._settings = read_settings()
+        self._loggers = read_loggers()
+        self._patches = Patches()
+        self._priorities = read_threads()
+        self._children = read_children()
+        self._open_files = set(read_open_files().values())
+
+    def role_taken(self) -> None:
+        """Modules that are loaded from now on belong to a new role, which gets its own random numbers."""
+        self._taken_at = _now()
+        random.seed()
+        if (numpy := sys.modules.get("numpy.random")) is not None:
+            numpy.seed()
+
+    def note_modules(self) -> None:
+        """Modules were loaded before a role is taken: `changed_module` watches their files from now on.
+
+        A file that may have been written after it was loaded counts as changed.
+        """
+        for file in _users_files(set(sys.modules) - self._modules):
+            stamp = _stamp(file)
+            is_older = stamp is not None and stamp[0] < self._taken_at * 1e9
+            self._files.setdefault(file, stamp if is_older else (0, 0))
+
+    def left(self) -> str | None:
+        """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
+        if dict(os.environ) != self._environment:
+            return "environment variables have changed"
+        if _working_folder() != self._folder:
+            return "the working directory has changed"
+        if sys.path != self._path:
+            return "sys.path has changed"
+        return (
+            self._patches.found()
+            or self._setting_changed()
+            or self.changed_module()
+            or self._new_module_changed()
+            or self._thread_left()
+            or self._left_open()
+        )
+
+    def _setting_changed(self) -> str | None:
+        now = read_settings()
+        for name, value in self._settings.items():
+            if value is not None and now[name] != value:
+                return f"{name} changed"
+        loggers = read_loggers()
+        for name, value in self._loggers.items():
+            if loggers.get(name) != value:
+                return f"the configuration of the logger {name!r} has changed"
+        for thread, value in read_threads().items():
+            if self._priorities.get(thread, value) != value:
+                return "the priority or the processors of a thread have changed"
+        added = (each for each in sys.meta_path if each not in self._finders)
+        if any(True for each in added if not _is_installed(type(each).__module__)):
+            return "sys.meta_path has changed"
+        return None
+
+    def _left_open(self) -> str | None:
+        if children := read_children() - self._children:
+            return f"its child process {min(children)} is still there"
+        own = self._own_files
+        for name in read_open_files().values():
+            if name not in self._open_files and (own is None or not name.startswith(own + os.sep)):
+                return f"{name} is still open"
+        return None
+
+    def changed_module(self) -> str | None:
+        """Which module of the user's has changed since it was loaded; `None` for none."""
+        changed = next((file for file, seen in self._files.items() if _stamp(file) != seen), None)
+        return None if changed is None else f"{changed} has changed"
+
+    def _new_module_changed(self) -> str | None:
+        """Take note of the modules that this role has loaded.
+
+        A file that was written after the role was taken may have been loaded before it was written.
+        """
+        for file in _users_files(set(sys.modules) - self._modules):
+            if file in self._files:
+                continue
+            stamp = _stamp(file)
+            if stamp is None or stamp[0] >= self._taken_at * 1e9:
+                return f"{file} was written while it was loaded"
+            self._files[file] = stamp
+        return None
+
+    def _thread_left(self) -> str | None:
+        for thread in threading.enumerate():
+            if thread in self._threads or thread.name.startswith(_LASTING_THREADS):
+                continue
+            thread.join(_THREAD_ENDS)
+            if thread.is_alive():
+                return f"the thread '{thread.name}' still runs"
+        return None
+
+
+def _users_files(modules: Collection[str]) -> Iterator[str]:
+    """The files of those of the loaded modules that are installed nowhere and are not Penstock's."""
+    for name in modules:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(INSTALLED):
+            continue
+        if not os.path.realpath(file).startswith(INSTALLED):
+            yield file
+
+
+def _is_installed(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return isinstance(file, str) and os.path.realpath(file).startswith(INSTALLED)
+
+
+#: As it was when the process began: a job may exchange it.
+_now: Final = time.time
+
+
+def _working_folder() -> str | None:
+    """The working directory; `None` when it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    """When a file was written, in nanoseconds, and its size; `None` when it is gone."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

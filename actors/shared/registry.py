@@ -1,0 +1,334 @@
+"""Processes of jobs on Ray: the names of their actors, and which process serves which job.
+
+**JobMasters.** Which process is the JobMaster of a job, and which wait for a job, in Ray's cluster-wide
+key-value store.
+
+A JobMaster's process outlives its job, so its name does not tell whom it serves. Four kinds of keys do:
+
+- `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
+  job has ended and its report is kept.
+- `job-of-master:<process>`: what a process that Ray has restarted does. It has the job that the process took
+  last, or nothing when it waited for one. Without it the process does the job that it was started with. So
+  the process never deletes the key; the program that has started it does when the process is gone.
+- `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
+  that does has the process.
+- `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
+  deleting the key. A program that gets no answer takes the job back by deleting it. So a late answer never
+  makes a job run twice.
+
+**Subtasks.** Which processes a job has, and which warm ones a program has, in Ray's cluster-wide key-value
+store.
+
+A process outlives jobs, so its name does not tell whom it serves. Two kinds of keys do:
+
+- `process-of:<job>:<process>`: a JobMaster has started or claimed this process. The key is written before the
+  process is told of its role, and deleted when the process has ended or has given its role back. So a
+  JobMaster that comes back finds every process that may hold a role of its job, and asks it. Its value is the
+  number of calls that the process can hold.
+- `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster can
+  delete the key, and the one that does has the process.
+
+A process never has both keys. So a JobMaster may end every process of its job: no other job has claimed it.
+
+A program is what Ray calls a job, one driver with one `sys.path`, in one runtime environment. Tasks of a
+driver can have environments of their own, and what they start inherits them. Nothing is shared between
+programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import ray
+from ray.experimental import internal_kv
+from ray.util import list_named_actors
+
+#: The Ray namespace of every Penstock actor.
+NAMESPACE: Final = "penstock"
+
+_MASTER_PREFIX: Final = "master:"
+
+_PROCESS_PREFIX: Final = "process:"
+
+
+def master_name(process: str) -> str:
+    """Name of the actor of a process that takes jobs as their JobMaster; says nothing about the job.
+
+    Example:
+        >>> master_name("9f04")
+        'master:9f04'
+    """
+    return _MASTER_PREFIX + process
+
+
+def process_of_master(actor_name: str) -> str | None:
+    """The process of a JobMaster's name; `None` for any other actor.
+
+    Example:
+        >>> process_of_master("master:9f04"), process_of_master("process:9f04")
+        ('9f04', None)
+    """
+    return actor_name.removeprefix(_MASTER_PREFIX) if actor_name.startswith(_MASTER_PREFIX) else None
+
+
+def process_name(process: str) -> str:
+    """Name of the actor of a process that takes roles of subtasks; says nothing about the role.
+
+    Example:
+        >>> process_name("9f04")
+        'process:9f04'
+    """
+    return _PROCESS_PREFIX + process
+
+
+def process_of(actor_name: str) -> str | None:
+    """The process of an actor's name; `None` for any other actor.
+
+    Example:
+        >>> process_of("process:9f04"), process_of("master:2a51")
+        ('9f04', None)
+    """
+    return actor_name.removeprefix(_PROCESS_PREFIX) if actor_name.startswith(_PROCESS_PREFIX) else None
+
+
+_NAMESPACE: Final = b"penstock"
+
+_MASTER_OF: Final = "master-of:"
+
+_JOB_OF: Final = "job-of-master:"
+
+_WARM: Final = "warm-master:"
+
+_GIVEN: Final = "given:"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """What a JobMaster is given of its job.
+
+    Attributes:
+        job_id: Lower-case letters, digits and `-`.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+        chunks: The pickled job graph and settings (see `graph_shipping`).
+        submission: A token that all processes have that are given the job, and nobody else. Empty when an
+            older version has submitted it.
+    """
+
+    job_id: str
+    name: str
+    submitted_at: float
+    chunks: tuple[bytes, ...]
+    submission: str = ""
+
+
+def set_master(job_id: str, process: str) -> None:
+    """Note which process is the JobMaster of a job."""
+    _put(_MASTER_OF + job_id, process.encode())
+
+
+def remove_master(job_id: str) -> None:
+    """Note that a job has no JobMaster any more."""
+    _delete(_MASTER_OF + job_id)
+
+
+def is_master(job_id: str, process: str) -> bool:
+    """Whether this process is the JobMaster of a job."""
+    return _get(_MASTER_OF + job_id) == process.encode()
+
+
+def find_master(job_id: str) -> Any:
+    """The handle of a job's JobMaster.
+
+    Raises:
+        ValueError: It has none, as Ray says of an actor that it does not know.
+    """
+    process = _get(_MASTER_OF + job_id)
+    if process is None:
+        msg = f"job {job_id} has no JobMaster"
+        raise ValueError(msg)
+    return ray.get_actor(master_name(process.decode()), namespace=NAMESPACE)
+
+
+def has_master(job_id: str) -> bool:
+    """Whether a job has a JobMaster, or one that Ray restarts."""
+    process = _get(_MASTER_OF + job_id)
+    # A handle would load the actor's class, and all that it imports, into this process.
+    return process is not None and master_name(process.decode()) in _living()
+
+
+def jobs_with_master() -> set[str]:
+    """The jobs that have a JobMaster."""
+    jobs = {key.removeprefix(_MASTER_OF): _get(key) for key in _keys(_MASTER_OF)}
+    living = _living()
+    return {job for job, process in jobs.items() if process and master_name(process.decode()) in living}
+
+
+def keep_job(process: str, job: SubmittedJob | None) -> None:
+    """Note which job a process has taken, for the time when Ray restarts it; `None` for no job."""
+    data = b"" if job is None else _packed(job)
+    _put(_JOB_OF + process, data)
+
+
+def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
+    """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it.
+
+    Args:
+        process: As in `keep_job`.
+        first: The job that it was started with.
+    """
+    data = _get(_JOB_OF + process)
+    if data is None:
+        return first
+    job = _unpacked(data) if data else None
+    return None if job is None or _get(_GIVEN + job.job_id) is not None else job
+
+
+def job_in(data: bytes) -> str | None:
+    """The id of the job that a kept value of `keep_job` holds; `None` for no job."""
+    return _unpacked(data).job_id if data else None
+
+
+def give_job(job_id: str) -> None:
+    """Note that a process is about to be given this job."""
+    _put(_GIVEN + job_id, b"")
+
+
+def accept_job(job_id: str) -> bool:
+    """Accept a job that was given, or take it back; `False` when the other side was faster."""
+    return _delete(_GIVEN + job_id)
+
+
+def offer_master(process: str) -> None:
+    """Let the program that has started a process claim it for another job."""
+    _put(_WARM + process, b"")
+
+
+def claim_master(process: str) -> bool:
+    """Claim a process, or take its offer back; `False` when it is not offered, or was claimed before."""
+    return _delete(_WARM + process)
+
+
+def forget_process(process: str) -> None:
+    """Delete what is kept of a process that has ended for good."""
+    _delete(_JOB_OF + process)
+    _delete(_WARM + process)
+
+
+def warm_masters() -> Sequence[str]:
+    """The processes of JobMasters that wait for a job; some may have ended."""
+    return sorted(key.removeprefix(_WARM) for key in _keys(_WARM))
+
+
+def living_masters() -> set[str]:
+    """The processes of JobMasters that live, or that Ray restarts."""
+    return {process for name in _living() if (process := process_of_master(name)) is not None}
+
+
+def _packed(job: SubmittedJob) -> bytes:
+    data: bytes = msgpack.packb((job.job_id, job.name, job.submitted_at, job.chunks, job.submission))
+    return data
+
+
+def _unpacked(data: bytes) -> SubmittedJob:
+    job_id, name, submitted_at, chunks, *more = msgpack.unpackb(data)
+    return SubmittedJob(job_id, name, submitted_at, tuple(chunks), *more)
+
+
+def _living() -> set[str]:
+    actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+    return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
+
+
+def _keys(prefix: str) -> list[str]:
+    return [key.decode() for key in internal_kv._internal_kv_list(prefix.encode(), namespace=_NAMESPACE)]
+
+
+def _get(key: str) -> bytes | None:
+    data: bytes | None = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    return data
+
+
+def _put(key: str, value: bytes) -> None:
+    internal_kv._internal_kv_put(key.encode(), value, overwrite=True, namespace=_NAMESPACE)
+
+
+def _delete(key: str) -> bool:
+    return bool(internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE))
+
+
+def add_to_job(job_id: str, process: str, calls: int) -> None:
+    """Note that a process, which can hold so many calls at the same time, is of this job."""
+    internal_kv._internal_kv_put(
+        _of_job(job_id, process), str(calls).encode(), overwrite=True, namespace=_NAMESPACE
+    )
+
+
+def remove_from_job(job_id: str, process: str) -> None:
+    """Note that a process is not of this job any more."""
+    internal_kv._internal_kv_del(_of_job(job_id, process), namespace=_NAMESPACE)
+
+
+def processes_of_job(job_id: str) -> Sequence[str]:
+    """The processes that a job has or had; some may have ended."""
+    return _processes(_of_job(job_id, ""))
+
+
+def offer(job_id: str, process: str) -> None:
+    """Let other jobs of this program claim a process that has given its role back.
+
+    Nothing happens when it is not of this job any more. The process ends by its lease then, and also when the
+    caller dies between the two steps.
+    """
+    record = _of_job(job_id, process)
+    calls = internal_kv._internal_kv_get(record, namespace=_NAMESPACE)
+    if calls is not None and _delete_record(record):
+        internal_kv._internal_kv_put(_warm(process, int(calls)), b"", overwrite=True, namespace=_NAMESPACE)
+
+
+def withdraw(process: str, calls: int) -> bool:
+    """Take an offer back; `False` when a JobMaster has claimed the process, or nobody has offered it."""
+    return _delete_record(_warm(process, calls))
+
+
+def claim(job_id: str, calls: int) -> str | None:
+    """Claim a warm process of this program for a job; `None` when none can hold so many calls."""
+    for key in internal_kv._internal_kv_list(_warm_prefix(), namespace=_NAMESPACE):
+        _, _, holds, process = key.decode().split(":")
+        if int(holds) >= calls and _delete_record(key):
+            add_to_job(job_id, process, int(holds))
+            return process
+    return None
+
+
+def warm_processes() -> Sequence[str]:
+    """The warm processes of this program; some may have ended."""
+    return _processes(_warm_prefix())
+
+
+def _of_job(job_id: str, process: str) -> bytes:
+    return f"process-of:{job_id}:{process}".encode()
+
+
+def _warm_prefix() -> bytes:
+    context = ray.get_runtime_context()
+    environment: str = context.get_runtime_env_string()  # type: ignore[no-untyped-call]
+    mark = hashlib.sha256(environment.encode()).hexdigest()[:12]
+    return f"warm:{context.get_job_id()}-{mark}:".encode()
+
+
+def _warm(process: str, calls: int) -> bytes:
+    return _warm_prefix() + f"{calls}:{process}".encode()
+
+
+def _processes(prefix: bytes) -> Sequence[str]:
+    keys = internal_kv._internal_kv_list(prefix, namespace=_NAMESPACE)
+    return sorted(key.decode().rpartition(":")[2] for key in keys)
+
+
+def _delete_record(key: bytes) -> bool:
+    return bool(internal_kv._internal_kv_del(key, namespace=_NAMESPACE))

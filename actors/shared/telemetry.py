@@ -1,0 +1,143 @@
+"""Traces of a job as plain values: checkpoints, starts, restarts and rescales, with what took how long.
+
+A checkpoint is one trace. It has a span for each subtask, and in it the start delay, the alignment, the
+synchronous and the asynchronous part. A subtask measures lengths and not moments, so the parts are put one
+behind the other, from the trigger on. The trace of a failed checkpoint has its reason.
+
+An episode is the time in which a job does not run. It begins with the submission, a failure or a rescale, and
+ends when the job runs again, or has ended. It is one trace with a span for each state of the job.
+
+Values of metrics' tags in any alphabet, for Ray's metrics, which encode them as ASCII.
+
+Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer between refuses it: it asks
+each value for `value.encode("ascii")`. A `str` that answers with UTF-8 gets through, and Prometheus shows the
+name as its user wrote it. A replacement such as `?` would make one series of different names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.redaction import redacted
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+
+#: States in which a job does its work.
+_WORKING: Final = (JobState.RUNNING, JobState.STOPPING)
+
+_ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """Something that took a while.
+
+    Attributes:
+        begun: Wall-clock seconds.
+        ended: Wall-clock seconds.
+        attributes: What is known of it, by names with dots.
+        failure: Why it failed, without secrets; empty when it did not.
+        parts: What it consists of, the first one first.
+    """
+
+    name: str
+    begun: float
+    ended: float
+    attributes: Mapping[str, str | int | float] = field(default_factory=dict)
+    failure: str = ""
+    parts: tuple[TraceSpan, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failure", redacted(self.failure))
+
+
+def checkpoint_span(checkpoint: CheckpointDetails) -> TraceSpan | None:
+    """The trace of a checkpoint; `None` while it runs."""
+    record = checkpoint.record
+    if record.status not in _ENDED or record.duration is None:
+        return None
+    attributes: dict[str, str | int | float] = {
+        "penstock.checkpoint.id": record.checkpoint_id,
+        "penstock.checkpoint.kind": record.kind.value,
+        "penstock.attempt": record.attempt,
+        "penstock.checkpoint.written_bytes": record.written_bytes,
+        "penstock.checkpoint.in_flight_bytes": record.in_flight_bytes,
+    }
+    if record.size is not None:
+        attributes["penstock.checkpoint.size"] = record.size
+    failure = "" if record.failure is None else f"{record.failure.value} {record.detail}".strip()
+    parts = tuple(
+        _subtask_span(subtask, measured, record.triggered_at)
+        for subtask, measured in sorted(checkpoint.subtasks.items())
+    )
+    ended = record.triggered_at + record.duration
+    return TraceSpan("checkpoint", record.triggered_at, ended, attributes, failure, parts)
+
+
+def _subtask_span(subtask: SubtaskId, measured: CheckpointMetrics, triggered_at: float) -> TraceSpan:
+    lengths = {
+        "start delay": measured.start_delay,
+        "alignment": measured.alignment_duration,
+        "synchronous part": measured.sync_duration,
+        "asynchronous part": measured.async_duration,
+    }
+    parts, at = [], triggered_at
+    for name, length in lengths.items():
+        parts.append(TraceSpan(name, at, at + length))
+        at += length
+    attributes: dict[str, str | int | float] = {
+        "penstock.operator": subtask.vertex,
+        "penstock.subtask": str(subtask),
+        "penstock.checkpoint.written_bytes": measured.written_bytes,
+        "penstock.checkpoint.full_bytes": measured.full_bytes,
+        "penstock.checkpoint.in_flight_bytes": measured.in_flight_bytes,
+    }
+    return TraceSpan(str(subtask), triggered_at, at, attributes, parts=tuple(parts))
+
+
+def episodes(transitions: Iterable[Transition]) -> Iterator[TraceSpan]:
+    """The episodes in which a job did not run and that are over, oldest first."""
+    begun: list[Transition] = []
+    for step in transitions:
+        if step.source is JobState.CREATED or (step.source in _WORKING and step.target not in _WORKING):
+            begun = []
+        begun.append(step)
+        if step.target in _WORKING or step.target.is_terminal:
+            if step.source not in _WORKING:
+                yield _episode(begun)
+            begun = []
+
+
+def _episode(steps: list[Transition]) -> TraceSpan:
+    states = [step.target for step in steps]
+    name = "end"
+    if states[-1] in _WORKING:
+        failed, rescaled = JobState.FAILING in states, JobState.RESCALING in states
+        name = "restart" if failed else "rescale" if rescaled else "start"
+    parts = tuple(TraceSpan(step.target.value, step.at, then.at) for step, then in pairwise(steps))
+    failure = next((step.cause for step in steps if step.target is JobState.FAILING), "")
+    attributes = {} if name != "end" else {"penstock.state": states[-1].value}
+    return TraceSpan(name, steps[0].at, steps[-1].at, attributes, failure, parts)
+
+
+class _Tag(str):
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """The value as UTF-8, whatever encoding Ray asks for."""
+        return super().encode("utf-8", "backslashreplace")
+
+
+def metric_tags(**tags: str) -> dict[str, str]:
+    """Tags for a metric of Ray's, with values in any alphabet.
+
+    Example:
+        >>> metric_tags(job_name="注文")["job_name"].encode("ascii").decode()
+        '注文'
+    """
+    return {name: _Tag(redacted(value)) for name, value in tags.items()}

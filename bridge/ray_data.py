@@ -1,0 +1,360 @@
+"""`from_ray_dataset` and `to_ray_dataset`: Ray Data in and out of jobs; without Spark.
+
+In: the dataset is computed, and its blocks, which stay in Ray's object store, are splits that readers request
+(`ray_data.py`).
+
+Out: results are blocks in the object store (`blocks/`). Tasks make tables of them, and the driver sees none.
+
+`DatasetSource`: the blocks of a Ray dataset as splits, read straight from the object store.
+
+A small actor of the program holds the references of the blocks. Each block is a split, and its position is a
+row number. Blocks never change, so a restored reader reads the same rows again. Ray itself recomputes blocks
+that are lost with a node.
+
+One schema for the blocks of a dataset, so that Arrow batches of several blocks can be put together.
+
+A block whose values are all null in a column may have no type for it; every other difference is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+
+import pyarrow as pa
+import pyarrow.types as kinds
+import ray
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.registry import NAMESPACE
+from penstock.bridge.arrow.batch_pieces import RecordFormat
+from penstock.bridge.blocks.block_results import BlockResults
+from penstock.bridge.blocks.bounded_results import results_of
+from penstock.runtime.config.checks import Duration
+from penstock.runtime.errors import GraphError, LostInputError, PenstockError
+from penstock.runtime.graph.executor import JobHandle
+from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.arrow_batches import arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.errors import ConnectorError, shown
+from penstock.runtime.names import checked_keywords
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.operators.sources.split_enumerator import OnRequest
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+if TYPE_CHECKING:
+    import ray.data
+
+
+def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
+    """A block with the columns that all blocks of its dataset have.
+
+    Args:
+        number: Of the block, for the message.
+
+    Raises:
+        ConnectorError: The block has other columns; the message names the block, the column and both types.
+
+    Example:
+        >>> schema = pa.schema({"a": pa.int64(), "b": pa.string()})
+        >>> with_columns_of(schema, pa.table({"b": [None], "a": [1]}), 0).schema.types
+        [DataType(int64), DataType(string)]
+    """
+    if block.schema.equals(dataset):
+        return block.replace_schema_metadata(None)
+    for name in dict.fromkeys([*dataset.names, *block.schema.names]):
+        if name not in dataset.names or name not in block.schema.names:
+            where = (
+                "is not in the dataset's" if name not in dataset.names else "is missing, and in the dataset's"
+            )
+            raise _refused(number, f"column {name!r} {where} columns {shown(dataset.names)}")
+        there, wanted = block.schema.field(name).type, dataset.field(name).type
+        if there != wanted and not kinds.is_null(there):
+            raise _refused(number, f"column {name!r} is of type {there}, and of type {wanted} in the dataset")
+    return block.select(dataset.names).cast(dataset.remove_metadata())
+
+
+def _refused(number: int, what: str) -> ConnectorError:
+    return ConnectorError(
+        f"block {number} of the Ray dataset: {what}. Make its blocks alike with Dataset.map_batches or "
+        'Dataset.select_columns, or read it with format="rows"'
+    )
+
+
+#: Prefix of the holder's name.
+DATASET_PREFIX: Final = "dataset:"
+#: Seconds until a reader whose block is on its way looks again.
+_PAUSE: Final = 0.005
+
+
+class DatasetHolder:
+    """Keeps the references of a dataset's blocks; an actor that ends with its program.
+
+    Args:
+        references: References of the blocks, in their order.
+    """
+
+    def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
+        self._references = references
+
+    def reference(self, number: int) -> list[ray.ObjectRef[pa.Table]]:
+        """The reference of one block, in a list so that Ray does not resolve it."""
+        return [self._references[number]]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSplit:
+    """A block, and how many of its rows were read.
+
+    Attributes:
+        row: The next row in it.
+    """
+
+    number: int
+    row: int = 0
+
+
+class DatasetSource:
+    """The blocks of a dataset as splits.
+
+    Args:
+        name: Name of the holder.
+        blocks: Number of blocks.
+        record_format: Arrow batches, or rows as dicts.
+        schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
+    """
+
+    only_reads: ClassVar[bool] = True
+
+    def __init__(
+        self, name: str, blocks: int, record_format: RecordFormat, schema: pa.Schema | None = None
+    ) -> None:
+        self.name = name
+        self.record_format = record_format
+        self.schema = schema
+        self._blocks = blocks
+        self._holder: Any = None
+
+    def keep(self, holder: Any) -> None:
+        """Keep the holder alive as long as this object."""
+        self._holder = holder
+
+    def splits(self, parallelism: int) -> Sequence[BlockSplit]:
+        """One for each block."""
+        return [BlockSplit(number) for number in range(self._blocks)]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[BlockSplit]) -> DatasetReader:
+        """Make the reader of one subtask.
+
+        Raises:
+            LostInputError: The program that has the dataset has ended.
+        """
+        return DatasetReader(self, context, splits)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_holder": None}
+
+
+class DatasetReader:
+    """Reads blocks one after the other; never waits for one that is on its way.
+
+    Args:
+        splits: Blocks, fresh or restored.
+
+    Raises:
+        LostInputError: The program that has the dataset has ended.
+    """
+
+    makes_new_records: ClassVar[bool] = True
+
+    def __init__(
+        self, source: DatasetSource, context: ConnectorContext, splits: Sequence[BlockSplit]
+    ) -> None:
+        self._clock = context.clock
+        self._arrow = source.record_format == "arrow"
+        self._schema = source.schema
+        self._splits = deque(splits)
+        self._table: pa.Table | None = None
+        #: The call for the block's reference, and then the reference.
+        self._call: Any = None
+        self._reference: Any = None
+        try:
+            self._holder: Any = ray.get_actor(DATASET_PREFIX + source.name, namespace=NAMESPACE)
+        except ValueError as error:
+            raise _gone() from error
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """The next rows.
+
+        Raises:
+            LostInputError: The block is lost, mostly because the program that made it has ended.
+            ConnectorError: The block has other columns than the dataset, and Arrow batches were asked for.
+        """
+        if not self._splits:
+            return Polled(finished=True)
+        if self._table is None and not self._fetch():
+            return Polled(ready_at=self._clock.monotonic() + _PAUSE)
+        assert self._table is not None, "it was fetched"
+        split = self._splits[0]
+        some = self._table.slice(split.row, arrow_rows(max_rows) if self._arrow else max_rows)
+        if split.row + some.num_rows < self._table.num_rows:
+            self._splits[0] = replace(split, row=split.row + some.num_rows)
+        else:
+            self._splits.popleft()
+            self._table = self._call = self._reference = None
+        if not some.num_rows:
+            return Polled(finished=not self._splits)
+        (batch,) = some.combine_chunks().to_batches()
+        return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
+
+    def snapshot(self) -> Sequence[BlockSplit]:
+        """The blocks that are not read to their end."""
+        return list(self._splits)
+
+    def close(self) -> None:
+        """Release the block."""
+        self._table = self._call = self._reference = None
+
+    def _fetch(self) -> bool:
+        """Take the block if it has arrived; request it if that was not done."""
+        try:
+            if self._call is None:
+                self._call = self._holder.reference.remote(self._splits[0].number)
+            if self._reference is None and ray.wait([self._call], timeout=0)[0]:
+                (self._reference,) = ray.get(self._call)
+            if self._reference is None or not ray.wait([self._reference], timeout=0)[0]:
+                return False
+            table: pa.Table = ray.get(self._reference)
+        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+            raise _gone() from error
+        if self._arrow:
+            if self._schema is None:
+                self._schema = table.schema.remove_metadata()
+            table = with_columns_of(self._schema, table, self._splits[0].number)
+        self._table = table
+        return True
+
+
+def _gone() -> LostInputError:
+    return LostInputError(
+        "the blocks of the Ray dataset are gone with the program that made it: keep the program until the "
+        "job has read them, or write the dataset to files and read those"
+    )
+
+
+@checked_call(OPTION_NAMES)
+def from_ray_dataset(
+    env: StreamEnvironment,
+    dataset: ray.data.Dataset,
+    *,
+    id: str = "from-ray-dataset",
+    format: RecordFormat = "arrow",
+    **options: Unpack[OperatorOptions],
+) -> DataStream[Any]:
+    """A stream of the rows of a Ray dataset, which is computed now.
+
+    Its blocks belong to this program: keep it, and the job's handle or `env`, until the job has read them.
+
+    Args:
+        env: The environment of the job.
+        dataset: The rows.
+        id: Id of the source; give one when a job has several.
+        format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators see
+            dicts), `"rows"` gives dicts.
+        **options: See `OperatorOptions`.
+
+    Raises:
+        GraphError: An argument is invalid.
+    """
+    if format not in ("arrow", "rows"):
+        msg = f"from_ray_dataset: format must be 'arrow' or 'rows', not {format!r}"
+        raise GraphError(msg)
+    if not hasattr(dataset, "to_arrow_refs"):
+        msg = f"from_ray_dataset: {type(dataset).__name__} is no ray.data.Dataset"
+        raise GraphError(msg)
+    connect()
+    computed = dataset.materialize()
+    references = computed.to_arrow_refs()
+    columns = getattr(computed.schema(), "base_schema", None)
+    name = secrets.token_hex(6)
+    actor: Any = ray.remote(DatasetHolder)
+    options_of_actor = {"name": DATASET_PREFIX + name, "namespace": NAMESPACE, "num_cpus": 0}
+    holder = actor.options(**options_of_actor).remote(references)
+    source = DatasetSource(
+        name, len(references), format, columns.remove_metadata() if isinstance(columns, pa.Schema) else None
+    )
+    stream: DataStream[Any] = env.from_source(id, OnRequest(source), **options)
+    # The actor ends with its last handle, so the environment's graph must hold one.
+    source.keep(holder)
+    return stream
+
+
+@checked_keywords
+def to_ray_dataset(
+    job_or_stream: JobHandle | DataStream[Any],
+    *,
+    id: str | None = None,
+    schema: pa.Schema | None = None,
+    timeout: Duration | None = None,
+    progress: bool = False,
+) -> ray.data.Dataset:
+    """The results of a bounded job as a Ray dataset.
+
+    Given a stream, this runs its job, with all of its sinks, and gives the stream's rows. Given a job that
+    was submitted, it waits for its end and gives what its `SparkResults` sink holds.
+
+    The rows stay in Ray's object store for as long as the dataset is used, and the program that made the sink
+    lives. Their types are those of `SparkResults`.
+
+    Args:
+        job_or_stream: The stream, of dicts or Arrow batches; or the job.
+        id: Id of the sink: `"to-ray-dataset"` by default for a stream, the only `SparkResults` for a job.
+        schema: Arrow schema of a stream's rows; see `SparkResults`.
+        timeout: Seconds for the job; `None` waits for ever.
+        progress: Show a live line meanwhile.
+
+    Raises:
+        GraphError: The graph can't be built.
+        JobFailedError: The job failed.
+        JobTimeoutError: It has not ended after `timeout`, and goes on.
+        PenstockError: There are no rows and no schema; or the job has no such sink.
+    """
+    return results_of(
+        "to_ray_dataset",
+        job_or_stream,
+        id,
+        "to-ray-dataset",
+        BlockResults,
+        schema,
+        _dataset_of,
+        timeout=timeout,
+        progress=progress,
+    )
+
+
+def _dataset_of(results: BlockResults) -> ray.data.Dataset:
+    import ray.data
+
+    blocks = results.blocks()
+    if blocks:
+        as_table: Any = ray.remote(num_cpus=0)(_table_of)
+        dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks.values()])
+    elif results.schema is not None:
+        dataset = ray.data.from_arrow(results.schema.empty_table())
+    else:
+        msg = "the job has no result, so its columns are not known: give to_ray_dataset a schema="
+        raise PenstockError(msg)
+    # The blocks live as long as their holder, and the holder as long as this object.
+    dataset._penstock_results = results
+    results.let_go()
+    return dataset  # type: ignore[no-any-return]
+
+
+def _table_of(block: bytes) -> pa.Table:
+    """A block as Ray Data's table, a view of the bytes; runs in a task where the bytes are."""
+    with pa.ipc.open_stream(block) as reader:
+        return reader.read_all()

@@ -1,0 +1,108 @@
+"""Watches the actors that a receive buffer needs, and whether the other readers of its job have come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.shared.actor_calls import ANSWER, NoAnswerError, RepeatedCall, while_unavailable
+from penstock.actors.shared.registry import NAMESPACE, has_master
+from penstock.bridge.receive_buffer.messages import (
+    NO_PROGRAM,
+    UNREACHABLE_PROGRAM,
+    actor_exists,
+    rendezvous_name,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Watch rounds until all readers of a job must have registered.
+LOOKS: Final = 150
+#: Seconds for the rendezvous to answer.
+_PATIENCE: Final = 60.0
+
+
+async def is_there(name: str) -> bool:
+    """Whether an actor of this name is alive; true when that can't be found out."""
+    return await _looked_up(actor_exists, name)
+
+
+async def has_job_master(job_id: str) -> bool:
+    """Whether a job has a JobMaster; true when that can't be found out."""
+    return await _looked_up(has_master, job_id)
+
+
+async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
+    try:
+        return await asyncio.to_thread(look, name)
+    except Exception as error:  # says nothing about that actor; the next look may
+        logger.warning("can't look for %s: %s", name, error)
+        return True
+
+
+class OtherReaders:
+    """Whether all readers of a job have registered at the rendezvous of a transfer.
+
+    Readers that were finished in a snapshot do not come again, and without them nothing is transferred.
+
+    Args:
+        transfer: Id of the transfer.
+        job_id: Whose readers are counted.
+        of: Number of readers.
+    """
+
+    def __init__(self, transfer: str, job_id: str, of: int) -> None:
+        self._rendezvous = rendezvous_name(transfer)
+        self._job_id = job_id
+        self._of = of
+        self._looks = 0
+        self._have_come = False
+
+    async def are_missing(self) -> bool:
+        """Whether other readers that must have registered by now have not; called in every watch round.
+
+        The rendezvous is asked in one round of many, until it has once said that all are there. An unanswered
+        question is repeated as many rounds later.
+        """
+        self._looks += 1
+        if self._have_come or self._looks % LOOKS:
+            return False
+        try:
+            rendezvous = ray.get_actor(self._rendezvous, namespace=NAMESPACE)
+            self._have_come = await asyncio.wait_for(
+                rendezvous.has_all.remote(self._job_id, self._of), _PATIENCE
+            )
+        except (TimeoutError, ValueError, ray.exceptions.RayActorError) as error:
+            logger.warning(
+                "can't ask %s for the readers of job %s: %r", self._rendezvous, self._job_id, error
+            )
+            return False
+        return not self._have_come
+
+
+#: Seconds for Ray to reach the rendezvous again.
+_AWAY: Final = ANSWER
+
+
+async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | None:
+    """Register a receive buffer; repeats the call while Ray can't reach the rendezvous.
+
+    The rendezvous recognises a repeated registration by the buffer's incarnation.
+
+    Args:
+        register: Finds the rendezvous and calls it.
+        away: Seconds for which Ray may not reach it.
+
+    Returns:
+        Why no rows will come, or `None`.
+    """
+    try:
+        return await RepeatedCall[str | None](register, "the rendezvous", while_unavailable(away)).awaited()
+    except NoAnswerError:
+        return UNREACHABLE_PROGRAM
+    except (ValueError, ray.exceptions.RayActorError):
+        return NO_PROGRAM

@@ -1,0 +1,408 @@
+"""State of a snapshot as a DataFrame, and a savepoint made of one; the rows stay in the Spark executors.
+
+Reading: each subtask's range of key groups is one partition, which a task reads straight from the storage.
+The types of the columns are found by a first pass over the state, unless a schema is given.
+
+Writing: the rows are sent to one partition per subtask by the hash of their keys, which Python workers know
+and the JVM does not. Each task writes the files of its subtasks, and the program writes the metadata. A task
+that is retried or speculated writes files of other names. Only files that Spark's result names become part of
+the savepoint; the others are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.bridge.arrow.readable_batches import readable_schema
+from penstock.bridge.arrow.spark_types import UnsupportedTypeError, arrow_schema_of, spark_schema_of
+from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
+from penstock.runtime.io.state_frames import parts_of_table, refuse_doubles
+from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery, rows_of, table_of
+from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.names import checked_keywords
+from penstock.runtime.operators.functions.record_functions import REDUCE_STATE
+from penstock.runtime.record.arrow_types import unified_type
+from penstock.runtime.record.arrow_values import from_arrow
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    OperatorSubtaskState,
+    StateHandle,
+)
+from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state_processor.state_writing import StatePlace, by_subtask, write_keyed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: Schemas of the tasks' reports, as Spark writes schemas.
+TYPES: Final = "schema binary"
+
+ROWS: Final = "data binary"
+
+WRITTEN: Final = "subtask int, entries long, path string, size long, checksum string, data binary"
+
+_WRITTEN: Final = pa.schema(
+    [
+        ("subtask", pa.int32()),
+        ("entries", pa.int64()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("checksum", pa.string()),
+        ("data", pa.binary()),
+    ]
+)
+#: Rows of a batch for Spark, and of a file of state.
+_BATCH_ROWS: Final = 10_000
+
+_FILE_ROWS: Final = 1 << 18
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTypes:
+    """Finds the types of some parts of a state: a schema for each part that has keys.
+
+    Attributes:
+        parts: All its parts; a row of the input is the number of one.
+    """
+
+    query: StateQuery
+    parts: tuple[tuple[int, int], ...]
+
+    def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
+        """The schemas, serialised."""
+        for table in _tables(self.query, self.parts, numbers, None):
+            if table.num_rows:
+                yield pa.record_batch([[table.schema.serialize().to_pybytes()]], ["schema"])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Reads some parts of a state.
+
+    Attributes:
+        parts: All its parts; a row of the input is the number of one.
+        schema: The schema of the rows.
+    """
+
+    query: StateQuery
+    parts: tuple[tuple[int, int], ...]
+    schema: pa.Schema
+
+    def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        for table in _tables(self.query, self.parts, numbers, self.schema):
+            yield from table.to_batches(_BATCH_ROWS)
+
+
+def _tables(
+    query: StateQuery, parts: Sequence[tuple[int, int]], numbers: Batches, schema: pa.Schema | None
+) -> Iterator[pa.Table]:
+    chosen = [parts[number] for batch in numbers for number in batch.column(0).to_pylist()]
+    opened = query.open() if chosen else None
+    for part in chosen:
+        columns = None if opened is None else opened.columns(part)
+        if columns is not None:
+            yield table_of(columns, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRows:
+    """Adds to each row the subtask that its key belongs to.
+
+    Attributes:
+        place: Which state is written.
+        conversion: Converts keys to those of the stream.
+    """
+
+    place: StatePlace
+    conversion: Conversion
+    schema: pa.Schema
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """The rows with the column `subtask`."""
+        for batch in batches:
+            keys = self.conversion.keys(from_arrow(batch.column("key")))
+            subtasks = [0] * len(keys)
+            for subtask, positions in by_subtask(keys, self.place).items():
+                for position in positions:
+                    subtasks[position] = subtask
+            yield pa.record_batch(
+                [*batch.columns, pa.array(subtasks, pa.int32())], [*batch.schema.names, "subtask"]
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteParts:
+    """Writes the state of the subtasks whose rows come to one task.
+
+    Attributes:
+        folder: URL of the savepoint's folder.
+        token: Names this try to write the savepoint.
+        place: Which state is written.
+        conversion: Converts keys and values to those of the stream.
+    """
+
+    folder: str
+    token: str
+    place: StatePlace
+    conversion: Conversion
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Write the state; gives a row for each file."""
+        from pyspark import TaskContext
+
+        task: Any = TaskContext.get()
+        files = PartFiles(self.folder, f"{self.token}-{task.taskAttemptId()}")
+        try:
+            yield from self._write(batches, files)
+        except BaseException:
+            with suppress(StorageError):  # the program deletes the rest
+                files.remove()
+            raise
+
+    def _write(self, batches: Batches, files: PartFiles) -> Iterator[pa.RecordBatch]:
+        waiting: dict[int, tuple[list[Any], list[Any]]] = {}
+        seen: dict[int, set[Any]] = {}
+        codec, place = self.conversion.codec(), self.place
+
+        def write(subtask: int) -> pa.RecordBatch:
+            keys, values = waiting.pop(subtask)
+            handle = write_keyed(files.of(place.operator, subtask), place, subtask, keys, values, codec)
+            return _report(subtask, handle)
+
+        for batch in batches:
+            read, columns = rows_of(pa.Table.from_batches([batch]), keyed=True)
+            keys = self.conversion.keys(read)
+            values = self.conversion.decode(columns, codec)
+            for subtask, positions in by_subtask(keys, place).items():
+                known = seen.setdefault(subtask, set())
+                mine = [keys[position] for position in positions]
+                refuse_doubles(mine, known)
+                known.update(mine)
+                part = waiting.setdefault(subtask, ([], []))
+                part[0].extend(mine)
+                part[1].extend(values[position] for position in positions)
+                if len(part[0]) >= _FILE_ROWS:
+                    yield write(subtask)
+        for subtask in sorted(waiting):
+            yield write(subtask)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Encodes rows as Arrow IPC streams."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """A row for each batch."""
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, self.schema) as writer:
+                writer.write_batch(batch.cast(self.schema))
+            yield pa.record_batch([[sink.getvalue().to_pybytes()]], ["data"])
+
+
+def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:
+    (file,) = handle.files
+    if isinstance(file, FileHandle):
+        row = [subtask, handle.entries, file.path, file.size, file.checksum, None]
+    else:
+        row = [subtask, handle.entries, None, None, None, file.data]
+    return pa.record_batch([[each] for each in row], schema=_WRITTEN)
+
+
+def written_parts(place: StatePlace, reports: Sequence[Any]) -> dict[int, OperatorSubtaskState]:
+    """The state that the tasks have written, by subtask; files of one subtask have distinct keys."""
+    files: dict[int, list[StateHandle]] = {}
+    entries: dict[int, int] = {}
+    for report in reports:
+        handle: StateHandle
+        if report.path is None:
+            handle = InlineHandle(bytes(report.data))
+        else:
+            handle = FileHandle(report.path, report.size, report.checksum)
+        files.setdefault(report.subtask, []).append(handle)
+        entries[report.subtask] = entries.get(report.subtask, 0) + report.entries
+    return {
+        subtask: OperatorSubtaskState(
+            (
+                KeyedStateHandle(
+                    key_group_range(subtask, place.parallelism, place.max_parallelism),
+                    tuple(handles),
+                    entries[subtask],
+                ),
+            )
+        )
+        for subtask, handles in sorted(files.items())
+    }
+
+
+@checked_keywords
+def read_state(
+    spark: SparkSession,
+    snapshot: str | Path,
+    operator: str,
+    state: str = REDUCE_STATE,
+    *,
+    key: Convert | None = None,
+    value: Convert | None = None,
+    encoded: bool = False,
+    classes: Sequence[type] = (),
+    allow_pickle: bool = False,
+    schema: pa.Schema | None = None,
+) -> DataFrame:
+    """One state of one operator as a DataFrame, one partition for each subtask that wrote it.
+
+    As `penstock.runtime.read_state`; the snapshot must be where the executors see it.
+
+    Args:
+        spark: Its executors read the state.
+        snapshot: Path or URL of the snapshot.
+        operator: The operator's id.
+        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
+        key: Converts each key for the DataFrame.
+        value: Converts each value for the DataFrame.
+        encoded: Give values as bytes of the value codec.
+        classes: Classes of values that can't be found through a module that is imported in the executors.
+        allow_pickle: Unpickle values and import modules that the snapshot names.
+        schema: Arrow types of all columns; without it the state is read again to find them.
+
+    Raises:
+        RestoreError: There is no such snapshot, or it is not whole.
+        ConfigurationError: It has no such operator or state; names those that it has.
+        BadRecordError: Spark has no type for a column.
+    """
+    conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
+    query = StateQuery(absolute_location(snapshot), operator, state, conversion)
+    opened = query.open()
+    parts = tuple(opened.parts())
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    if schema is None:
+        found = numbers.mapInArrow(ReadTypes(query, parts), TYPES).collect()
+        schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(each.schema))) for each in found])
+        if schema is None:
+            opened.check()
+            msg = f"state {state!r} of {operator!r} has no keys, so its types are not known: give schema="
+            raise ConfigurationError(msg)
+    schema = readable_schema(schema)
+    return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))
+
+
+@checked_keywords
+def write_state(
+    df: DataFrame,
+    target: str | Path,
+    operator: str,
+    state: str = REDUCE_STATE,
+    *,
+    kind: StateKind = "keyed",
+    base: str | Path | None = None,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    key: Convert | None = None,
+    value: Convert | None = None,
+    encoded: bool = False,
+    classes: Sequence[type] = (),
+    allow_pickle: bool = False,
+) -> str:
+    """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
+
+    As `penstock.runtime.write_state`; the target must be where the executors see it. Keyed state is written
+    by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
+
+    Args:
+        df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
+        target: Folder of the new savepoint: a path or URL. It must hold none.
+        operator: Id of the operator that is to have the state.
+        state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
+        kind: `"keyed"`, or how a list state is redistributed.
+        base: A snapshot that the new one is made from; it is not changed.
+        parallelism: Number of tasks that write it, one for each subtask; by default 1, or that of the base.
+        max_parallelism: Number of key groups, which the job must have too.
+        key: Converts each key of the DataFrame to the stream's key.
+        value: Converts each value of the DataFrame to the state's value.
+        encoded: The values are bytes of the value codec.
+        classes: As in `read_state`.
+        allow_pickle: Whether values that have no codec of their own may be pickled.
+
+    Returns:
+        The savepoint's URL.
+
+    Raises:
+        ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
+        UnsupportedTypeError: A column has a type that can't be transferred.
+        Exception: Spark's, when a task fails: for a key that comes twice or can't be one, for example.
+    """
+    if kind in ("columns", "list", "map"):
+        msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.runtime.write_state'
+        raise ConfigurationError(msg)
+    names = ["key", "value"] if kind == "keyed" else ["value"]
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        msg = f"the DataFrame has no column {' and '.join(map(repr, missing))}, only {df.columns}"
+        raise UnsupportedTypeError(msg)
+    df = df.select(*names)
+    conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
+    draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
+    files = draft.files()
+    try:
+        folder = draft.finish(_written(df, draft, conversion, files), files)
+    except BaseException:
+        with suppress(StorageError):  # report the first error
+            draft.remove_all()
+        raise
+    with suppress(StorageError):  # unused files do no harm
+        draft.remove_unused()
+    return folder
+
+
+def _written(
+    df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
+) -> Mapping[int, OperatorSubtaskState]:
+    """The state of each subtask; list state, and state without rows, is written by this program."""
+    if draft.mode is None:
+        written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
+        if parts := written_parts(draft.place, written):
+            return parts
+    return parts_of_table(_collected(df), draft, conversion, files)
+
+
+def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    schema = StructType([*df.schema.fields, StructField("subtask", IntegerType())])
+    route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False), arrow_schema_of(df))
+    routed = df.mapInArrow(route, schema)
+    by_subtask = routed.repartition(write.place.parallelism, "subtask")
+    reports: Sequence[Any] = by_subtask.mapInArrow(write, WRITTEN).collect()
+    return reports
+
+
+def _collected(df: DataFrame) -> pa.Table:
+    schema = arrow_schema_of(df)
+    blocks = df.mapInArrow(Collected(schema), ROWS).collect()
+    tables = [pa.ipc.open_stream(bytes(block.data)).read_all() for block in blocks]
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
+    """The schema of all parts; `None` when no row shows it."""
+    if not schemas:
+        return None
+    types = {name: schemas[0].field(name).type for name in schemas[0].names}
+    for other in schemas[1:]:
+        types = {name: unified_type(kind, other.field(name).type, name) for name, kind in types.items()}
+    return pa.schema(types)

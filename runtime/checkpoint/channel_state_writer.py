@@ -1,0 +1,380 @@
+"""In-flight data of an unaligned checkpoint: what the outputs capture, and its file.
+
+Writes in-flight data beside the task: one file for each subtask and checkpoint.
+
+Elements are collected in memory. The channels hold them anyway, and nothing is copied. When the input part
+and the output part are complete, they are encoded and written in the background, in one piece. The caller of
+`result` is then called back in the task's thread.
+
+A checkpoint ends here in exactly one way: with its result, with its failure, or aborted. An abort takes
+effect at once: nothing more is collected, and the caller of `result` gets `ChannelStateAborted`. A file that
+is being written meanwhile is removed by its writer, also after the task was closed. Calls for a checkpoint
+that was not started, or has ended, do nothing, so callers need not know what happened elsewhere.
+
+What it must never do: report a result from which something is missing, or keep data of a checkpoint that
+ended. Starting a checkpoint forgets no other one: the task aborts what is subsumed.
+
+The model is Flink's `ChannelStateWriterImpl`.
+
+`BarrierSender`: sends barriers and captures what they overtake in the outputs of a subtask.
+
+An unaligned barrier leaves ahead of what waits in the outputs. That is captured at once, and the sender's
+part of the in-flight data is complete. An aligned barrier waits in line. If it still waits when its timeout
+has run out, it moves to the front, and what it overtakes then is captured. Until it has left, the checkpoint
+may still grow and is not acknowledged; `send` returns that.
+
+What it must never do: capture what left before the barrier (the receiver captures that), or hold a checkpoint
+back whose barrier has left.
+
+The model is Flink's aligned checkpoint timeout on the output side (FLINK-27251).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.errors import PenstockError, StorageError
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.network.channel_state import ChannelStateWriter
+from penstock.runtime.network.result_partition import Overtaken
+from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
+from penstock.runtime.snapshot.handles import ChannelStateHandle
+from penstock.runtime.snapshot.ids import ChannelId
+from penstock.runtime.snapshot.metadata import StateFiles
+
+
+class ChannelStateAborted(PenstockError):
+    """The checkpoint was aborted while its in-flight data was collected or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStateWriterStatistics:
+    """Counters of a channel state writer.
+
+    Attributes:
+        written: Checkpoints whose in-flight data is durable.
+        aborted: Checkpoints that were aborted before that.
+        failed: Checkpoints whose in-flight data could not be written.
+        elements: Elements of the checkpoints that are durable.
+        bytes: Bytes of these, as written.
+        running: Checkpoints that are collected or written now.
+        orphans: Checkpoints that were aborted and whose file could not be removed.
+    """
+
+    written: int
+    aborted: int
+    failed: int
+    elements: int
+    bytes: int
+    running: int
+    orphans: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    on_state: Callable[[ChannelStateHandle | None], None]
+    on_error: Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _Collected:
+    inputs: dict[int, list[StreamElement]] = field(default_factory=dict)
+    outputs: dict[OutputChannelSpec, list[bytes]] = field(default_factory=dict)
+    has_input: bool = False
+    has_output: bool = False
+    is_aborted: bool = False
+    is_written: bool = False
+    is_done: bool = False
+    handle: ChannelStateHandle | None = None
+    error: BaseException | None = None
+    waiting: _Waiting | None = None
+    files: StateFiles | None = None
+
+
+class AsyncChannelStateWriter:
+    """A `ChannelStateWriter` that writes into a checkpoint storage; driven by the task thread alone.
+
+    Args:
+        inputs: Names of the input channels, in their order.
+        outputs: Names of the outgoing channels.
+        files: Makes the place for the file of one checkpoint.
+        runner: Runs the writing; its callbacks come back in the task thread.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[ChannelId],
+        outputs: Mapping[OutputChannelSpec, ChannelId],
+        files: Callable[[int], StateFiles],
+        runner: AsyncRunner,
+    ) -> None:
+        self._input_ids = inputs
+        self._output_ids = outputs
+        self._files = files
+        self._runner = runner
+        self._collected: dict[int, _Collected] = {}
+        self._newest_id = -1
+        self._written = self._aborted = self._failed = self._elements = self._bytes = 0
+        self._orphans = 0
+
+    def start(self, checkpoint_id: int) -> None:
+        """In-flight data of this checkpoint will follow; an id that was started before does nothing."""
+        if checkpoint_id > self._newest_id:
+            self._newest_id = checkpoint_id
+            self._collected[checkpoint_id] = _Collected()
+
+    def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
+        """Collect elements that arrived in front of a barrier."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_input:
+            collected.inputs.setdefault(channel, []).extend(elements)
+
+    def finish_input(self, checkpoint_id: int) -> None:
+        """The input part is complete."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_input:
+            collected.has_input = True
+            self._write_if_complete(checkpoint_id, collected)
+
+    def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
+        """Collect elements that a barrier has overtaken."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_output:
+            collected.outputs.setdefault(channel, []).extend(elements)
+
+    def finish_output(self, checkpoint_id: int) -> None:
+        """The output part is complete."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_output:
+            collected.has_output = True
+            self._write_if_complete(checkpoint_id, collected)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Give a checkpoint up, also one that was not started; the caller of `result` gets an error."""
+        self._newest_id = max(self._newest_id, checkpoint_id)
+        collected = self._collected.pop(checkpoint_id, None)
+        if collected is None:
+            return
+        self._aborted += 1
+        self._abandon(collected)
+        if collected.waiting is not None:
+            msg = f"checkpoint {checkpoint_id} was aborted while its in-flight data was collected"
+            collected.waiting.on_error(ChannelStateAborted(msg))
+
+    def result(
+        self,
+        checkpoint_id: int,
+        on_state: Callable[[ChannelStateHandle | None], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
+
+        Args:
+            on_state: Called with the place of the data; `None` when nothing was in flight.
+            on_error: Called when it could not be written, or when the checkpoint does not exist (any more).
+        """
+        collected = self._collected.get(checkpoint_id)
+        if collected is None:
+            msg = f"the in-flight data of checkpoint {checkpoint_id} was aborted, or never begun"
+            on_error(ChannelStateAborted(msg))
+            return
+        collected.waiting = _Waiting(on_state, on_error)
+        self._tell_if_done(checkpoint_id, collected)
+
+    def close(self) -> None:
+        """Give up everything; no callback is called."""
+        for collected in self._collected.values():
+            self._abandon(collected)
+        self._collected.clear()
+
+    def statistics(self) -> ChannelStateWriterStatistics:
+        """Counters of this writer."""
+        return ChannelStateWriterStatistics(
+            self._written,
+            self._aborted,
+            self._failed,
+            self._elements,
+            self._bytes,
+            len(self._collected),
+            self._orphans,
+        )
+
+    def _write_if_complete(self, checkpoint_id: int, collected: _Collected) -> None:
+        if not (collected.has_input and collected.has_output):
+            return
+        if not collected.inputs and not collected.outputs:
+            self._done(checkpoint_id, collected, None)
+            return
+        files = collected.files = self._files(checkpoint_id)
+
+        def write() -> ChannelStateHandle:
+            state = ChannelState(
+                {self._input_ids[i]: list(map(encode_element, e)) for i, e in collected.inputs.items()},
+                {self._output_ids[spec]: elements for spec, elements in collected.outputs.items()},
+            )
+            try:
+                written = files.write(encode_channel_state(state))
+            except BaseException:
+                # A storage that said no may have taken the file all the same.
+                with suppress(StorageError):
+                    files.remove_written()
+                raise
+            # First this, then the question; `_abandon` does it the other way round, so one of them sees it.
+            collected.is_written = True
+            if collected.is_aborted:
+                files.remove_written()
+            return ChannelStateHandle(written, state.elements, state.edges)
+
+        def failed(error: BaseException) -> None:
+            if collected.is_aborted:
+                self._orphans += collected.is_written
+                return
+            self._failed += 1
+            collected.error = error
+            collected.is_done = True
+            self._tell_if_done(checkpoint_id, collected)
+
+        def written(handle: ChannelStateHandle) -> None:
+            if not collected.is_aborted:
+                self._done(checkpoint_id, collected, handle)
+
+        self._runner.run(write, written, failed)
+
+    def _abandon(self, collected: _Collected) -> None:
+        """Collect nothing more and leave no file: a write that is running removes its own."""
+        collected.is_aborted = True
+        if collected.is_written and collected.files is not None:
+            self._remove(collected.files)
+
+    def _remove(self, files: StateFiles) -> None:
+        """Remove the file of a checkpoint that was aborted."""
+
+        def failed(error: BaseException) -> None:
+            self._orphans += 1
+
+        self._runner.run(files.remove_written, lambda _: None, failed)
+
+    def _done(self, checkpoint_id: int, collected: _Collected, handle: ChannelStateHandle | None) -> None:
+        collected.handle = handle
+        collected.is_done = True
+        collected.inputs, collected.outputs = {}, {}
+        self._written += 1
+        if handle is not None:
+            self._elements += handle.elements
+            self._bytes += handle.state.size
+        self._tell_if_done(checkpoint_id, collected)
+
+    def _tell_if_done(self, checkpoint_id: int, collected: _Collected) -> None:
+        waiting = collected.waiting
+        if not collected.is_done or waiting is None or collected.is_aborted:
+            return
+        del self._collected[checkpoint_id]
+        if collected.error is not None:
+            waiting.on_error(collected.error)
+        else:
+            waiting.on_state(collected.handle)
+
+
+class BarrierOutputs(Protocol):
+    """The outputs of a subtask, as far as barriers go through them."""
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
+        ...
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        """Whether a barrier of this checkpoint waits somewhere that it could overtake."""
+        ...
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a subtask needs for unaligned checkpoints, beside its operators.
+
+    Attributes:
+        sender: Sends barriers and captures what they overtake.
+        writer: Makes in-flight data durable.
+    """
+
+    sender: BarrierSender
+    writer: AsyncChannelStateWriter
+
+
+class BarrierSender:
+    """Sends barriers and captures what they overtake; driven by the task thread alone.
+
+    Args:
+        outputs: Where barriers go.
+        timers: Run out for aligned barriers, in the task's thread.
+    """
+
+    def __init__(self, outputs: BarrierOutputs, writer: ChannelStateWriter, timers: TimerService) -> None:
+        self._outputs = outputs
+        self._writer = writer
+        self._timers = timers
+        self._waiting: dict[int, Cancellable] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an aligned barrier with a timeout waits in the outputs."""
+        return bool(self._waiting)
+
+    def send(self, barrier: CheckpointBarrier) -> bool:
+        """Send a barrier.
+
+        Returns:
+            Whether the checkpoint has in-flight data, or may get some: its result is to be asked for.
+        """
+        checkpoint_id, options = barrier.checkpoint_id, barrier.options
+        overtaken = self._outputs.broadcast_barrier(barrier)
+        if options.unaligned:
+            self._writer.start(checkpoint_id)
+            self._finish(checkpoint_id, overtaken)
+            return True
+        if options.aligned_timeout is None or not self._outputs.is_barrier_waiting(checkpoint_id):
+            return False
+        self._writer.start(checkpoint_id)
+        self._writer.finish_input(checkpoint_id)
+        self._waiting[checkpoint_id] = self._timers.call_later(
+            options.aligned_timeout, lambda: self._turn_unaligned(checkpoint_id)
+        )
+        return True
+
+    def barriers_may_have_left(self) -> None:
+        """Look again whether the aligned barriers that waited have left by themselves."""
+        for checkpoint_id in [i for i in self._waiting if not self._outputs.is_barrier_waiting(i)]:
+            self._waiting.pop(checkpoint_id).cancel()
+            self._finish(checkpoint_id, ())
+
+    def abort(self, checkpoint_id: int) -> None:
+        """The checkpoint was aborted; its barrier, if it still waits, goes out in its turn."""
+        timer = self._waiting.pop(checkpoint_id, None)
+        if timer is not None:
+            timer.cancel()
+        self._writer.abort(checkpoint_id)
+
+    def close(self) -> None:
+        """Give up everything that waits."""
+        for timer in self._waiting.values():
+            timer.cancel()
+        self._waiting.clear()
+
+    def _turn_unaligned(self, checkpoint_id: int) -> None:
+        if self._waiting.pop(checkpoint_id, None) is not None:
+            self._finish(checkpoint_id, self._outputs.turn_unaligned(checkpoint_id))
+
+    def _finish(self, checkpoint_id: int, overtaken: Iterable[Overtaken]) -> None:
+        for channel, elements in overtaken:
+            if elements:
+                self._writer.add_output(checkpoint_id, channel, elements)
+        self._writer.finish_output(checkpoint_id)

@@ -1,0 +1,340 @@
+"""Master hooks: users' code in the JobMaster that takes part in every checkpoint.
+
+Hooks that take part in checkpoints beside the subtasks (Flink's `MasterTriggerRestoreHook`).
+
+A hook runs where the coordinator runs. When a checkpoint starts, each hook is triggered before any subtask.
+It may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that have
+to cut their data at the same moment. An *externally induced* source waits for a mark in its data, and its
+hook asks the system to write that mark.
+
+A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is
+refused, before any hook is called, unless the user allowed it.
+
+All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
+answer later, in the same thread. `BackgroundHook` makes such a hook of one that blocks.
+
+`BackgroundHook`: a master hook whose calls may block.
+
+Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
+other: the next one begins when the one before has returned, also across attempts of the job. Answers come
+back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when. So does the
+close; `when_closed` tells when. No error of a user's hook is raised here: each is handed to whoever waits.
+
+A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
+newest is kept: the checkpoints of the older ones have been aborted by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from penstock.runtime.errors import CodecError, PenstockError
+from penstock.runtime.names import problem_with_name
+from penstock.runtime.operators.coordinators import MasterHook
+from penstock.runtime.ports import AsyncRunner
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import MasterState
+
+#: The hook has no state, or the checkpoint has none for it.
+NO_STATE: Final = None
+
+
+class UnmatchedMasterStateError(PenstockError):
+    """A checkpoint holds the state of a master hook that the job does not have."""
+
+
+class HookAnswer(Protocol):
+    """Takes the answer of a hook; only the first one counts."""
+
+    def complete(self, state: Any | None = None) -> None:
+        """The hook has done its part; `state` is `None` or any value that the codec can encode."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """The hook can't do its part: the checkpoint is aborted."""
+        ...
+
+
+class MasterTriggerRestoreHook(Protocol):
+    """A hook; the module's text says which thread calls it."""
+
+    @property
+    def identifier(self) -> str:
+        """Names the hook's state for as long as the job lives; not blank, unique in the job."""
+        ...
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
+        """Do the hook's part of a checkpoint.
+
+        Args:
+            checkpoint_id: The checkpoint's id.
+            timestamp: When it was triggered, wall-clock seconds.
+            answer: Takes the hook's state or its failure, now or later.
+        """
+        ...
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """The job starts from this checkpoint; `state` is what the hook gave for it."""
+        ...
+
+    def reset(self) -> None:
+        """The job starts from nothing."""
+        ...
+
+    def close(self) -> None:
+        """The job has ended; called once."""
+        ...
+
+
+class _Answer:
+    """Takes the one answer of one hook."""
+
+    def __init__(self, on_state: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
+        self._on_state = on_state
+        self._on_error = on_error
+        self._is_given = False
+
+    def complete(self, state: Any | None = None) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_state(state)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_error(error)
+
+
+class MasterHooks:
+    """The hooks of one job."""
+
+    def __init__(self, codec: ValueCodec | None = None) -> None:
+        self._codec = codec or ValueCodec()
+        self._hooks: dict[str, MasterTriggerRestoreHook] = {}
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Identifiers in the order in which the hooks were added."""
+        return tuple(self._hooks)
+
+    def add(self, hook: MasterTriggerRestoreHook) -> bool:
+        """Add a hook; `False` when one with its identifier is there already.
+
+        Raises:
+            TypeError: It is `None`.
+            ValueError: Its identifier can't be a name.
+        """
+        if hook is None:
+            msg = "there is no hook to add"
+            raise TypeError(msg)
+        identifier = hook.identifier
+        problem = problem_with_name(identifier)
+        if problem is not None:
+            msg = f"a master hook has the identifier {identifier!r:.80}: {problem}"
+            raise ValueError(msg)
+        if identifier in self._hooks:
+            return False
+        self._hooks[identifier] = hook
+        return True
+
+    def trigger(
+        self,
+        identifier: str,
+        checkpoint_id: int,
+        timestamp: float,
+        on_state: Callable[[MasterState | None], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """Trigger a hook.
+
+        Args:
+            timestamp: When the checkpoint was triggered, wall-clock seconds.
+            on_state: Called with its state, `None` if it has none.
+            on_failed: Called with the error when it can't do its part.
+        """
+
+        def answered(state: Any) -> None:
+            try:
+                kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
+            except BaseException as error:  # methods of the user's state run while it is encoded
+                on_failed(error)
+            else:
+                on_state(kept)
+
+        answer = _Answer(answered, on_failed)
+        try:
+            self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
+        except BaseException as error:  # the user's hook: the checkpoint is declined
+            answer.fail(error)
+
+    def restore(
+        self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
+    ) -> None:
+        """Give every hook the state back that it had in this checkpoint, or `None`.
+
+        Args:
+            states: The checkpoint's states of hooks.
+            allow_non_restored: Whether state of a hook that is gone may be left behind.
+
+        Raises:
+            UnmatchedMasterStateError: There is state without a hook and that is not allowed; no hook was
+                called.
+            CodecError: A state can't be decoded; no hook was called.
+        """
+        by_name = {state.identifier: state for state in states}
+        unmatched = sorted(by_name.keys() - self._hooks.keys())
+        if unmatched and not allow_non_restored:
+            msg = (
+                f"checkpoint {checkpoint_id} holds state of the master hooks {', '.join(unmatched)}, which "
+                "the job does not have any more. Add them again under the same identifiers, or restore with "
+                "allow_non_restored_state=True to leave their state behind"
+            )
+            raise UnmatchedMasterStateError(msg)
+        values = {
+            name: self._decoded(checkpoint_id, by_name[name]) for name in self._hooks if name in by_name
+        }
+        for identifier, hook in self._hooks.items():
+            hook.restore_checkpoint(checkpoint_id, values.get(identifier, NO_STATE))
+
+    def reset(self) -> None:
+        """Reset every hook: the job starts from nothing."""
+        for hook in self._hooks.values():
+            hook.reset()
+
+    def close(self) -> None:
+        """The job has ended: close every hook, once, and forget it."""
+        hooks, self._hooks = self._hooks, {}
+        for hook in hooks.values():
+            hook.close()
+
+    def _decoded(self, checkpoint_id: int, state: MasterState) -> Any:
+        try:
+            return self._codec.loads(state.data)
+        except CodecError as error:
+            msg = f"the state of the master hook {state.identifier!r} in checkpoint {checkpoint_id}: {error}"
+            raise CodecError(msg) from error
+
+
+class HookOvertakenError(PenstockError):
+    """A call was dropped: an earlier call of the hook has not returned, and a newer one waits."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a hook."""
+
+    work: Callable[[], Any]
+    on_result: Callable[[Any], None]
+    on_error: Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The outcome of a restore, a reset or the close."""
+
+    is_over: bool = False
+    error: BaseException | None = None
+    waiting: list[Callable[[BaseException | None], None]] = field(default_factory=list)
+
+    def end(self, error: BaseException | None) -> None:
+        self.is_over, self.error = True, error
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
+            tell(error)
+
+    def when_over(self, tell: Callable[[BaseException | None], None]) -> None:
+        if self.is_over:
+            tell(self.error)
+        else:
+            self.waiting.append(tell)
+
+
+class BackgroundHook:
+    """Runs a blocking hook beside the coordinator.
+
+    Args:
+        hook: The user's.
+
+    Attributes:
+        identifier: The hook's, asked once.
+    """
+
+    def __init__(self, hook: MasterHook, runner: AsyncRunner) -> None:
+        self.identifier = hook.identifier
+        self._hook = hook
+        self._runner = runner
+        self._is_busy = False
+        self._waiting: _Call | None = None
+        self._restore = _Outcome(is_over=True)
+        self._close = _Outcome()
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
+        """Trigger the hook in the background; `answer` is called in the coordinator's thread."""
+        self._put(
+            _Call(
+                lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
+            )
+        )
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """Restore the hook in the background; `when_restored` tells when it is done."""
+        self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
+
+    def reset(self) -> None:
+        """Reset the hook in the background; `when_restored` tells when it is done."""
+        self._bring_back(lambda: self._hook.reset())
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the last restore or reset is over."""
+        return self._restore.is_over
+
+    def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
+        """Call `tell` with the error or `None` when the last restore or reset is over; at once if it is.
+
+        A restore that a newer one has overtaken fails with `HookOvertakenError`.
+        """
+        self._restore.when_over(tell)
+
+    def close(self) -> None:
+        """Close the hook after its last call has returned; `when_closed` tells when it is done."""
+        self._put(_Call(lambda: self._hook.close(), lambda _: self._close.end(None), self._close.end))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the close is over."""
+        return self._close.is_over
+
+    def when_closed(self, tell: Callable[[BaseException | None], None]) -> None:
+        """Call `tell` with the error or `None` when the close is over; at once if it is."""
+        self._close.when_over(tell)
+
+    def _bring_back(self, work: Callable[[], None]) -> None:
+        restore = self._restore = _Outcome()
+        self._put(_Call(work, lambda _: restore.end(None), restore.end))
+
+    def _put(self, call: _Call) -> None:
+        if not self._is_busy:
+            self._run(call)
+            return
+        overtaken, self._waiting = self._waiting, call
+        if overtaken is not None:
+            msg = f"an earlier call of the master hook {self.identifier!r} has not come back"
+            overtaken.on_error(HookOvertakenError(msg))
+
+    def _run(self, call: _Call) -> None:
+        self._is_busy = True
+        self._runner.run(
+            call.work,
+            lambda result: self._over(lambda: call.on_result(result)),
+            lambda error: self._over(lambda: call.on_error(error)),
+        )
+
+    def _over(self, tell: Callable[[], None]) -> None:
+        self._is_busy = False
+        call, self._waiting = self._waiting, None
+        if call is not None:
+            self._run(call)
+        tell()

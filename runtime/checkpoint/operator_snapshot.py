@@ -1,0 +1,200 @@
+"""The two parts of a subtask's snapshot: one stops the task, the other runs beside it.
+
+The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states and the changes of keyed
+state are encoded. `run` is the asynchronous half. It touches nothing that belongs to the task, so it may run
+in any thread. `apply` is called back in the task's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.runtime.errors import CorruptSnapshotError, KeyGroupError, KeyTypeError, StorageError
+from penstock.runtime.operators.operator import SavedList
+from penstock.runtime.operators.operator_state import RawState, write_raw_keyed
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskSnapshot,
+)
+from penstock.runtime.snapshot.metadata import RAW, StateFiles, encode_atoms
+from penstock.runtime.state.state_backend import KeyedStateBackend, UnfinishedSnapshot
+
+SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedListState:
+    """A list state after the synchronous half.
+
+    Attributes:
+        mode: How it is redistributed when the job restarts.
+        atoms: Its values, each encoded.
+        of_type: Name of the declared type; empty without any.
+        is_declared: Whether the function's class declares it.
+    """
+
+    mode: RedistributionMode
+    atoms: tuple[bytes, ...]
+    of_type: str = ""
+    is_declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """One operator after the synchronous half.
+
+    Attributes:
+        lists: List states by name.
+        keyed: Changes of keyed state; `None` for an operator without any.
+        raw: What the operator writes by itself.
+    """
+
+    lists: Mapping[str, EncodedListState] = field(default_factory=dict)
+    keyed: UnfinishedSnapshot | None = None
+    raw: RawState = field(default_factory=RawState)
+
+
+def encode_list_states(states: Mapping[str, SavedList], codec: ValueCodec) -> dict[str, EncodedListState]:
+    """Encode an operator's list states at once: their values may change when the task goes on."""
+    return {
+        name: EncodedListState(
+            state.mode, tuple(map(codec.dumps, state.values)), state.of_type, state.is_declared
+        )
+        for name, state in states.items()
+    }
+
+
+class SubtaskSnapshotTask:
+    """The asynchronous half of one snapshot of one subtask.
+
+    Args:
+        operators: What the synchronous half left, by operator id.
+        backends: Keyed state by operator id, told in `apply` what was written.
+        files: Makes the place for the files of one operator.
+        ended: The operators will emit nothing any more.
+        events: How many events each operator with a coordinator has sent to it.
+        max_raw_bytes: Most bytes of raw state of one operator; `None` for no limit.
+    """
+
+    def __init__(
+        self,
+        checkpoint_id: int,
+        operators: Mapping[str, OperatorSnapshot],
+        backends: Mapping[str, KeyedStateBackend],
+        files: Callable[[str], StateFiles],
+        *,
+        ended: bool = False,
+        events: Mapping[str, int] | None = None,
+        max_raw_bytes: int | None = None,
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self._operators = operators
+        self._backends = backends
+        self._files = {operator: files(operator) for operator in operators}
+        self._ended = ended
+        self._events = dict(events or {})
+        self._max_raw_bytes = max_raw_bytes
+        self._abandoned = False
+        self._is_written = False
+
+    def run(self) -> SubtaskSnapshot:
+        """Write everything; blocks.
+
+        Raises:
+            StorageError: A file could not be written, or raw state is over its limit; nothing of this
+                snapshot is left.
+            KeyTypeError: An operator has state of something that can't be a key; names the operator.
+        """
+        try:
+            snapshot = SubtaskSnapshot(
+                {operator: self._write(operator, s) for operator, s in self._operators.items()},
+                self._ended,
+                self._events,
+            )
+        except BaseException:
+            self.remove()
+            raise
+        # First this, then the question; `abandon` does it the other way round, so that one of them sees it.
+        self._is_written = True
+        if self._abandoned:
+            self.remove()
+        return snapshot
+
+    def abandon(self) -> bool:
+        """The checkpoint was aborted.
+
+        Returns:
+            Whether everything is written already: then `remove` has to be called. Otherwise `run` does so.
+        """
+        self._abandoned = True
+        return self._is_written
+
+    def remove(self) -> None:
+        """Delete what was written; blocks."""
+        for files in self._files.values():
+            # What can't be deleted now is swept by a later attempt; the checkpoint is aborted either way.
+            with suppress(StorageError):
+                files.remove_written()
+
+    def apply(self, snapshot: SubtaskSnapshot) -> None:
+        """Tell the keyed backends what was written; in the task."""
+        for operator, backend in self._backends.items():
+            for handle in snapshot.operators[operator].keyed:
+                backend.snapshot_finished(self.checkpoint_id, handle)
+
+    def failed(self, error: BaseException) -> None:
+        """`run` has failed; in the task.
+
+        A merge has read a file that is damaged or gone. The state is whole in memory, so the next snapshot
+        writes all of it. Otherwise no checkpoint would ever complete again.
+        """
+        if isinstance(error, CorruptSnapshotError):
+            for backend in self._backends.values():
+                backend.start_anew()
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the files that were written."""
+        return sum(handle.size for handle in self._written())
+
+    def _write(self, operator: str, snapshot: OperatorSnapshot) -> OperatorSubtaskState:
+        files = self._files[operator]
+        try:
+            keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
+        except (KeyTypeError, KeyGroupError) as error:
+            msg = f"the keyed state of operator {operator!r} can't be written: {error}"
+            raise type(error)(msg) from error
+        lists = tuple(
+            OperatorStateHandle(
+                name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms), s.of_type, s.is_declared
+            )
+            for name, s in snapshot.lists.items()
+        )
+        raw = snapshot.raw
+        self._check_size(operator, raw)
+        raw_keyed = write_raw_keyed(raw.keyed, files)
+        raw_operator: tuple[OperatorStateHandle, ...] = ()
+        if raw.operator:
+            pieces = files.write(encode_atoms(raw.operator))
+            raw_operator = (OperatorStateHandle(RAW, SPLIT, pieces, len(raw.operator)),)
+        return OperatorSubtaskState(keyed, lists, raw_keyed=raw_keyed, raw_operator=raw_operator)
+
+    def _check_size(self, operator: str, raw: RawState) -> None:
+        size = sum(map(len, raw.operator)) + sum(map(len, raw.keyed.values()))
+        if self._max_raw_bytes is not None and size > self._max_raw_bytes:
+            msg = (
+                f"the raw state of operator {operator!r} has {size:,} bytes, more than the "
+                f"{self._max_raw_bytes:,} of Checkpointing(max_raw_state_bytes=...). Raise the limit, spread "
+                "the operator over more subtasks, or keep the state as list state or keyed state"
+            )
+            raise StorageError(msg)
+
+    def _written(self) -> list[FileHandle]:
+        return [handle for files in self._files.values() for handle in files.written]

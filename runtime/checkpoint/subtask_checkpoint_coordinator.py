@@ -1,0 +1,389 @@
+"""Takes one subtask's part in checkpoints (Flink's `SubtaskCheckpointCoordinatorImpl`).
+
+The steps, in this order and for these reasons:
+
+0. An id that is not newer than the last one is out of order and is not taken. If it was never dealt with
+   (messages to sources may overtake each other), it is declined: otherwise it would wait for its timeout.
+1. An id that was aborted before its barrier came is not taken. A cancellation marker goes downstream, so that
+   receivers don't wait for its barrier.
+2. Work that must be done in front of the barrier is done. It may still emit.
+3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
+   meanwhile. An unaligned one overtakes what waits in the outputs, which is captured.
+4. The rest of a batch that was taken from the input is captured, if the checkpoint is unaligned.
+5. The state is taken: a short synchronous half here, the rest beside the task. A task whose operators are
+   closed has none to give and declines.
+6. The job is told: acknowledged when state and in-flight data are durable, or declined with the reason.
+
+In-flight data of a checkpoint that is refused, aborted or fails is discarded with it, so whatever captures it
+need not know.
+
+It must never acknowledge what is not durable, take one id twice, or leave a receiver waiting.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
+from penstock.runtime.checkpoint.channel_state_writer import BarrierOutputs, InFlight
+from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
+from penstock.runtime.error_text import error_text
+from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
+from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import ChannelStateHandle, SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics, StoredBytes
+
+
+class CheckpointedState(Protocol):
+    """The work and the state of a subtask. No call comes back into the coordinator."""
+
+    def prepare_barrier(self, checkpoint_id: int) -> None:
+        """Do what must happen in front of the barrier; it may still emit."""
+        ...
+
+    def capture_rest(self, checkpoint_id: int) -> None:
+        """Hand what was taken from the input and not begun to the channel state writer."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the operators are closed, so that there is no state to take."""
+        ...
+
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+        """The synchronous half of a checkpoint."""
+        ...
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Let operators commit what a checkpoint covers."""
+        ...
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Notify operators that a checkpoint was aborted."""
+        ...
+
+    def confirm(self, checkpoint_id: int) -> None:
+        """The files of a completed checkpoint may be named by later ones."""
+        ...
+
+    def forget(self, checkpoint_id: int) -> None:
+        """No later checkpoint may name the files of this one."""
+        ...
+
+
+class CheckpointedOutputs(BarrierOutputs, Protocol):
+    """The outputs of a subtask, as far as checkpoints use them."""
+
+    def broadcast_event(self, event: Event) -> None:
+        """Put an event on every channel in one step; after the end of a channel it is dropped."""
+        ...
+
+
+class CheckpointResponder(Protocol):
+    """Takes the answers of a subtask to the coordinator of the job."""
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
+        """The subtask's part of a checkpoint is durable."""
+        ...
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        """The subtask can't take part in a checkpoint; `detail` is for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskCheckpointStatistics:
+    """Counters of a subtask's checkpoints.
+
+    Attributes:
+        taken: Checkpoints whose synchronous half was done.
+        acknowledged: Checkpoints that were acknowledged.
+        declined: Checkpoints that were declined.
+        running: Asynchronous halves that run now.
+        remembered_aborts: Abort notices of checkpoints that have not come yet.
+    """
+
+    taken: int
+    acknowledged: int
+    declined: int
+    running: int
+    remembered_aborts: int
+
+
+#: How many abort notices of checkpoints that have not come yet are remembered.
+MAX_RECORDED_ABORTED = 128
+
+
+@dataclass(slots=True)
+class _Running:
+    task: SubtaskSnapshotTask
+    metrics: CheckpointMetrics
+    begun: float
+    has_in_flight: bool
+    work: Cancellable | None = None
+    snapshot: SubtaskSnapshot | None = None
+
+
+class SubtaskCheckpointCoordinator:
+    """Takes the checkpoints of one subtask; driven by the task thread alone.
+
+    Args:
+        state: The work and the state of the subtask.
+        outputs: Where barriers and cancellation markers go.
+        responder: Takes acknowledgements and refusals.
+        runner: Runs the asynchronous half; its callbacks come back in the task thread.
+        clock: For durations.
+        in_flight: For jobs whose checkpoints may be unaligned.
+        max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
+        decline_overtaken: Decline an id that a newer one overtook (Flink 1.11: it is dropped in silence).
+    """
+
+    def __init__(
+        self,
+        state: CheckpointedState,
+        outputs: CheckpointedOutputs,
+        responder: CheckpointResponder,
+        runner: AsyncRunner,
+        clock: Clock,
+        in_flight: InFlight | None = None,
+        *,
+        max_recorded_aborted: int = MAX_RECORDED_ABORTED,
+        decline_overtaken: bool = True,
+    ) -> None:
+        self._max_recorded_aborted = max_recorded_aborted
+        self._decline_overtaken = decline_overtaken
+        self._state = state
+        self._outputs = outputs
+        self._responder = responder
+        self._runner = runner
+        self._clock = clock
+        self._in_flight = in_flight
+        self._last_id = -1
+        self._aborted: OrderedDict[int, None] = OrderedDict()
+        self._running: dict[int, _Running] = {}
+        self._dealt_with: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
+        self._taken = self._acknowledged = self._declined = 0
+
+    def checkpoint_state(
+        self,
+        barrier: CheckpointBarrier,
+        start_delay: float = 0.0,
+        alignment_duration: float = 0.0,
+        *,
+        is_input_empty: bool = False,
+        stored: StoredBytes = NOTHING_STORED,
+    ) -> bool:
+        """Take a checkpoint; whether it was taken (not old, not aborted).
+
+        Args:
+            start_delay: Seconds from the trigger at the coordinator to the first barrier here.
+            alignment_duration: Seconds for which barriers were aligned.
+            is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
+            stored: What the alignment stored.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        checkpoint_id = barrier.checkpoint_id
+        if checkpoint_id <= self._last_id:
+            self._aborted.pop(checkpoint_id, None)
+            self._refuse_overtaken(checkpoint_id)
+            return False
+        self._last_id = checkpoint_id
+        self._dealt_with.append(checkpoint_id)
+        if checkpoint_id in self._aborted:
+            del self._aborted[checkpoint_id]
+            self._give_up_in_flight(checkpoint_id)
+            self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
+            return False
+        begun = self._clock.monotonic()
+        self._state.prepare_barrier(checkpoint_id)
+        has_in_flight = self._send_barrier(barrier, is_input_empty=is_input_empty)
+        if self._state.is_closed:
+            reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
+            self._decline(checkpoint_id, reason, "its operators are closed")
+            self._give_up_in_flight(checkpoint_id)
+            return False
+        snapshot = self._take_snapshot(barrier)
+        now = self._clock.monotonic()
+        self._taken += 1
+        metrics = CheckpointMetrics(
+            start_delay,
+            alignment_duration,
+            now - begun,
+            stored_bytes=stored.stored,
+            spilled_bytes=stored.spilled,
+        )
+        self._finish_beside_the_task(_Running(snapshot, metrics, now, has_in_flight))
+        return True
+
+    def has_dealt_with(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was taken, refused or aborted here."""
+        return checkpoint_id in self._dealt_with
+
+    def is_past(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was taken here, or never will be."""
+        return checkpoint_id <= self._last_id or checkpoint_id in self._aborted
+
+    def outputs_progressed(self) -> None:
+        """Something may have left the outputs: aligned barriers that waited there, perhaps."""
+        if self._in_flight is not None and self._in_flight.sender.is_waiting:
+            self._in_flight.sender.barriers_may_have_left()
+
+    def abort_on_barrier(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
+    ) -> None:
+        """The input gave a checkpoint up: decline it and cancel it downstream."""
+        self._dealt_with.append(checkpoint_id)
+        self._last_id = max(self._last_id, checkpoint_id)
+        for known in [i for i in self._aborted if i < self._last_id]:
+            del self._aborted[known]
+        self._give_up_running(checkpoint_id)
+        self._decline(checkpoint_id, reason, detail)
+        self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+        """A checkpoint is complete: operators commit, and its files may be named again.
+
+        Args:
+            is_running: Whether the task runs; if not, its operators are not told.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if is_running:
+            self._state.notify_checkpoint_complete(checkpoint_id)
+        self._state.confirm(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+        """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
+
+        Args:
+            is_running: Whether the task runs; if not, nothing of it can come any more.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if is_running:
+            if checkpoint_id <= self._last_id:
+                self._give_up_running(checkpoint_id)
+            else:
+                # Nothing of it has begun. The writer is not told: an older checkpoint may still begin there.
+                self._aborted[checkpoint_id] = None
+                while len(self._aborted) > self._max_recorded_aborted:
+                    self._aborted.popitem(last=False)
+            self._state.notify_checkpoint_aborted(checkpoint_id)
+        self._state.forget(checkpoint_id)
+
+    def close(self) -> None:
+        """Give up everything that runs beside the task."""
+        for checkpoint_id in tuple(self._running):
+            self._give_up_running(checkpoint_id)
+        if self._in_flight is not None:
+            self._in_flight.sender.close()
+            self._in_flight.writer.close()
+
+    def statistics(self) -> SubtaskCheckpointStatistics:
+        """Counters."""
+        return SubtaskCheckpointStatistics(
+            self._taken, self._acknowledged, self._declined, len(self._running), len(self._aborted)
+        )
+
+    def _send_barrier(self, barrier: CheckpointBarrier, *, is_input_empty: bool) -> bool:
+        """Send the barrier and capture what it passes; whether the checkpoint has in-flight data."""
+        if self._in_flight is None:
+            self._outputs.broadcast_event(barrier)
+            return False
+        has_in_flight = self._in_flight.sender.send(barrier)
+        if barrier.options.unaligned:
+            self._state.capture_rest(barrier.checkpoint_id)
+            if is_input_empty:
+                self._in_flight.writer.finish_input(barrier.checkpoint_id)
+        return has_in_flight
+
+    def _take_snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+        try:
+            return self._state.snapshot(barrier)
+        except BaseException:
+            self._give_up_in_flight(barrier.checkpoint_id)
+            raise
+
+    def _finish_beside_the_task(self, running: _Running) -> None:
+        checkpoint_id = running.task.checkpoint_id
+        self._running[checkpoint_id] = running
+
+        def written(snapshot: SubtaskSnapshot) -> None:
+            if checkpoint_id not in self._running:
+                return
+            running.snapshot = snapshot
+            if running.has_in_flight and self._in_flight is not None:
+                # Asked for last, so nothing else can fail once the in-flight data has an owner.
+                self._in_flight.writer.result(checkpoint_id, durable, failed)
+            else:
+                durable(None)
+
+        def durable(channels: ChannelStateHandle | None) -> None:
+            if self._running.pop(checkpoint_id, None) is not None:
+                self._acknowledge(running, channels)
+
+        def failed(error: BaseException) -> None:
+            running.task.failed(error)
+            if self._give_up_running(checkpoint_id):
+                reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+                self._decline(checkpoint_id, reason, error_text(error))
+
+        running.work = self._runner.run(running.task.run, written, failed)
+
+    def _acknowledge(self, running: _Running, channels: ChannelStateHandle | None) -> None:
+        assert running.snapshot is not None, "acknowledged before it was written"
+        running.task.apply(running.snapshot)
+        self._acknowledged += 1
+        snapshot = running.snapshot.with_channels(channels)
+        in_flight = 0 if channels is None else channels.state.size
+        measured = replace(
+            running.metrics,
+            async_duration=self._clock.monotonic() - running.begun,
+            written_bytes=running.task.written_bytes + in_flight,
+            full_bytes=sum(h.size for s in snapshot.operators.values() for h in s.handles()),
+            in_flight_bytes=in_flight,
+        )
+        self._responder.acknowledge(running.task.checkpoint_id, snapshot, measured)
+
+    def _decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        self._declined += 1
+        self._responder.decline(checkpoint_id, reason, detail)
+
+    def _give_up_running(self, checkpoint_id: int) -> bool:
+        """Stop what runs beside the task for a checkpoint and remove what it wrote; whether anything ran."""
+        running = self._running.pop(checkpoint_id, None)
+        must_remove = running is not None and running.task.abandon()
+        self._give_up_in_flight(checkpoint_id)
+        if running is None:
+            return False
+        if running.work is not None:
+            running.work.cancel()
+        if must_remove:
+            # Written, but the callback that says so has not come yet, and now never will.
+            self._runner.run(running.task.remove, _nobody_waits, _nobody_waits)
+        return True
+
+    def _give_up_in_flight(self, checkpoint_id: int) -> None:
+        if self._in_flight is not None:
+            self._in_flight.sender.abort(checkpoint_id)
+
+    def _refuse_overtaken(self, checkpoint_id: int) -> None:
+        if checkpoint_id in self._dealt_with:
+            return  # it may still run: asking for it again must not disturb it
+        self._dealt_with.append(checkpoint_id)
+        self._give_up_in_flight(checkpoint_id)
+        if not self._decline_overtaken:
+            return
+        detail = f"checkpoint {self._last_id} overtook it"
+        self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
+
+
+def _nobody_waits(_: object) -> None:
+    """The outcome of a removal changes nothing."""

@@ -1,0 +1,141 @@
+"""How long a silence may last: of a call, and of the JobMaster (`Lease`).
+
+`RetryDeadline`: when a call that got no answer is repeated, and when its receiver counts as lost.
+
+The cluster reports a process that gives no answer in one of two ways. It has died: that is final, unless
+something restarts it under the same name. Or it is unreachable, mostly because a connection broke. Then
+nobody knows whether the process lives, or whether it has executed the call. So only idempotent calls may be
+repeated.
+
+One absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
+grow, so that not all callers reach a receiver at once when it comes back. Retries are decided here only:
+blocking threads, event loops and polls all ask this class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds between a failed call and the next one.
+
+    Attributes:
+        first: After the first failure.
+        factor: How much longer each next one is.
+
+    Example:
+        >>> pauses = Pauses(first=0.1, factor=2.0, longest=0.5)
+        >>> [pauses.after(failures) for failures in (1, 2, 3, 4)]
+        [0.1, 0.2, 0.4, 0.5]
+    """
+
+    first: float
+    factor: float = 1.0
+    longest: float = inf
+
+    def after(self, failures: int) -> float:
+        """Seconds after this many failures in a row, at least one."""
+        pause = self.first
+        for _ in range(failures - 1):
+            if pause >= self.longest:
+                break
+            pause *= self.factor
+        return min(pause, self.longest)
+
+
+#: Between two calls of an actor.
+BETWEEN_CALLS: Final = Pauses(first=0.1, factor=2.0, longest=0.5)
+
+
+class RetryDeadline:
+    """Follows the failed calls of one receiver.
+
+    Args:
+        pauses: How long to wait between calls.
+        present_after: A call that lasted this many seconds before it failed had reached its receiver.
+
+    Example:
+        >>> absence = RetryDeadline(Pauses(0.5))
+        >>> absence.failed(asked_at=10.0, now=10.0, patience=2.0)
+        0.5
+        >>> absence.failed(asked_at=10.5, now=12.5, patience=2.0) is None
+        True
+    """
+
+    def __init__(self, pauses: Pauses = BETWEEN_CALLS, present_after: float = inf) -> None:
+        self._pauses = pauses
+        self._present_after = present_after
+        self._since: float | None = None
+        self._failures = 0
+
+    def failed(self, asked_at: float, now: float, patience: float = inf) -> float | None:
+        """A call has failed.
+
+        Args:
+            asked_at: When it was made, in monotonic seconds.
+            now: Monotonic seconds.
+            patience: Seconds that the receiver may be away.
+
+        Returns:
+            Seconds until the next call; `None` when the receiver counts as gone.
+        """
+        if self._since is None or now - asked_at > self._present_after:
+            self._since, self._failures = now, 0
+        self._failures += 1
+        if now - self._since >= patience:
+            return None
+        return self._pauses.after(self._failures)
+
+
+class Lease:
+    """Counts silence, in the time in which the process could have heard something.
+
+    No orphan stays, whatever died first: a process ends itself when its lease expires. But a process may have
+    been unable to run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues,
+    much time has passed, and the JobMaster's calls are still unread. So the time between two checks counts
+    for at most two intervals, and incoming calls are read before the next check.
+
+    Args:
+        timeout: Seconds of silence after which the lease is over.
+        now: Monotonic seconds.
+
+    Example:
+        >>> lease = Lease(timeout=4.0, now=0.0)
+        >>> [lease.is_over(now) for now in (1.0, 2.0, 3.0, 4.0, 4.1)]
+        [False, False, False, False, True]
+    """
+
+    def __init__(self, timeout: float, now: float) -> None:
+        self._timeout = timeout
+        self._looked_at = now
+        self._silent = 0.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two checks."""
+        return self._timeout / 4
+
+    @property
+    def silent(self) -> float:
+        """Seconds without a sign, as far as they count."""
+        return self._silent
+
+    def renew(self, now: float) -> None:
+        """A sign of the JobMaster at `now`, in monotonic seconds: what was silent before counts no more."""
+        self._silent = 0.0
+        self._looked_at = now
+
+    def change(self, timeout: float, now: float) -> None:
+        """A sign of the JobMaster, and another timeout from now on."""
+        self._timeout = timeout
+        self.renew(now)
+
+    def is_over(self, now: float) -> bool:
+        """Look whether it is over; `now` is in monotonic seconds."""
+        self._silent += min(now - self._looked_at, 2 * self.interval)
+        self._looked_at = now
+        return self._silent > self._timeout

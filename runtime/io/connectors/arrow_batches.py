@@ -1,0 +1,211 @@
+"""Arrow batches of connectors: how many rows, as rows, with one schema, with columns of the file's path.
+
+`ReadAhead` decodes the next batch in a thread while the one before it is worked on. Decoding releases the
+interpreter. So a source whose chain does not wait for anything else reads nearly twice as fast where a
+processor is free. One batch is decoded ahead, never more, so memory is bounded. The batches and their order
+are the same as without it, and an error comes where its batch would have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.runtime.io.connectors.errors import BadRecordError, ConnectorError, shown
+from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.record.row_columns import NoPythonValueError, dicts_of_arrow
+
+#: Rows of an Arrow batch behind which the job keeps up, and the most of one that takes less than 10 ms.
+ARROW_ROWS: Final = 64 * 1024
+
+MOST_ARROW_ROWS: Final = 256 * 1024
+
+#: Most rows that a source of lists is asked for: those of the largest slice of a list.
+MOST_ASKED: Final = 4_096
+
+#: How much larger than asked for Arrow batches are behind which the job is slow.
+_SLOW_FACTOR: Final = 4
+
+
+def arrow_rows(max_rows: int) -> int:
+    """How many rows of Arrow a reader gives when it is asked for `max_rows`.
+
+    A reader is asked for the rows of ten milliseconds. Before it has given a first Arrow batch there is a
+    limit, that of lists of rows. At the limit a row takes less than three microseconds, so a large batch
+    holds up no barrier for long. A slow job gets small batches. Each batch costs a millisecond whatever its
+    size, so a fast job gets very large ones.
+
+    Example:
+        >>> arrow_rows(10), arrow_rows(4_096), arrow_rows(200_000)
+        (40, 65536, 200000)
+    """
+    if max_rows < MOST_ASKED:
+        return _SLOW_FACTOR * max_rows
+    return max(ARROW_ROWS, min(max_rows, MOST_ARROW_ROWS))
+
+
+def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """One dict per row, from column name to value.
+
+    Raises:
+        BadRecordError: Python has no value for one of them; the message names the column.
+
+    Example:
+        >>> rows_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
+        [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
+    """
+    try:
+        return dicts_of_arrow(batch)
+    except NoPythonValueError as error:
+        raise BadRecordError(str(error)) from error
+
+
+def rows_of(batch: Batch) -> Sequence[Any]:
+    """The rows of any batch."""
+    return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
+
+
+_SEPARATE: str = "or read these files by a source of their own and make them alike with map_batches"
+
+
+def check_one_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> None:
+    """Refuse files whose columns differ from those of the first one in name, type or order.
+
+    Args:
+        schemas: Each file with its schema.
+
+    Raises:
+        ConnectorError: The message names the file, the column and both types.
+
+    Example:
+        >>> check_one_schema([("/a", pa.schema({"k": pa.int64()})), ("/b", pa.schema({"k": pa.int64()}))])
+    """
+    first: tuple[str, pa.Schema] | None = None
+    for path, schema in schemas:
+        if first is None:
+            first = (path, schema)
+        elif schema is not first[1] and not schema.equals(first[1]):
+            raise ConnectorError(_difference(path, schema, *first))
+
+
+def _difference(path: str, schema: pa.Schema, known: str, expected: pa.Schema) -> str:
+    for name in expected.names:
+        if name not in schema.names:
+            return (
+                f"{path}: there is no column {name!r}, which {known} has; the file has "
+                f"{shown(schema.names)}. Give columns=[...] with those that all files have, {_SEPARATE}"
+            )
+        kind, wanted = schema.field(name).type, expected.field(name).type
+        if kind != wanted:
+            return (
+                f"{path}: column {name!r} is of type {kind}, and of type {wanted} in {known}. Write the "
+                f"files with one type, {_SEPARATE}"
+            )
+    more = [name for name in schema.names if name not in expected.names]
+    if more:
+        return (
+            f"{path}: column {more[0]!r} of type {schema.field(more[0]).type} is not in {known}. Give "
+            f"columns=[...] with those that all files have, {_SEPARATE}"
+        )
+    return (
+        f"{path}: the columns are in the order {shown(schema.names)}, and in the order "
+        f"{shown(expected.names)} in {known}. Give columns=[...] in the order that you want"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PathColumns:
+    """The columns of one file's path, as a batch of one row.
+
+    A column that the file has itself keeps the file's values.
+
+    Example:
+        >>> year = PathColumns(pa.record_batch({"year": [2020]}))
+        >>> year.added_to(pa.record_batch({"n": [1, 2]}), None).to_pylist()
+        [{'n': 1, 'year': 2020}, {'n': 2, 'year': 2020}]
+        >>> year.added_to_rows([{"n": 1}, {"year": 2019}], None)
+        [{'n': 1, 'year': 2020}, {'year': 2019}]
+    """
+
+    row: pa.RecordBatch
+
+    @property
+    def names(self) -> list[str]:
+        """Their names."""
+        names: list[str] = self.row.schema.names
+        return names
+
+    def in_file(self, names: Iterable[str], there: Container[str]) -> tuple[str, ...]:
+        """Those of some names that the file must have itself, as it does or as no other place has them."""
+        return tuple(name for name in names if name in there or name not in self.names)
+
+    def added_to(self, batch: pa.RecordBatch, wanted: Sequence[str] | None) -> pa.RecordBatch:
+        """A batch with these columns.
+
+        Args:
+            batch: Rows of the file.
+            wanted: Names of the columns of the result, in their order; `None` for all.
+        """
+        names, columns = list(batch.schema.names), list(batch.columns)
+        for name, values in zip(self.names, self.row.columns, strict=True):
+            if name not in names and (wanted is None or name in wanted):
+                columns.append(pa.repeat(values[0], batch.num_rows))
+                names.append(name)
+        fields = [*batch.schema, *(self.row.schema.field(name) for name in names[batch.num_columns :])]
+        found = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return found if wanted is None else found.select([name for name in wanted if name in names])
+
+    def filled_into(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch in which columns of these names have the values of the path instead of nulls."""
+        for name, values in zip(self.names, self.row.columns, strict=True):
+            at = batch.schema.get_field_index(name)
+            if at >= 0:
+                column = batch.column(at)
+                batch = batch.set_column(
+                    at, batch.schema.field(at), column.fill_null(values[0].cast(column.type))
+                )
+        return batch
+
+    def added_to_rows(self, rows: Sequence[dict[str, Any]], wanted: Sequence[str] | None) -> list[Any]:
+        """Dicts with these columns; `wanted` as in `added_to`."""
+        (constants,) = rows_of_arrow(self.row)
+        if wanted is None:
+            return [
+                {**row, **{name: constants[name] for name in constants if name not in row}} for row in rows
+            ]
+        return [{name: row[name] if name in row else constants[name] for name in wanted} for row in rows]
+
+
+class ReadAhead(Iterator[pa.RecordBatch]):
+    """Batches of an iterator that a thread of its own calls; nobody else may call it.
+
+    Args:
+        batches: They come from a decoder that releases the interpreter while it works.
+
+    Example:
+        >>> ahead = ReadAhead(iter([pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})]))
+        >>> [batch["n"].to_pylist() for batch in ahead]
+        [[1], [2]]
+        >>> ahead.close()
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
+        self._coming: Future[pa.RecordBatch | None] = self._thread.submit(next, batches, None)
+
+    def __next__(self) -> pa.RecordBatch:
+        """The next batch; what the iterator has raised is raised here."""
+        batch = self._coming.result()
+        if batch is None:
+            raise StopIteration
+        self._coming = self._thread.submit(next, self._batches, None)
+        return batch
+
+    def close(self) -> None:
+        """Wait for the batch that is being decoded, and end the thread."""
+        self._thread.shutdown(cancel_futures=True)

@@ -1,0 +1,375 @@
+"""Formats of sinks: what one implements (`SinkFormat`, `Encoder`), and those of CSV and JSON lines.
+
+**JSON lines** are UTF-8. Python's C encoder is made once and called per row; `json.dumps` would make a new
+one for every row, which halves the speed. NaN and infinities are refused, because they are no JSON and most
+readers stumble over them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import json.encoder
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from types import NoneType
+from typing import Any, Final, Literal, Protocol
+
+from penstock.runtime.io.connectors.arrow_batches import rows_of
+from penstock.runtime.io.connectors.errors import BadRecordError, shown
+from penstock.runtime.io.connectors.filesystems.filesystem import OutputFile
+from penstock.runtime.record.elements import Batch
+
+
+class CountingOutput:
+    """An output file that knows how many bytes went into it; closing it is left to the sink.
+
+    Args:
+        output: Where the bytes go.
+    """
+
+    closed = False
+
+    def __init__(self, output: OutputFile) -> None:
+        self._output = output
+        self.size = 0
+
+    def write(self, data: Any, /) -> int:
+        """Append bytes."""
+        self._output.write(data)
+        length = len(data)
+        self.size += length
+        return length
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self.size
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def flush(self) -> None:
+        """Nothing: `OutputFile.finish` makes it durable."""
+
+    def close(self) -> None:
+        """Nothing: the sink finishes or discards the file."""
+
+
+class Encoder(Protocol):
+    """Writes batches in one format; lives as long as its writer, over many files."""
+
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
+        """Begin a file.
+
+        Args:
+            output: The file.
+            next_file: Finishes the open file and begins another one, for records that can't be in one file.
+        """
+        ...
+
+    def write(self, batch: Batch) -> None:
+        """Add a batch to the file.
+
+        Raises:
+            BadRecordError: A record can't be written in this format.
+        """
+        ...
+
+    def end(self) -> None:
+        """Write what is left of the file."""
+        ...
+
+
+class SinkFormat(Protocol):
+    """A file format; a frozen value that is pickled.
+
+    Attributes:
+        extension: Of its files, without a dot.
+    """
+
+    @property
+    def extension(self) -> str:
+        """Of its files, without a dot."""
+        ...
+
+    def encoder(self) -> Encoder:
+        """Make the encoder of one writer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSinkFormat:
+    """How CSV is written.
+
+    Attributes:
+        columns: Names of the columns in their order; `None` takes the keys of the first row.
+        header: Begin each file with the names.
+        delimiter: One character.
+    """
+
+    columns: tuple[str, ...] | None = None
+    header: bool = True
+    delimiter: str = ","
+
+    @property
+    def extension(self) -> str:
+        """Of its files."""
+        return "csv"
+
+    def encoder(self) -> CsvEncoder:
+        """Make the encoder of one writer."""
+        return CsvEncoder(self)
+
+
+class CsvEncoder:
+    """Encodes rows, a batch at a time; `None` becomes an empty field, other values their `str`.
+
+    Args:
+        form: How to write.
+    """
+
+    def __init__(self, form: CsvSinkFormat) -> None:
+        self._form = form
+        self._columns = form.columns
+        self._width = None if form.columns is None else len(form.columns)
+        self._output: CountingOutput | None = None
+        self._header_due = False
+
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
+        """Begin a file."""
+        self._output = output
+        self._header_due = self._form.header
+
+    def write(self, batch: Batch) -> None:
+        """Write a line for each row.
+
+        Raises:
+            BadRecordError: A row does not fit the columns, or can't be written.
+        """
+        rows = rows_of(batch)
+        if self._output is None or not rows:
+            return
+        self._learn_columns(rows[0])
+        try:
+            values = list(self._values(rows))
+            text = self._written(values, csv.QUOTE_MINIMAL)
+            if "\r" in text:
+                # Python's writer leaves a carriage return bare, and no reader takes it for text.
+                text = self._written(values, csv.QUOTE_ALL)
+            data = text.encode("utf-8")
+        except (csv.Error, UnicodeEncodeError) as error:
+            raise self._blame(rows, error) from error
+        self._header_due = False
+        self._output.write(data)
+
+    def end(self) -> None:
+        """Nothing is left."""
+        self._output = None
+
+    def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
+        """The error of the first row that can't be written."""
+        for row in rows:
+            try:
+                self._written([self._fields(row)], csv.QUOTE_ALL).encode("utf-8")
+            except (csv.Error, UnicodeEncodeError) as error:
+                return BadRecordError(f"a row can't be written as CSV: {error}; the row is {shown(row)}")
+        return BadRecordError(f"the header can't be written as CSV: {failure}")
+
+    def _written(self, values: Sequence[Sequence[Any]], quoting: Literal[0, 1]) -> str:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, delimiter=self._form.delimiter, lineterminator="\n", quoting=quoting)
+        if self._header_due and self._columns is not None:
+            writer.writerow(self._columns)
+        writer.writerows(values)
+        return text.getvalue()
+
+    def _learn_columns(self, row: Any) -> None:
+        if self._width is None and isinstance(row, Mapping):
+            self._columns = tuple(row)
+        if self._width is None and isinstance(row, (Mapping, tuple, list)):
+            self._width = len(row)
+
+    def _values(self, rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
+        """The fields of each row, in the order of the columns."""
+        kinds = set(map(type, rows))
+        if set(map(len, rows)) == {self._width} if kinds <= {dict, tuple, list} else False:
+            if kinds == {dict} and self._columns:
+                fields = itemgetter(*self._columns)
+                try:
+                    return list(zip(map(fields, rows))) if self._width == 1 else list(map(fields, rows))
+                except KeyError:
+                    # Some row has other keys; the loop below says which.
+                    pass
+            elif dict not in kinds:
+                return rows
+        return [self._fields(row) for row in rows]
+
+    def _fields(self, row: Any) -> Sequence[Any]:
+        if isinstance(row, Mapping) and self._columns is not None:
+            if row.keys() == set(self._columns):
+                return [row[name] for name in self._columns]
+            missing = [name for name in self._columns if name not in row]
+            unknown = [name for name in row if name not in self._columns]
+            problem = f"misses {missing} and has {unknown} too much"
+        elif isinstance(row, (tuple, list)):
+            if len(row) == self._width:
+                return row
+            problem = f"has {len(row)} fields"
+        else:
+            problem = f"is a {type(row).__name__}; CSV takes dicts, tuples and lists"
+        wanted = self._columns if self._columns is not None else f"{self._width} fields"
+        msg = (
+            f"a row does not fit CSV columns {wanted}: it {problem}; the row is {shown(row)}. Map the rows "
+            "before the sink, or give FileSink.csv the columns="
+        )
+        raise BadRecordError(msg)
+
+
+#: Types of values that hold no dicts.
+_LEAVES: Final = frozenset((str, int, float, bool, NoneType))
+#: Deeper values are refused by the encoder, too.
+_DEEPEST: Final = 1_000
+#: Down to here values are looked at as often as they are held.
+_SHALLOW: Final = 8
+
+_FAILURES = (TypeError, ValueError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSinkFormat:
+    """How JSON lines are written.
+
+    Attributes:
+        default: What makes a JSON value of an object that JSON does not know.
+    """
+
+    default: Callable[[Any], Any] | None = None
+
+    @property
+    def extension(self) -> str:
+        """Of its files."""
+        return "jsonl"
+
+    def encoder(self) -> JsonEncoder:
+        """Make the encoder of one writer."""
+        return JsonEncoder(self.default)
+
+
+class JsonEncoder:
+    """Encodes rows, a batch at a time.
+
+    Args:
+        default: As in `JsonSinkFormat`.
+    """
+
+    def __init__(self, default: Callable[[Any], Any] | None) -> None:
+        self._encode = _row_encoder(default)
+        self._output: CountingOutput | None = None
+
+    def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
+        """Begin a file."""
+        self._output = output
+
+    def write(self, batch: Batch) -> None:
+        """Write a line for each row.
+
+        Raises:
+            BadRecordError: A row can't be written as JSON; it is shown.
+        """
+        rows = rows_of(batch)
+        if self._output is None or not rows:
+            return
+        try:
+            check_names(rows)
+            encode, join = self._encode, "".join
+            data = ("\n".join([join(encode(row, 0)) for row in rows]) + "\n").encode("utf-8")
+        except _FAILURES as error:
+            raise self._blame(rows) from error
+        self._output.write(data)
+
+    def end(self) -> None:
+        """Nothing is left."""
+        self._output = None
+
+    def _blame(self, rows: Sequence[Any]) -> BadRecordError:
+        for row in rows:
+            try:
+                check_names([row])
+                "".join(self._encode(row, 0)).encode("utf-8")
+            except _FAILURES as error:
+                return BadRecordError(
+                    f"a row of type {type(row).__name__} can't be written as JSON: {error}; the row is "
+                    f"{shown(row)}. Map it to dicts, lists, strings, finite numbers, booleans and None "
+                    "before the sink, or give FileSink.json a default="
+                )
+        return BadRecordError("a batch can't be written as JSON, though each of its rows can")
+
+
+def check_names(rows: Sequence[Any]) -> None:
+    """Refuse dicts of which two keys are one name in JSON, such as `1` and `"1"`.
+
+    Raises:
+        ValueError: There is such a dict.
+        RecursionError: Values hold themselves.
+
+    Example:
+        >>> check_names([{1: "a", "2": "b"}])
+    """
+    level: Sequence[Any] = rows
+    for depth in range(_DEEPEST):
+        dicts = level if set(map(type, level)) == {dict} else [x for x in level if isinstance(x, dict)]
+        if not set(map(type, chain.from_iterable(dicts))) <= {str}:
+            for each in dicts:
+                _refuse_equal_names(each)
+        values = list(chain.from_iterable(map(dict.values, dicts)))
+        if dicts is not level:
+            values += chain.from_iterable(x for x in level if isinstance(x, (list, tuple)))
+        kinds = list(map(type, values))
+        if set(kinds) <= _LEAVES:
+            return
+        level = [
+            x
+            for x, kind in zip(values, kinds, strict=True)
+            if kind is dict or kind is list or (kind not in _LEAVES and isinstance(x, (dict, list, tuple)))
+        ]
+        if depth > _SHALLOW:
+            # By identity, so that what is shared, or holds itself, is looked at once.
+            level = list({id(x): x for x in level}.values())
+    msg = "its values are nested too deep"
+    raise RecursionError(msg)
+
+
+def _refuse_equal_names(value: dict[Any, Any]) -> None:
+    names: set[str] = set()
+    for key in value:
+        # A dict of one key, as the encoder writes it.
+        name = key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: None}))))
+        if name in names:
+            msg = f"two of its keys are the name {name!r}"
+            raise ValueError(msg)
+        names.add(name)
+
+
+def _row_encoder(default: Callable[[Any], Any] | None) -> Callable[[Any, int], Sequence[str]]:
+    def checked(value: Any) -> Any:
+        assert default is not None
+        made = default(value)
+        check_names([made])
+        return made
+
+    encoder = json.JSONEncoder(
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+        check_circular=False,
+        default=None if default is None else checked,
+    )
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda row, _: (encoder.encode(row),)
+    escape = json.encoder.encode_basestring
+    return make(None, encoder.default, escape, None, ":", ",", False, False, False)  # type: ignore[no-any-return]

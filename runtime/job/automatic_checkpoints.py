@@ -1,0 +1,187 @@
+"""Checkpoints that a job takes on its own account, without waiting for the next period.
+
+`FinalCheckpoint`: triggers the last checkpoint of a bounded job at once.
+
+A subtask finishes only after a checkpoint that covers the end of its data. A finished job should not wait for
+the periodic checkpoint. So one is triggered when every unfinished subtask has reported the end of its data. A
+checkpoint in progress may suffice, so its end is awaited first. If the last checkpoint fails, it is tried
+again after a pause; its failures count like all others. After it is complete, subtasks finish by themselves.
+The periodic timer keeps running in case one of them needs another checkpoint.
+
+`SavepointFollowUp`: the checkpoint that is taken right after a savepoint.
+
+Users may move or delete a savepoint. But until a younger checkpoint is complete, a restart of the job would
+need it. So a checkpoint follows at once, and the request for the savepoint is answered when that is complete.
+If it fails, it is tried again a few times; its failures count like all others. While the job restarts, stops
+or is rescaled, the follow-up waits: stopping and rescaling take a snapshot of their own. If no checkpoint
+completes, the savepoint exists all the same, and the answer says that the job still needs it. A job that ends
+meanwhile needs it no more. The answer then comes before the end, so that the request does not find an ended
+job without a savepoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointFailed,
+    CheckpointSucceeded,
+    OnAnswer,
+)
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.ports import Cancellable, TimerService
+from penstock.runtime.snapshot.ids import SubtaskId
+
+if TYPE_CHECKING:
+    from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+    from penstock.runtime.job.context import JobContext
+
+
+#: Seconds between two checks of a pending checkpoint.
+POLL: Final = 0.1
+
+#: Seconds after which a failed last checkpoint is tried again.
+RETRY_AFTER: Final = 1.0
+
+
+class CheckpointTrigger(Protocol):
+    """The part of the checkpoint coordinator that is needed here."""
+
+    @property
+    def pending_ids(self) -> Sequence[int]:
+        """Ids of the checkpoints in progress."""
+        ...
+
+    def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None:
+        """Trigger a checkpoint."""
+        ...
+
+
+class FinalCheckpoint:
+    """Triggers the last checkpoint; see the module's text."""
+
+    def __init__(
+        self, coordinator: CheckpointTrigger, planner: CheckpointPlanner, timers: TimerService
+    ) -> None:
+        self._coordinator = coordinator
+        self._planner = planner
+        self._timers = timers
+        self._reported: set[SubtaskId] = set()
+        self._timer: Cancellable | None = None
+        self._asked = False
+        self._done = False
+
+    @property
+    def reported(self) -> frozenset[SubtaskId]:
+        """Subtasks that have reported the end of their data."""
+        return frozenset(self._reported)
+
+    def end_of_data(self, subtask: SubtaskId) -> None:
+        """A subtask has processed the end of all its inputs."""
+        self._reported.add(subtask)
+        self.check()
+
+    def check(self) -> None:
+        """Trigger the checkpoint if every unfinished subtask has reported and none is in progress."""
+        count = self._planner.unfinished_count
+        if self._asked or self._done or self._timer is not None or not count:
+            return
+        if len(self._reported) < count or not self._reported.issuperset(self._planner.unfinished):
+            return
+        if self._coordinator.pending_ids:
+            self._check_after(POLL)
+            return
+        self._asked = True
+        self._coordinator.trigger(urgent=True, on_answer=self._on_answer)
+
+    def stop(self) -> None:
+        """Trigger no checkpoint any more."""
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_answer(self, answer: CheckpointAnswer) -> None:
+        self._asked = False
+        if isinstance(answer, CheckpointSucceeded):
+            self._done = True
+        elif not self._done:
+            self._check_after(RETRY_AFTER)
+
+    def _check_after(self, delay: float) -> None:
+        def again() -> None:
+            self._timer = None
+            self.check()
+
+        self._timer = self._timers.call_later(delay, again)
+
+
+#: Maximum number of tries, and of looks at a job that does not run.
+TRIES: Final = 4
+
+WAITS: Final = 30
+
+
+class SavepointFollowUp:
+    """Answers a request for a savepoint, and says whether the job still needs the savepoint.
+
+    Args:
+        coordinator: Takes its checkpoints.
+        on_answer: Called once with the outcome of the savepoint.
+    """
+
+    def __init__(self, job: JobContext, coordinator: CheckpointCoordinator, on_answer: OnAnswer) -> None:
+        self._job = job
+        self._coordinator = coordinator
+        self._on_answer = on_answer
+        self._tries, self._waits = TRIES, WAITS
+        self._is_answered = False
+
+    def savepoint_ended(self, answer: CheckpointAnswer) -> None:
+        """The savepoint has completed or failed."""
+        if isinstance(answer, CheckpointFailed):
+            self._on_answer(answer)
+        else:
+            self._job.before_end(self, lambda: self._answer(answer))
+            self._try(answer)
+
+    def _answer(self, savepoint: CheckpointSucceeded) -> None:
+        if not self._is_answered:
+            self._is_answered = True
+            self._job.forget_before_end(self)
+            self._on_answer(savepoint)
+
+    def _try(self, savepoint: CheckpointSucceeded) -> None:
+        state = self._job.state.name
+        if self._is_answered or self._is_free_of(savepoint):
+            self._answer(savepoint)
+        elif state is JobState.RUNNING:
+            self._tries -= 1
+            self._coordinator.trigger(urgent=True, on_answer=lambda answer: self._followed(savepoint, answer))
+        else:
+            self._waits -= 1
+            self._try_again(savepoint, f"the job is {state.value}")
+
+    def _followed(self, savepoint: CheckpointSucceeded, answer: CheckpointAnswer) -> None:
+        if isinstance(answer, CheckpointSucceeded):
+            self._answer(savepoint)
+        else:
+            self._try_again(savepoint, f"{answer.detail or 'no reason given'} ({answer.reason.value})")
+
+    def _try_again(self, savepoint: CheckpointSucceeded, why: str) -> None:
+        if self._tries and self._waits and not self._job.is_fenced:
+            self._job.timers.call_later(RETRY_AFTER, lambda: self._try(savepoint))
+        elif self._is_free_of(savepoint):
+            self._answer(savepoint)
+        else:
+            self._answer(replace(savepoint, still_needed=f"no checkpoint could be taken after it: {why}"))
+
+    def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
+        """Whether the job has ended or has a younger checkpoint to restart from."""
+        newest = self._coordinator.latest_completed
+        has_younger = newest is not None and newest.checkpoint_id > savepoint.checkpoint.checkpoint_id
+        return has_younger or self._job.state.name.is_terminal

@@ -1,0 +1,256 @@
+"""Failover: whether and when a failed job tries again, and what restarts together.
+
+The strategies carry out a restart configuration.
+
+Regions of a job: what must restart together (Flink's `RestartPipelinedRegionFailoverStrategy`).
+
+Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
+for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
+belong to one region, even if no channel connects them (a map between forward edges). They share the splits of
+one source, their union list state, and the clean-up of one sink. So regions are independent parts of the job
+graph, and restarting one touches nothing that another uses.
+
+Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
+coordinators that can restore one subtask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+import xxhash
+
+from penstock.runtime.config.checks import seconds
+from penstock.runtime.config.restart import (
+    ExponentialBackoff,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    RestartAfter,
+    RestartConfig,
+    RestartDecision,
+    RestartMemory,
+    RestartStatistics,
+    RestartStrategy,
+)
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.snapshot.ids import SubtaskId
+
+_HASH_RANGE: Final = float(1 << 64)
+
+
+class FixedDelayStrategy:
+    """A number of restarts in a job's life; with 0 of them it is `NoRestart`.
+
+    Args:
+        config: How many restarts, and the delay before each.
+
+    Example:
+        >>> strategy = FixedDelayStrategy(FixedDelay(attempts=1, delay=5))
+        >>> strategy.failed(age=1), strategy.failed(age=7)
+        (RestartAfter(delay=5.0), GiveUp(reason='it has used its 1 restart'))
+    """
+
+    def __init__(self, config: FixedDelay) -> None:
+        self._attempts = config.attempts
+        self._delay = seconds("delay", config.delay)
+        self._used = 0
+
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more restart."""
+        return RestartMemory(memory.restarts + 1)
+
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on counting."""
+        self._used = memory.restarts
+        return self._give_up() if self._used > self._attempts else RestartAfter(0.0)
+
+    def attempt_begun(self, age: float) -> None:
+        """Time does not matter here."""
+
+    def failed(self, age: float) -> RestartDecision:
+        """Another try while some are left."""
+        if self._used >= self._attempts:
+            return self._give_up()
+        self._used += 1
+        return RestartAfter(self._delay)
+
+    def memory(self) -> RestartMemory:
+        """The number of restarts."""
+        return RestartMemory(self._used)
+
+    def statistics(self) -> RestartStatistics:
+        """Counters so far."""
+        return RestartStatistics(self._used, self._attempts)
+
+    def _give_up(self) -> GiveUp:
+        if self._attempts == 0:
+            return GiveUp("it may not restart")
+        plural = "" if self._attempts == 1 else "s"
+        return GiveUp(f"it has used its {self._attempts} restart{plural}")
+
+
+class ExponentialBackoffStrategy:
+    """Delays that grow until the job has run well for a while.
+
+    The jitter is taken from a hash of the job and its failures: different between jobs, repeatable in tests.
+
+    Args:
+        config: The delays.
+        seed: Tells jobs apart, for example the job's id.
+
+    Example:
+        >>> strategy = ExponentialBackoffStrategy(ExponentialBackoff(1, 3, jitter=0), seed="job")
+        >>> [strategy.failed(age=0).delay for _ in range(4)]
+        [1.0, 2.0, 3.0, 3.0]
+    """
+
+    def __init__(self, config: ExponentialBackoff, seed: str) -> None:
+        self._config = config
+        self._initial = seconds("initial", config.initial)
+        self._maximum = seconds("maximum", config.maximum)
+        self._reset_after = seconds("reset_after", config.reset_after)
+        self._seed = seed
+        self._restarts = 0
+        self._failures = 0
+        self._begun_at: float | None = None
+
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more in the row, unless the attempt ran well; an attempt may wait before it is deployed."""
+        begun = memory.times[-1] if memory.times else 0.0
+        ran_well = age - begun >= self._reset_after + self._maximum
+        return RestartMemory(memory.restarts + 1, 0 if ran_well else memory.in_a_row + 1, (age,))
+
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on with the row; the first death costs no delay."""
+        self._restarts, self._failures = memory.restarts, memory.in_a_row
+        if self._config.attempts is not None and self._failures > self._config.attempts:
+            return self._give_up()
+        return RestartAfter(self._delay_of(self._failures - 2) if self._failures > 1 else 0.0)
+
+    def attempt_begun(self, age: float) -> None:
+        """Remember when: an attempt that runs long enough restarts the count."""
+        self._begun_at = age
+
+    def failed(self, age: float) -> RestartDecision:
+        """A longer delay, or the first one when the job has run well."""
+        if self._begun_at is not None and age - self._begun_at >= self._reset_after:
+            self._failures = 0
+        if self._config.attempts is not None and self._failures >= self._config.attempts:
+            return self._give_up()
+        delay = self._delay_of(self._failures)
+        self._begun_at = age + delay
+        self._restarts += 1
+        self._failures += 1
+        return RestartAfter(delay)
+
+    def memory(self) -> RestartMemory:
+        """The row, and when its last attempt began or is to begin."""
+        times = () if self._begun_at is None else (self._begun_at,)
+        return RestartMemory(self._restarts, self._failures, times)
+
+    def statistics(self) -> RestartStatistics:
+        """Counters so far."""
+        return RestartStatistics(self._failures, self._config.attempts)
+
+    def _delay_of(self, failures: int) -> float:
+        delay = self._initial
+        for _ in range(failures):
+            delay *= self._config.multiplier
+            if delay >= self._maximum or self._config.multiplier == 1.0:
+                break
+        drawn = xxhash.xxh3_64_intdigest(f"{self._seed}:{failures}".encode()) / _HASH_RANGE
+        varied = min(delay, self._maximum) * (1 + self._config.jitter * (2 * drawn - 1))
+        return min(varied, self._maximum)
+
+    def _give_up(self) -> GiveUp:
+        return GiveUp(
+            f"it has restarted {self._failures} times in a row, never running for {self._reset_after:g} s"
+        )
+
+
+class FailureRateStrategy:
+    """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`).
+
+    Args:
+        config: How many failures in which interval, and the delay before each restart.
+
+    Example:
+        >>> strategy = FailureRateStrategy(FailureRate(failures=1, interval=10, delay=0))
+        >>> strategy.failed(age=0), strategy.failed(age=11), strategy.failed(age=12)
+        (RestartAfter(delay=0.0), RestartAfter(delay=0.0), GiveUp(reason='it has failed 2 times within 10 s'))
+    """
+
+    def __init__(self, config: FailureRate) -> None:
+        self._borne = config.failures
+        self._interval = seconds("interval", config.interval)
+        self._delay = seconds("delay", config.delay)
+        self._memory = RestartMemory()
+
+    def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
+        """One more failure, at the age that the log shows."""
+        return RestartMemory(memory.restarts + 1, times=(*memory.times, age)[-self._borne - 1 :])
+
+    def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
+        """Go on counting."""
+        self._memory = memory
+        return self._give_up() if self._comes_too_fast(age) else RestartAfter(0.0)
+
+    def attempt_begun(self, age: float) -> None:
+        """Only failures matter here."""
+
+    def failed(self, age: float) -> RestartDecision:
+        """Another try, unless that was one failure too many within the interval."""
+        self._memory = self.after_death(self._memory, age)
+        return self._give_up() if self._comes_too_fast(age) else RestartAfter(self._delay)
+
+    def memory(self) -> RestartMemory:
+        """The failures that may still count."""
+        return self._memory
+
+    def statistics(self) -> RestartStatistics:
+        """Counters so far."""
+        return RestartStatistics(len(self._memory.times), self._borne)
+
+    def _comes_too_fast(self, age: float) -> bool:
+        times = self._memory.times
+        return len(times) > self._borne and age - times[0] <= self._interval
+
+    def _give_up(self) -> GiveUp:
+        return GiveUp(f"it has failed {len(self._memory.times)} times within {self._interval:g} s")
+
+
+def restart_strategy(config: RestartConfig, job_id: str) -> RestartStrategy:
+    """The strategy that carries out `config` for one job."""
+    match config:
+        case NoRestart():
+            return FixedDelayStrategy(FixedDelay(attempts=0, delay=0))
+        case FixedDelay():
+            return FixedDelayStrategy(config)
+        case ExponentialBackoff():
+            return ExponentialBackoffStrategy(config, job_id)
+        case FailureRate():
+            return FailureRateStrategy(config)
+
+
+Region: TypeAlias = frozenset[SubtaskId]
+
+
+def regions_of(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
+    """The region of every subtask."""
+    leaders = {vertex.id: vertex.id for vertex in graph.job.vertices}
+
+    def leader(vertex: str) -> str:
+        while leaders[vertex] != vertex:
+            vertex = leaders[vertex]
+        return vertex
+
+    for edge in graph.job.edges:
+        leaders[leader(edge.target_vertex)] = leader(edge.source_vertex)
+    members: dict[str, list[SubtaskId]] = {}
+    for subtask in graph.subtasks:
+        members.setdefault(leader(subtask.id.vertex), []).append(subtask.id)
+    regions = {name: frozenset(subtasks) for name, subtasks in members.items()}
+    return {subtask.id: regions[leader(subtask.id.vertex)] for subtask in graph.subtasks}

@@ -1,0 +1,487 @@
+"""`OperatorChain`: drives a line of operators within one subtask.
+
+Every operator is a generator of output batches, and the chain pulls. It asks the innermost unfinished
+operator for its next batch. That batch goes through everything below before the operator is asked again. So
+order is kept, and each operator has at most one batch in flight. The operators' generators lie on an explicit
+stack and do not call each other. That stack is why
+
+* the driver can stop after any batch that left the chain (no credit, slice over) and go on later,
+* an exception comes from the operator on top of the stack, never from one above it that merely produced the
+  batch. The chain alone resumes each generator.
+
+A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
+last one it leaves the chain. So one that an operator makes itself, between two batches, passes what it must
+pass and nothing else. A status (idle or active) goes the same way, and ends where watermarks are made. An
+operator that has much to fire may hold the watermark and go on in `flush`, which comes before any other
+input: nothing overtakes it, and a checkpoint may be taken meanwhile.
+
+Side outputs of all operators are told of the watermarks that leave the chain, and of none that an operator
+behind theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read
+and has an event time already (`graph/chaining.py`).
+
+Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
+batches must not be in progress at once. No output may come after the watermark or the end of data that it
+belongs before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from operator import methodcaller
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from penstock.runtime.errors import OperatorError, OperatorInterrupt, OperatorLocation, PenstockError
+from penstock.runtime.operators.metrics import Metrics
+from penstock.runtime.operators.operator import Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.operator_state import ListStates, RawState, SavedList
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
+from penstock.runtime.record.elements import (
+    END_OF_TIME,
+    ArrowBatch,
+    Batch,
+    RowBatch,
+    StreamStatus,
+    Watermark,
+)
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+
+T = TypeVar("T")
+
+
+class LocatedOperators:
+    """Calls operators, and turns whatever one raises into an error that names it.
+
+    Args:
+        operators: Each with its place in the job, in order.
+
+    Attributes:
+        locations: The places.
+    """
+
+    def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:
+        self.locations = tuple(location for location, _ in operators)
+        self.operators = tuple(operator for _, operator in operators)
+        self._to_close: list[int] = []
+
+    def open(self, contexts: Mapping[str, OperatorContext]) -> None:
+        """Open all operators, the last one first: when an operator emits, everything below it is open.
+
+        Args:
+            contexts: By operator id, one for each operator.
+
+        Raises:
+            OperatorError: An operator failed; `close` releases those that were opened.
+        """
+        for index in reversed(range(len(self.operators))):
+            context = contexts[self.locations[index].operator]
+            self._to_close.append(index)
+            self.call(index, self.operators[index].open, context)
+
+    def close(self) -> None:
+        """Close all operators that were opened, the last one first, even when one fails.
+
+        Raises:
+            OperatorError: The first failure; its `cause_text` ends with the others.
+        """
+        failures: list[OperatorError] = []
+        interrupt: OperatorInterrupt | None = None
+        for index in sorted(self._to_close, reverse=True):
+            try:
+                self.call(index, self.operators[index].close)
+            except OperatorError as error:
+                failures.append(error)
+            except OperatorInterrupt as error:
+                interrupt = interrupt or error
+        self._to_close.clear()
+        if interrupt is not None:
+            raise interrupt
+        if failures:
+            first, *others = failures
+            also = "".join(f"\nAlso while closing: {other}" for other in others)
+            text = first.cause_text + also
+            raise OperatorError(first.location, first.what, text, first.raised_at) from first
+
+    def each(self, call: Callable[[Operator], T]) -> dict[str, T]:
+        """What `call` gives for every operator, from the first to the last, by operator id.
+
+        Raises:
+            OperatorError: It failed for one of them.
+        """
+        return {
+            location.operator: self.call(index, call, self.operators[index])
+            for index, location in enumerate(self.locations)
+        }
+
+    def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
+        """Call something of operator `index`.
+
+        Raises:
+            OperatorError: It failed.
+        """
+        try:
+            return call(*arguments)
+        except LOCATED:
+            raise
+        except BaseException as error:
+            # SystemExit, too: in a task's thread it would end the thread without a word.
+            operator = self.operators[index]
+            raise located(self.locations[index], operator.doing, error, operator.current_record) from error
+
+
+#: Called with the operator's index, the tag of a side output or `None`, and the batch.
+Emit: TypeAlias = Callable[[int, str | None, Batch], None]
+
+#: Called with a watermark or a status that has passed all operators.
+EmitTime: TypeAlias = Callable[[Watermark | StreamStatus], None]
+
+#: Work that can be left after any step: resumed with `next`, given up with `close`.
+Work: TypeAlias = Generator[None, None, None]
+
+_END: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatistics:
+    """Counters of a chain.
+
+    Attributes:
+        operators: Each operator's counters by its id, in the order of the chain.
+    """
+
+    operators: Mapping[str, OperatorStatistics]
+
+
+class _Running(NamedTuple):
+    """An operator in the middle of something, and the watermark or status that it is told of, if any."""
+
+    operator: int
+    outputs: Iterator[Output]
+    passing: Watermark | StreamStatus | None
+
+
+class OperatorChain:
+    """A line of operators; each one's main output is the next one's input.
+
+    Args:
+        operators: Location (its `operator` is the id) and operator, in order; may be empty.
+        emit: Takes what leaves the chain: the last operator's main output and all side outputs.
+        emit_time: Takes watermarks after everything that they fired, and statuses.
+        first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
+            The output of an empty chain is that of the operator before it.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[tuple[OperatorLocation, Operator]],
+        emit: Emit,
+        emit_time: EmitTime,
+        first_index: int = 0,
+    ) -> None:
+        self._located = LocatedOperators(operators)
+        self._locations = self._located.locations
+        self._operators = self._located.operators
+        self._guarded = self._located.call
+        self._last = len(self._operators) - 1
+        self._emit = emit
+        self._emit_time = emit_time
+        self._first_index = first_index
+        self._busy = False
+        self._lists: Sequence[ListStates] = ()
+        self._metrics: Sequence[Metrics] = ()
+        self._flushing = [
+            index for index, op in enumerate(self._operators) if type(op).flush is not Operator.flush
+        ]
+        self._ticking = [
+            index for index, op in enumerate(self._operators) if type(op).tick is not Operator.tick
+        ]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the operators, in order."""
+        return tuple(location.operator for location in self._locations)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch, watermark or end of data is in progress."""
+        return self._busy
+
+    def open(self, contexts: Mapping[str, OperatorContext]) -> None:
+        """Open all operators, the last one first: when an operator emits, everything below it is open.
+
+        Args:
+            contexts: By operator id, one for each operator.
+
+        Raises:
+            OperatorError: An operator failed; `close` releases those that were opened.
+        """
+        self._lists = [contexts[location.operator].lists for location in self._locations]
+        self._metrics = [contexts[location.operator].metrics for location in self._locations]
+        self._located.open(contexts)
+
+    def process(self, batch: Batch) -> Work:
+        """Put a batch through the chain; yields after every batch that left it.
+
+        Raises:
+            OperatorError: An operator failed; names it, the user's line and the record.
+        """
+        if self._last < 0:
+            self._emit(self._first_index - 1, None, batch)
+            yield
+            return
+        yield from self._drive(0, lambda operator: operator.process(batch))
+
+    def process_watermark(self, watermark: Watermark) -> Work:
+        """Tell the operators about event time in order; each one's outputs go down before the next is told.
+
+        The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
+        passes that.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if self._last < 0:
+            self._emit_time(watermark)
+            return
+        yield from self._drive(0, partial(_tell, watermark), watermark)
+
+    def process_status(self, status: StreamStatus) -> Work:
+        """Tell the operators in order that the input is idle or active; each one's outputs go down first.
+
+        The status leaves the chain at the end, unless an operator makes watermarks of its own.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if self._last < 0:
+            self._emit_time(status)
+            return
+        yield from self._drive(0, partial(_tell, status), status)
+
+    def end_of_data(self) -> Work:
+        """Tell the operators in order that no more comes; each one's outputs go down before the next is told.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in range(len(self._operators)):
+            yield from self._drive(index, lambda operator: operator.end_of_data())
+
+    def prepare_snapshot_pre_barrier(self) -> Work:
+        """Let the operators in order emit what belongs in front of a barrier, each before the next is asked.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in range(len(self._operators)):
+            yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
+
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which an operator wants to emit what it keeps back; `None` for never."""
+        if not self._flushing:
+            return None
+        times = (self._operators[index].flush_at for index in self._flushing)
+        return min((at for at in times if at is not None), default=None)
+
+    def flush(self, now: float) -> Work:
+        """Let operators whose time has come emit what they keep back.
+
+        Args:
+            now: Monotonic seconds.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in self._flushing:
+            at = self._operators[index].flush_at
+            if at is not None and at <= now:
+                yield from self._drive(index, lambda operator: operator.flush())
+
+    @property
+    def tick_at(self) -> float | None:
+        """When an operator wants to be told of time, in seconds on the clock of `InputTime`."""
+        if not self._ticking:
+            return None
+        times = (self._operators[index].tick_at for index in self._ticking)
+        return min((at for at in times if at is not None), default=None)
+
+    def tick(self, now: float) -> Work:
+        """Tell the operators of time that have asked for that.
+
+        Args:
+            now: Seconds on the clock of `InputTime`.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in self._ticking:
+            at = self._operators[index].tick_at
+            if at is not None and at <= now:
+                yield from self._drive(index, lambda operator: operator.tick(now))
+
+    def handle_event(self, operator_id: str, event: Any) -> None:
+        """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
+
+        Raises:
+            OperatorError: The operator failed over it.
+            ValueError: There is no such operator here.
+        """
+        index = self.ids.index(operator_id)
+        self._guarded(index, self._operators[index].handle_event, event)
+
+    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, SavedList]]:
+        """The list states of all operators, by operator id: their own, and those of the user's functions.
+
+        Raises:
+            OperatorError: An operator failed.
+            RuntimeError: Something is in progress (a bug of the driver).
+        """
+        if self._busy:
+            msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
+            raise RuntimeError(msg)
+        taken: dict[str, Mapping[str, SavedList]] = {}
+        for index, operator in enumerate(self._operators):
+            own = self._guarded(index, operator.snapshot, checkpoint_id) or {}
+            asked = self._guarded(index, self._lists[index].saved)
+            taken[self._locations[index].operator] = {**asked, **own}
+        return taken
+
+    def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
+        """The raw state of the operators that have any, by operator id; after `snapshot`.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        found = self._located.each(lambda operator: operator.snapshot_raw(checkpoint_id))
+        return {operator: raw for operator, raw in found.items() if raw}
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Pass the notice on, from the first operator to the last.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Pass the notice on, from the first operator to the last.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+
+    def statistics(self) -> ChainStatistics:
+        """Counters of all operators, and the metrics of the user's own."""
+        counted = self._located.each(lambda operator: operator.statistics())
+        own = zip(counted.items(), self._metrics or repeat(None), strict=False)
+        return ChainStatistics(
+            {
+                id: each if metrics is None else each.with_metrics(metrics.statistics())
+                for (id, each), metrics in own
+            }
+        )
+
+    def close(self) -> None:
+        """Close all operators that were opened, the last one first, even when one fails.
+
+        Raises:
+            OperatorError: The first failure; its `cause_text` ends with the others.
+        """
+        self._located.close()
+
+    def _drive(
+        self,
+        start: int,
+        begin: Callable[[Operator], Iterator[Output]],
+        passing: Watermark | StreamStatus | None = None,
+    ) -> Work:
+        """Pull everything out of what `begin` starts in operator `start`, down through the chain.
+
+        Args:
+            start: Index of the operator.
+            begin: Starts it.
+            passing: The watermark or status that it is told of, if that is what begins.
+        """
+        if self._busy:
+            msg = "the chain was given work before the last was finished"
+            raise RuntimeError(msg)
+        self._busy = True
+        stack: list[_Running] = []
+        try:
+            self._push(stack, start, begin, passing)
+            while stack:
+                index, outputs, told = stack[-1]
+                output = self._guarded(index, next, outputs, _END)
+                if output is _END:
+                    stack.pop()
+                    if told is not None:
+                        self._pass_on(stack, index, told)
+                elif isinstance(output, Watermark | StreamStatus):
+                    self._pass_on(stack, index, output, made_here=True)
+                elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
+                    self._push(stack, index + 1, methodcaller("process", output))
+                else:
+                    self._emit_from(index, output)
+                    yield
+        finally:
+            self._busy = False
+            self._drop(stack)
+
+    def _push(
+        self,
+        stack: list[_Running],
+        index: int,
+        begin: Callable[[Operator], Iterator[Output]],
+        passing: Watermark | StreamStatus | None = None,
+    ) -> None:
+        stack.append(_Running(index, self._guarded(index, begin, self._operators[index]), passing))
+
+    def _pass_on(
+        self,
+        stack: list[_Running],
+        index: int,
+        told: Watermark | StreamStatus,
+        *,
+        made_here: bool = False,
+    ) -> None:
+        """An operator is through with a watermark or status, or has made it: on to the next, or out."""
+        operator = self._operators[index]
+        keeps = operator.makes_watermarks or operator.holds_watermark
+        if keeps and not made_here and told != Watermark(END_OF_TIME):
+            return
+        if index == self._last:
+            self._emit_time(told)
+        else:
+            self._push(stack, index + 1, partial(_tell, told), told)
+
+    def _emit_from(self, index: int, output: Any) -> None:
+        """Hand a batch out; one that can't be sent is the fault of the operator that emitted it."""
+        tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
+        try:
+            if not isinstance(batch, RowBatch | ArrowBatch):
+                msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
+                raise PenstockError(msg)
+            self._emit(self._first_index + index, tag, batch)
+        except LOCATED:
+            raise
+        except BaseException as error:
+            raise located(self._locations[index], "sending its output", error) from error
+
+    def _drop(self, stack: list[_Running]) -> None:
+        """Close generators that were left in the middle, so that users' `finally` blocks run now."""
+        while stack:
+            index, outputs, _ = stack.pop()
+            close = getattr(outputs, "close", None)
+            if close is not None:
+                self._guarded(index, close)
+
+
+def _tell(told: Watermark | StreamStatus, operator: Operator) -> Iterator[Output]:
+    if isinstance(told, Watermark):
+        return operator.process_watermark(told)
+    return operator.process_status(told)

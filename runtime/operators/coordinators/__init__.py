@@ -1,4 +1,0 @@
-"""The parts of an operator that live in the JobMaster: `OperatorCoordinator` and `MasterHook`.
-
-Users write both; `checkpoint.operator_coordinators` and `checkpoint.hooks` run them.
-"""

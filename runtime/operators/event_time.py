@@ -1,0 +1,431 @@
+"""Where event time begins: timestamps of records, and watermarks.
+
+`TimestampsAndWatermarksOperator` is the operator. Sources with watermarks of their own use the same parts:
+`Timestamper`, and `micros_of_column` for Arrow columns.
+
+`WatermarkProgress` says how far event time has come in one stream of records, and whether it is idle. A
+stream is what one subtask reads, or one split of a source. Rows and Arrow batches go the same way. The newest
+timestamp of a batch is all that bounded out-of-orderness looks at. A generator of the user's own is shown
+each record. An Arrow batch makes dicts for it, and flows on as an Arrow batch.
+
+Watermarks are due behind batches, and when time has passed. `tick` tells it of time. It measures idleness and
+the interval of `on_periodic` on a clock that stands still under back pressure. Otherwise a slow receiver
+would make its senders idle, and their records late.
+
+Nothing of it is in a snapshot. A restored stream is active and has no watermark. So event time stands still
+until records come, or until the stream has been quiet for as long as the strategy says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.functions.function_operator import FunctionOperator, rows_of
+from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.user_code.failure import RecordCursor, short_repr
+from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.operators.user_code.only_reads import only_reads
+from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, StreamStatus, Watermark
+from penstock.runtime.state.own_copy import own_copies
+from penstock.runtime.time.instants import is_near, micros_of
+from penstock.runtime.time.watermark_strategy import (
+    IdlenessTimer,
+    PunctuatedWatermarks,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
+from penstock.runtime.user_location import function_location
+
+
+def micros_of_column(batch: pa.RecordBatch, name: str) -> pa.Int64Array:
+    """The moments of a column: timestamps with a time zone, or whole numbers of microseconds.
+
+    What is finer than a microsecond is cut off.
+
+    Raises:
+        PenstockError: The column is not there, has another type, or holds a null; names it.
+
+    Example:
+        >>> batch = pa.record_batch({"at": pa.array([5_000], pa.timestamp("ms", "UTC"))})
+        >>> micros_of_column(batch, "at").to_pylist()
+        [5000000]
+    """
+    places = batch.schema.get_all_field_indices(name)
+    if len(places) != 1:
+        what = "several columns" if places else "no column"
+        msg = f"a batch has {what} {name!r} for timestamps: it has {', '.join(map(repr, batch.schema.names))}"
+        raise PenstockError(msg)
+    column = batch.column(places[0])
+    if kinds.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
+        place = pc.index(column.is_null(), True).as_py()
+        msg = f"the timestamp column {name!r} is null in row {place} of a batch; filter such rows out before"
+        raise PenstockError(msg)
+    return _micros(column, name)
+
+
+def _micros(column: pa.Array, name: str) -> pa.Int64Array:
+    kind = column.type
+    try:
+        if kinds.is_timestamp(kind) and kind.tz is not None:
+            if kind.unit == "ns":
+                nanos = column.view(pa.int64()).to_numpy()
+                return pa.array(np.floor_divide(nanos, 1_000))
+            return column.cast(pa.timestamp("us", kind.tz)).view(pa.int64())
+        if kinds.is_integer(kind):
+            return column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        msg = f"the timestamp column {name!r} of type {kind} holds moments that are too far: {error}"
+        raise PenstockError(msg) from error
+    what = "has no time zone; cast it to one, for example pa.timestamp('us', 'UTC')"
+    if not kinds.is_timestamp(kind):
+        what = "holds no moments; it takes timestamps with a time zone, or integers of microseconds"
+    msg = f"the timestamp column {name!r} of type {kind} {what}"
+    raise PenstockError(msg)
+
+
+_TOO_FAR = (
+    "which is too far from the epoch for microseconds; is it in nanoseconds, or does it stand for no time? "
+    "Give the strategy with_timestamp_assigner(function), which knows better"
+)
+
+
+class TimedBatch(NamedTuple):
+    """A batch with timestamps.
+
+    Attributes:
+        batch: Every record has a timestamp.
+        newest: The newest of them, in microseconds.
+    """
+
+    batch: Batch
+    newest: int
+
+
+def strategy_only_reads(strategy: WatermarkStrategy[Any]) -> bool:
+    """Whether a strategy has no function of the user's that can change or keep a record."""
+    assigner = strategy.timestamp_assigner
+    return strategy.generator is None and (assigner is None or only_reads(assigner))
+
+
+class Timestamper:
+    """Gives records the timestamps that a strategy speaks of.
+
+    An Arrow batch stays one unless a function gives the timestamps.
+
+    Args:
+        cursor: Knows which record is being looked at, for errors.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
+        self._strategy = strategy
+        self._cursor = cursor
+
+    @property
+    def doing(self) -> str:
+        """The function or the column that gives timestamps."""
+        if self._strategy.timestamp_column is not None:
+            return f"timestamp column {self._strategy.timestamp_column!r}"
+        if self._strategy.timestamp_assigner is None:
+            return "assign_timestamps_and_watermarks"
+        return f"timestamp assigner {function_location(self._strategy.timestamp_assigner)}"
+
+    def stamped(self, batch: Batch) -> TimedBatch:
+        """The batch with its timestamps; it holds at least one record.
+
+        Raises:
+            PenstockError: A record has no timestamp, or one that is no time.
+        """
+        if isinstance(batch, ArrowBatch) and self._strategy.timestamp_assigner is None:
+            return self._of_columns(batch)
+        rows = rows_of(batch)
+        stamps = self._stamps(rows)
+        return TimedBatch(RowBatch(rows.rows, stamps), max(stamps))
+
+    def _of_columns(self, batch: ArrowBatch) -> TimedBatch:
+        column = self._strategy.timestamp_column
+        stamps = batch.timestamps if column is None else micros_of_column(batch.batch, column)
+        if stamps is None:
+            raise _no_timestamps()
+        import pyarrow.compute as pc  # half a tenth of a second that most subtasks never need
+
+        ends = pc.min_max(stamps).as_py()
+        for end in ends.values():
+            if not is_near(end):
+                msg = f"a record came with the timestamp {end}, {_TOO_FAR}"
+                raise PenstockError(msg)
+        return TimedBatch(batch if column is None else ArrowBatch(batch.batch, stamps), ends["max"])
+
+    def _stamps(self, rows: RowBatch) -> list[int]:
+        if self._strategy.timestamp_column is not None:
+            assign: Callable[[Any], Any] = _of_column(self._strategy.timestamp_column)
+        elif self._strategy.timestamp_assigner is not None:
+            assign = reading(self._strategy.timestamp_assigner)
+        elif rows.timestamps is None:
+            raise _no_timestamps()
+        else:
+            return self._checked(rows.rows, list(rows.timestamps))
+        stamps = [micros_of(assign(row)) for row in self._cursor.over(rows.rows)]
+        self._cursor.done()
+        return stamps
+
+    def _checked(self, rows: Sequence[Any], stamps: list[int]) -> list[int]:
+        """Timestamps that records had before; one that stands for "no time" would end event time."""
+        if not (is_near(min(stamps)) and is_near(max(stamps))):
+            for _, stamp in zip(self._cursor.over(rows), stamps, strict=True):
+                if not is_near(stamp):
+                    msg = f"a record came with the timestamp {stamp}, {_TOO_FAR}"
+                    raise PenstockError(msg)
+        return stamps
+
+
+def _no_timestamps() -> PenstockError:
+    return PenstockError(
+        "the records have no timestamps; give the strategy with_timestamp_assigner(function) or "
+        "with_timestamp_column(name)"
+    )
+
+
+def _of_column(name: str) -> Callable[[Any], Any]:
+    get = itemgetter(name)
+
+    def moment(row: Any) -> Any:
+        try:
+            return get(row)
+        except (KeyError, TypeError, IndexError):
+            what = "has no such name" if isinstance(row, dict) else "is no dict"
+            msg = f"the timestamp column {name!r}: the record {short_repr(row)} {what}"
+            raise PenstockError(msg) from None
+
+    return moment
+
+
+class WatermarkProgress:
+    """Follows one stream; see the module's text.
+
+    Args:
+        cursor: Knows which record is being looked at, for errors.
+
+    Attributes:
+        doing: The user's code that runs; empty while none does.
+
+    Raises:
+        PenstockError: The strategy's generator is no `WatermarkGenerator`.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
+        self._bound = strategy.out_of_orderness + 1
+        self._interval = strategy.interval
+        self._cursor = cursor
+        self._output = WatermarkOutput()
+        self._timer = None if strategy.idle_after is None else IdlenessTimer(strategy.idle_after)
+        self._named_by = strategy.named_by
+        self.doing = ""
+        self._generator = self._made(strategy)
+        self._on_periodic_at: float | None = None
+        self._is_periodic = (
+            self._generator is not None
+            and type(self._generator).on_periodic is not WatermarkGenerator.on_periodic
+        )
+
+    @property
+    def reached(self) -> int | None:
+        """The watermark in microseconds; `None` before the first one."""
+        return self._output.reached
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody need wait for the stream."""
+        return self._output.is_idle
+
+    def observe(self, stamped: TimedBatch) -> None:
+        """Records have come.
+
+        Raises:
+            Exception: The user's generator failed; `doing` says where.
+        """
+        self.begin()
+        if self._generator is None:
+            self._output.advance(stamped.newest - self._bound)
+            return
+        rows = rows_of(stamped.batch)
+        on_event: Callable[..., Any] = self._generator.on_event
+        output = self._output
+        self.doing = self._doing("on_event")
+        for value, stamp in zip(self._cursor.over(own_copies(rows.rows)), rows.timestamps or (), strict=True):
+            given: Any = on_event(value, stamp, output)
+            if given is not None:
+                check_has_run("on_event", given)
+        self._cursor.done()
+        self.doing = ""
+
+    def begin(self) -> None:
+        """Records come: the stream is active."""
+        self._output.is_idle = False
+        if self._timer is not None:
+            self._timer.activity()
+
+    def hold(self) -> None:
+        """The stream is paused: that it is quiet means nothing."""
+        if self._timer is not None and not self._timer.is_idle:
+            self._timer.activity()
+
+    @property
+    def tick_at(self) -> float | None:
+        """Seconds at which `tick` is due; `None` for never."""
+        timer = self._timer
+        if timer is not None and timer.is_idle:
+            return None
+        idle_at = None if timer is None else timer.due_at
+        if not self._is_periodic:
+            return idle_at
+        at = self._on_periodic_at or 0.0
+        return at if idle_at is None else min(idle_at, at)
+
+    def tick(self, now: float) -> None:
+        """Time has passed.
+
+        Args:
+            now: Seconds on a clock that stands still under back pressure.
+
+        Raises:
+            Exception: The user's generator failed; `doing` says where.
+        """
+        if self._timer is not None and self._timer.ask(now):
+            self._output.is_idle = True
+            return
+        if not self._is_periodic or self._generator is None:
+            return
+        if self._on_periodic_at is not None and now >= self._on_periodic_at:
+            self.doing = self._doing("on_periodic")
+            on_periodic: Callable[..., Any] = self._generator.on_periodic
+            check_has_run("on_periodic", on_periodic(self._output))
+            self.doing = ""
+            self._on_periodic_at = None
+        if self._on_periodic_at is None:
+            self._on_periodic_at = now + self._interval
+
+    def _made(self, strategy: WatermarkStrategy[Any]) -> WatermarkGenerator[Any] | None:
+        if strategy.generator is None:
+            return None
+        made = strategy.generator()
+        if not isinstance(made, WatermarkGenerator):
+            msg = (
+                f"for_generator: the function gave {short_repr(made)} of type {type(made).__name__}; "
+                "derive the class of a generator from WatermarkGenerator"
+            )
+            raise PenstockError(msg)
+        return made
+
+    def _doing(self, method: str) -> str:
+        generator = self._generator
+        if isinstance(generator, PunctuatedWatermarks):
+            assert self._named_by is not None, "a punctuated strategy has a function"
+            return f"watermark function {function_location(self._named_by)}"
+        return f"watermark generator {function_location(getattr(generator, method))}"
+
+
+class TimestampsAndWatermarksOperator(FunctionOperator):
+    """Gives records their timestamps and says after each batch how far event time has come.
+
+    A watermark stands after a whole batch. The stream may be cut at the end of a batch anyway. Time alone
+    brings watermarks only where a generator of the user's own emits them. The newest timestamp is in no
+    snapshot: after a restart the watermark restarts with the first batch, and can only be lower.
+
+    The status follows the same rule. A stream begins active, also after a restart. It says that it is active
+    in front of the first batch after a pause, and that it is idle behind its last watermark.
+
+    Args:
+        strategy: Whence timestamps come and how much out of order they are.
+    """
+
+    kind: ClassVar[str] = "timestamp"
+    makes_watermarks = True
+
+    def __init__(self, strategy: WatermarkStrategy[Any]) -> None:
+        super().__init__(strategy.timestamp_assigner or micros_of)  # the latter is not called
+        self._strategy = strategy
+        self._timestamper = Timestamper(strategy, self._cursor)
+        self._progress: WatermarkProgress | None = None
+        self._making = ""
+        self._emitted: int | None = None
+        self._is_idle = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Check the assigner, and make the generator.
+
+        Raises:
+            ConfigurationError: The assigner can't give moments.
+            PenstockError: The generator is none.
+        """
+        super().open(context)
+        named_by = self._strategy.named_by
+        self._making = "" if named_by is None else f"watermark generator {function_location(named_by)}"
+        self._progress = WatermarkProgress(self._strategy, self._cursor)
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether no function of the user's can change or keep a record."""
+        return strategy_only_reads(self._strategy)
+
+    @property
+    def doing(self) -> str:
+        """The function or the column that gives timestamps, or the generator of watermarks."""
+        generator = self._making if self._progress is None else self._progress.doing
+        return generator or self._timestamper.doing
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Emit the batch with timestamps, and a watermark if event time advances."""
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        progress = self._opened
+        stamped = self._timestamper.stamped(batch)
+        if self._is_idle:
+            self._is_idle = False
+            yield StreamStatus.ACTIVE
+        progress.observe(stamped)
+        self._records_out += len(batch)
+        yield stamped.batch
+        yield from self._changes()
+
+    @property
+    def tick_at(self) -> float | None:
+        """When the generator or the idleness is due."""
+        return None if self._progress is None else self._progress.tick_at
+
+    def tick(self, now: float) -> Iterator[Output]:
+        """Emit what time alone brings."""
+        self._opened.tick(now)
+        yield from self._changes()
+
+    def _changes(self) -> Iterator[Output]:
+        """The watermark and the status, where they are not those that were emitted last."""
+        progress = self._opened
+        if self._is_idle and not progress.is_idle:
+            self._is_idle = False
+            yield StreamStatus.ACTIVE
+        reached = progress.reached
+        if reached is not None and (self._emitted is None or reached > self._emitted):
+            self._emitted = reached
+            yield Watermark(reached)
+        if progress.is_idle and not self._is_idle:
+            self._is_idle = True
+            yield StreamStatus.IDLE
+
+    @property
+    def _opened(self) -> WatermarkProgress:
+        assert self._progress is not None, "open() comes first"
+        return self._progress

@@ -1,0 +1,206 @@
+"""What the operators around `pyarrow.compute` expressions share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.runtime.operators.expressions.expressions import ExpressionError, as_mask, compute, rows_where
+from penstock.runtime.operators.expressions.row_expressions import RowExpressions
+from penstock.runtime.operators.operator import BatchFormats, Operator, Output, Tagged
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.user_code.failure import short_repr
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.record.row_columns import dicts_of_lists
+
+
+class ExpressionOperator(Operator):
+    """Counts records and names its expressions in messages.
+
+    Args:
+        expressions: By the name of the column that they make.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    #: How messages call the operator.
+    kind: ClassVar[str] = "expression"
+
+    def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
+        self._expressions = dict(expressions)
+        self._on_rows = RowExpressions(expressions)
+        self._records_in = 0
+        self._records_out = 0
+
+    @property
+    def only_reads(self) -> bool:
+        """Expressions change nothing."""
+        return True
+
+    @property
+    def doing(self) -> str:
+        """The method of the stream and its expressions."""
+        return f"{self.kind} {shown(self._expressions)}".rstrip()
+
+    def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
+        """For each expression for which rows of a batch it is true; null counts as false."""
+        if not isinstance(batch, ArrowBatch):
+            return self._on_rows.masks(batch.rows, self.kind)
+        results = compute(self._expressions, batch.batch)
+        return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out)
+
+
+def shown(expressions: Mapping[str, pc.Expression]) -> str:
+    """Expressions as names of operators and messages have them.
+
+    Example:
+        >>> shown({"double": pc.field("v") * 2})
+        'multiply_checked(v, 2)'
+    """
+    return ", ".join(short_repr(str(expression))[1:-1] for expression in expressions.values())
+
+
+class FilterExpressionOperator(ExpressionOperator):
+    """Keeps the rows for which the expression is true, with their timestamps; null counts as false.
+
+    Args:
+        expression: Of type boolean.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> operator = FilterExpressionOperator(pc.field("v") > 1)
+        >>> [batch.rows for batch in operator.process(RowBatch([{"v": 1}, {"v": 2}, {}]))]
+        [[{'v': 2}]]
+    """
+
+    kind = "filter"
+
+    def __init__(self, expression: pc.Expression) -> None:
+        super().__init__({"filter": expression})
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Filter a batch."""
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        (mask,) = self._masks(batch).values()
+        kept = rows_where(batch, mask)
+        self._records_out += len(kept)
+        if len(kept):
+            yield kept
+
+
+class SelectOperator(ExpressionOperator):
+    """Replaces the columns of a batch; timestamps stay.
+
+    Args:
+        names: Columns that are kept as they are; `None` for all.
+        expressions: Columns that are computed, by name. One of a kept name takes its place, others follow.
+
+    Example:
+        >>> operator = SelectOperator(["k"], {"double": pc.field("v") * 2})
+        >>> [batch.rows for batch in operator.process(RowBatch([{"k": "a", "v": 2}]))]
+        [[{'k': 'a', 'double': 4}]]
+    """
+
+    def __init__(self, names: Sequence[str] | None, expressions: Mapping[str, pc.Expression]) -> None:
+        super().__init__(expressions)
+        self._names = None if names is None else list(names)
+        self.kind = "with_columns" if names is None else "select"  # type: ignore[misc]
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Replace the columns of a batch."""
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        self._records_out += len(batch)
+        yield self._of_columns(batch) if isinstance(batch, ArrowBatch) else self._of_rows(batch)
+
+    def _of_columns(self, batch: ArrowBatch) -> ArrowBatch:
+        results = compute(self._expressions, batch.batch) if self._expressions else []
+        computed = dict(zip(self._expressions, results, strict=True))
+        schema = batch.batch.schema
+        columns: dict[str, pa.Array] = {}
+        fields: list[pa.Field] = []
+        for name in schema.names if self._names is None else self._names:
+            places = schema.get_all_field_indices(name)
+            if len(places) != 1:
+                what = "several columns" if places else "no column"
+                msg = f"a batch has {what} {name!r}: it has {', '.join(map(repr, schema.names))}"
+                raise ExpressionError(msg)
+            columns[name] = batch.batch.column(places[0])
+            fields.append(schema.field(places[0]))
+        for name, column in computed.items():
+            field = pa.field(name, column.type)
+            if name in columns:
+                fields[list(columns).index(name)] = field
+            else:
+                fields.append(field)
+            columns[name] = column
+        made = pa.schema(fields, schema.metadata)
+        return ArrowBatch(_record_batch(list(columns.values()), made, len(batch)), batch.timestamps)
+
+    def _of_rows(self, batch: RowBatch) -> RowBatch:
+        computed = self._on_rows.values(batch.rows, self.kind)
+        additions = dicts_of_lists(list(computed), list(computed.values())) if computed else None
+        kept = self._names
+        rows: Sequence[dict[str, Any]] = batch.rows
+        if kept is not None:
+            rows = [{name: row.get(name) for name in kept} for row in rows]
+        if additions is not None:
+            rows = [{**row, **added} for row, added in zip(rows, additions, strict=True)]
+        return RowBatch(rows, batch.timestamps)
+
+
+def _record_batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+class SplitExpressionsOperator(ExpressionOperator):
+    """Emits each row under the tag of the first expression that is true, else in the main output.
+
+    All expressions are computed over all rows. Null counts as false.
+
+    Args:
+        expressions: Of type boolean, by tag.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> operator = SplitExpressionsOperator({"large": pc.field("v") > 1})
+        >>> for output in operator.process(RowBatch([{"v": 1}, {"v": 2}])):
+        ...     print(output)
+        Tagged(tag='large', batch=RowBatch(rows=[{'v': 2}], timestamps=None))
+        RowBatch(rows=[{'v': 1}], timestamps=None)
+    """
+
+    kind = "split"
+
+    def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
+        super().__init__(expressions)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Split a batch."""
+        self._records_in += len(batch)
+        if not len(batch):
+            return
+        rest = None
+        for tag, is_true in self._masks(batch).items():
+            taken = is_true if rest is None else pc.and_(rest, is_true)
+            rest = pc.invert(is_true) if rest is None else pc.and_not(rest, is_true)
+            found = rows_where(batch, taken)
+            if len(found):
+                yield Tagged(tag, found)
+        assert rest is not None, "a split has at least one expression"
+        left = rows_where(batch, rest)
+        self._records_out += len(left)
+        if len(left):
+            yield left

@@ -1,0 +1,158 @@
+"""`HeldWatermark`: fires what a watermark has reached some at a time, and lets the watermark go on behind it.
+
+A watermark may fire millions of timers or windows. An operator that fired all of them in one go would keep
+barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It goes on
+in `flush`, before any other input, until none is left that the watermark has reached. Then the watermark goes
+on. Between two flushes a checkpoint may come. Its snapshot has what is left to fire, and how far event time
+has come. An operator that is restored from it fires the rest at once, because it finds timers or windows that
+its event time has reached. Flink calls such timers interruptible.
+
+The end of time is not held, as the end of the input comes right behind it: everything fires in one go.
+
+A watermark must never overtake what it fires, nor may any record behind it.
+
+`ReachedWatermark` says how far event time has come in one operator, over restarts and rescales. Whether a
+record is late must not depend on where a restart happened, or a straggler could open a window again that has
+fired. So the watermark that was reached is in snapshots.
+
+At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
+watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go
+on from: a job that was drained and goes on has records to come. Event time never goes back, though sources
+that start again send lower watermarks than the restored one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
+from penstock.runtime.operators.user_code.result_collector import PATIENCE
+from penstock.runtime.record.elements import END_OF_TIME, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
+
+
+class ReachedWatermark:
+    """The highest watermark so far.
+
+    Args:
+        context: What the operator is opened with.
+        name: Of the list state that holds it.
+
+    Attributes:
+        timestamp: In microseconds; `None` before the first one.
+    """
+
+    def __init__(self, context: OperatorContext, name: str) -> None:
+        self._subtask = context.connector.subtask, context.connector.parallelism
+        self.timestamp = self._restored(context.restored.get(name, ()))
+
+    def advance(self, timestamp: int) -> int:
+        """A watermark has come; gives the highest so far."""
+        if self.timestamp is None or timestamp > self.timestamp:
+            self.timestamp = timestamp
+        return self.timestamp
+
+    def state(self) -> SavedList:
+        """What a snapshot keeps."""
+        return SavedList([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
+
+    def _restored(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
+        """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
+        own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
+        all_reached = own or [reached for *_, reached in old]
+        known = [reached for reached in all_reached if reached is not None]
+        if len(known) < len(all_reached):
+            return None
+        return min((reached for reached in known if reached != END_OF_TIME), default=None)
+
+
+T = TypeVar("T")
+
+#: Most timers or windows that fire until a checkpoint may come.
+MOST_FIRED: Final = 1024
+
+
+class HeldWatermark:
+    """The watermark of one operator while it fires.
+
+    Args:
+        reached: How far event time has come; it is advanced here.
+        next_at: The earliest moment at which something fires; `None` for none.
+        fire: Fires what is due up to a moment: all of it if the second argument says so, else what
+            `some_of` gives.
+    """
+
+    def __init__(
+        self,
+        reached: ReachedWatermark,
+        next_at: Callable[[], int | None],
+        fire: Callable[[int, bool], Iterator[Output]],
+    ) -> None:
+        self._reached = reached
+        self._next_at = next_at
+        self._fire = fire
+        self._held: Watermark | None = None
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a watermark waits until all that it has reached has fired."""
+        return self._held is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `flush` has something to do: after a restore, also where no watermark is held."""
+        return self._held is not None or self._is_left()
+
+    def advance(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced: fire; the watermark is held when something is left."""
+        reached = self._reached.advance(watermark.timestamp)
+        if not self.is_due:
+            return
+        is_end = watermark.timestamp == END_OF_TIME
+        self._held = watermark
+        yield from self._fire(reached, is_end)
+        if is_end or not self._is_left():
+            self._held = None
+
+    def flush(self) -> Iterator[Output]:
+        """Fire some of what is due; a held watermark follows the last that it has reached."""
+        reached = self._reached.timestamp
+        assert reached is not None, "only a watermark makes anything due"
+        yield from self._fire(reached, False)
+        if self._held is not None and not self._is_left():
+            passed, self._held = self._held, None
+            yield passed
+
+    def release(self) -> Iterator[Output]:
+        """Records or a status come: they stand behind a held watermark, so what it fires comes first."""
+        while self._held is not None:
+            yield from self.flush()
+
+    def _is_left(self) -> bool:
+        at, reached = self._next_at(), self._reached.timestamp
+        return at is not None and reached is not None and at <= reached
+
+
+def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
+    """What fires until a checkpoint may come: not too many, and not for long.
+
+    Args:
+        due: What fires, in order. Nothing is drawn behind the last that is given.
+        monotonic: Seconds that never go backwards.
+        everything: Give all of it.
+
+    Example:
+        >>> due = iter(range(3000))
+        >>> len(list(some_of(due, lambda: 0.0, everything=False))), next(due)
+        (1024, 1024)
+    """
+    return iter(due) if everything else _sliced(due, monotonic)
+
+
+def _sliced(due: Iterable[T], monotonic: Callable[[], float]) -> Iterator[T]:
+    deadline = monotonic() + PATIENCE
+    for fired, each in enumerate(due, 1):
+        yield each
+        if fired >= MOST_FIRED or monotonic() >= deadline:
+            return

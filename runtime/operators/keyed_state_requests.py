@@ -1,0 +1,303 @@
+"""How a function of the user gets its keyed state: declared by its class, or asked for by name at run time.
+
+Both ways end in one table of requests for each operator and subtask. So a declared state can also be asked
+for by its name. Two requests of one name that do not agree are refused.
+
+`StateSweep` lets keyed state do its own work between two batches. The work has two parts. What has expired is
+forgotten, some entries at a time. A slice looks at `MOST_ENTRIES` entries, which takes about a millisecond.
+Between two slices the task does something else for several times as long. So when a million entries expire at
+once, records still flow and barriers still pass. A user's function never sees its state change under it.
+
+What has changed is examined for the next snapshot. This never rests: changes come as fast as records do. A
+rest would make each examination longer than the one before it, and so the next rest, too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.names import normal_name
+from penstock.runtime.ports import Clock
+from penstock.runtime.state.keyed_states import (
+    AggregatingState,
+    FoldsValues,
+    KeyedState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
+from penstock.runtime.state.known_states import set_views, states_of
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.time_to_live import StateTtl, Ttl
+
+
+class RequestedStates:
+    """The keyed states that the functions of one operator use in one subtask, by name."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, tuple[KeyedState, Mapping[str, object]]] = {}
+
+    def bind_declared(self, function: object, backend: KeyedStateBackend | None) -> None:
+        """Give a function object views of the states that its class declares.
+
+        Args:
+            function: The user's object; its attributes are set.
+            backend: The operator's keyed state; `None` when the stream is not keyed.
+
+        Raises:
+            ConfigurationError: Two states have one name, or the object takes no attributes.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+        """
+        declared = states_of(type(function))
+        if not declared:
+            return
+        backend = _needed(backend, f"{type(function).__name__} declares keyed state, so it")
+        for declaration in declared.values():
+            backend.rename(declaration)
+        set_views(
+            function, {name: self._bind(each, backend, is_declared=True) for name, each in declared.items()}
+        )
+
+    def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
+        """The state of this name; `None` when nobody has asked for it yet.
+
+        Raises:
+            ConfigurationError: It was asked for with other settings, or is of another kind.
+        """
+        known = self._views.get(name) if name in self._views else self._views.get(normal_name(name))
+        if known is None:
+            return None
+        view, before = known
+        if view.kind != kind.kind:
+            msg = f"{kind.method}({name!r}): {name!r} is a {type(view).__mro__[1].__name__} already"
+            raise ConfigurationError(msg)
+        for setting, given in settings.items():
+            value = StateTtl.of(given) if setting == "ttl" and given is not None else given  # type: ignore[arg-type]
+            if value is not before[setting] and value != before[setting]:
+                _refuse_other(kind, name, setting, before[setting], value)
+        return view
+
+    def bind(self, declaration: KeyedState, backend: KeyedStateBackend | None) -> Any:
+        """The view of a state that is asked for by name for the first time.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+        """
+        backend = _needed(backend, f"{declaration.method}({declaration.name!r})")
+        backend.rename(declaration)
+        return self._bind(declaration, backend, is_declared=False)
+
+    def _bind(self, declaration: KeyedState, backend: KeyedStateBackend, *, is_declared: bool) -> KeyedState:
+        view = backend.bind(declaration, is_declared=is_declared)
+        self._views[declaration.name] = view, declaration.settings
+        return view
+
+
+class AsksForKeyedState:
+    """Methods of a context that give keyed state by name; `list_state` is left to each context."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _requests(self) -> tuple[RequestedStates, KeyedStateBackend | None]:
+        """The requests so far, and the keyed state."""
+
+    def value_state(
+        self,
+        name: str,
+        default: Any = None,
+        *,
+        of_type: type | None = None,
+        ttl: Ttl | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ValueState[Any]:
+        """State with one value a key; asked for in `open` (once) or later (each time the same object).
+
+        A class can also declare it: `count = ValueState(int, default=0)`. It holds what `update` was
+        called with, and `value` gives a copy of what can change.
+
+        Args:
+            name: Unique in the operator; the value is found again under it.
+            default: Value of a key that has none; each key gets a copy of one that can change.
+            of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
+                and a job whose restored values are of another type does not start. By default anything goes.
+            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: The default is mutable, or default or type are not those given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds values of another type.
+        """
+        requests, backend = self._requests
+        found = requests.find(ValueState, name, {"default": default, "of_type": of_type, "ttl": ttl})
+        if found is None:
+            some: Any = of_type
+            declaration = ValueState(some, default=default, name=name, ttl=ttl, migrate=migrate)
+            found = requests.bind(declaration, backend)
+        return found  # type: ignore[no-any-return]
+
+    def map_state(
+        self,
+        name: str,
+        *,
+        key_type: type | None = None,
+        value_type: type | None = None,
+        ttl: Ttl | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> MapState[Any, Any]:
+        """State with a map a key; see `MapState`.
+
+        Args:
+            key_type: The type of map keys; by default anything goes.
+            ttl: How long an entry lives after it was last written.
+            migrate: Makes a value of `value_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: A type is not that given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(MapState, name, {"key_type": key_type, "value_type": value_type, "ttl": ttl})
+        if found is None:
+            map_state: MapState[Any, Any] = MapState(
+                key_type, value_type, name=name, ttl=ttl, migrate=migrate
+            )
+            found = requests.bind(map_state, backend)
+        return found  # type: ignore[no-any-return]
+
+    def reducing_state(
+        self,
+        name: str,
+        function: Callable[[Any, Any], Any],
+        *,
+        of_type: type | None = None,
+        ttl: Ttl | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> ReducingState[Any]:
+        """State with one value a key that is combined with each added one; see `ReducingState`.
+
+        Args:
+            function: Combines two values; the one that was given first stays.
+            of_type: The type of the values.
+            ttl: How long a value lives after it was last written: a `timedelta`, seconds, or a `StateTtl`.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: The type is not that given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(ReducingState, name, {"of_type": of_type, "ttl": ttl})
+        if found is None:
+            reducing: ReducingState[Any] = ReducingState(
+                function, of_type, name=name, ttl=ttl, migrate=migrate
+            )
+            found = requests.bind(reducing, backend)
+        return found  # type: ignore[no-any-return]
+
+    def aggregating_state(
+        self, name: str, function: FoldsValues[Any, Any], *, ttl: Ttl | None = None
+    ) -> AggregatingState[Any, Any]:
+        """State with an accumulator a key; see `AggregatingState`.
+
+        Args:
+            function: An `AggregateFunction`; the one that was given first stays.
+            ttl: How long an accumulator lives after it was last written.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds something else under this name.
+        """
+        requests, backend = self._requests
+        found = requests.find(AggregatingState, name, {"ttl": ttl})
+        if found is None:
+            found = requests.bind(AggregatingState(function, name=name, ttl=ttl), backend)
+        return found  # type: ignore[no-any-return]
+
+    def keys(self, state: KeyedState | str) -> Iterator[Any]:
+        """The keys of this subtask that have something in a state, as they are now; in no order.
+
+        Args:
+            state: The state or its name.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+        """
+        _, backend = self._requests
+        return iter(_needed(backend, "keys").keys(state if isinstance(state, str) else state.name))
+
+    def _keyed_list(
+        self, name: str, of_type: type | None, ttl: Ttl | None, migrate: Callable[[Any], Any] | None
+    ) -> ListState[Any]:
+        requests, backend = self._requests
+        found = requests.find(ListState, name, {"of_type": of_type, "ttl": ttl})
+        if found is None:
+            found = requests.bind(ListState(of_type, name=name, ttl=ttl, migrate=migrate), backend)
+        return found  # type: ignore[no-any-return]
+
+
+def _needed(backend: KeyedStateBackend | None, what: str) -> KeyedStateBackend:
+    if backend is None:
+        msg = f"{what} needs a keyed stream: call key_by(function) before transform"
+        raise PenstockError(msg)
+    return backend
+
+
+def _refuse_other(kind: type[KeyedState], name: str, setting: str, before: object, value: object) -> NoReturn:
+    what = f"the default {before!r}" if setting == "default" else f"{setting}={before!r}"
+    msg = f"{kind.method}({name!r}) already has {what} and can't have {value!r}"
+    raise ConfigurationError(msg)
+
+
+#: Entries that one slice looks at.
+MOST_ENTRIES: Final = 2_000
+#: How long the task is left alone after a slice, in lengths of that slice; and at least, in seconds.
+_REST: Final = 4.0
+
+_SHORTEST_REST: Final = 0.001
+
+
+class StateSweep:
+    """When the next slice is due, and the slice itself.
+
+    Args:
+        backend: The operator's keyed state.
+        clock: Measures slices.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._rest_until = 0.0
+
+    @property
+    def due_at(self) -> float | None:
+        """Monotonic time of the next slice, `None` for never; in the past when it is due."""
+        if self._backend.is_examination_due:
+            return 0.0
+        due_in = self._backend.sweep_in
+        if due_in is None:
+            return None
+        return self._rest_until if due_in <= 0 else self._clock.monotonic() + due_in
+
+    def run_if_due(self) -> None:
+        """Examine what has changed, or else do one slice, if it is time."""
+        if self._backend.is_examination_due:
+            self._backend.examine_changes()
+            return
+        due_at, begun = self.due_at, self._clock.monotonic()
+        if due_at is None or due_at > begun:
+            return
+        self._backend.sweep(MOST_ENTRIES)
+        ended = self._clock.monotonic()
+        self._rest_until = ended + max(_SHORTEST_REST, _REST * (ended - begun))

@@ -1,0 +1,235 @@
+"""State of one operator in one subtask that belongs to no key: lists, and raw bytes.
+
+`RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state). Managed state
+knows its values, so it is written by changes, inspected and shared out value by value. Raw state is bytes:
+the runtime keeps them, redistributes them at another parallelism, and does not look inside. It is for an
+operator whose state is in somebody else's format, such as an index or a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    PenstockError,
+    StateMismatchError,
+)
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
+from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.state.declared_state import type_names
+from penstock.runtime.state.known_states import list_states_of, set_views
+from penstock.runtime.state.operator_list_state import HeldListState, OperatorListState
+
+
+@dataclass(frozen=True, slots=True)
+class SavedList:
+    """One named list of values that an operator puts into a snapshot.
+
+    Attributes:
+        values: What is kept; each value is an atom when the list is redistributed.
+        mode: How it is redistributed on restore.
+        of_type: Name of the declared type; empty without any.
+        is_declared: Whether the function's class declares it.
+    """
+
+    values: Sequence[Any]
+    mode: RedistributionMode = RedistributionMode.SPLIT_DISTRIBUTE
+    of_type: str = ""
+    is_declared: bool = False
+
+
+class ListStates:
+    """The list states of one operator in one subtask, by name.
+
+    A restored list that the operator does not ask for stays in every snapshot: it may ask later, or its next
+    version may. Of a union list this subtask keeps its own part (`own_parts`).
+
+    Args:
+        unasked: Mode and encoded values of this subtask's own part of each restored list.
+        decode: Decodes a value.
+        restored: What this subtask got of each restored list.
+        refusal: Why the operator can't have lists; empty if it can.
+    """
+
+    def __init__(
+        self,
+        unasked: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] | None = None,
+        decode: Callable[[bytes], Any] = bytes,
+        restored: Mapping[str, Sequence[Any]] | None = None,
+        refusal: str = "",
+    ) -> None:
+        self._states: dict[str, OperatorListState[Any]] = {}
+        self._declared: set[str] = set()
+        self._unasked = dict(unasked or {})
+        self._decode = decode
+        self._restored = dict(restored or {})
+        self._refusal = refusal
+
+    def bind_declared(self, function: object) -> None:
+        """Give a function object views of the lists that its class declares.
+
+        Args:
+            function: The user's object; its attributes are set.
+
+        Raises:
+            ConfigurationError: Two states have one name, or the object takes no attributes.
+            StateMismatchError: What was restored has another mode or type, and can't be migrated.
+        """
+        declared = list_states_of(type(function))
+        if not declared:
+            return
+        self._declared.update(state.name for state in declared.values())
+        set_views(function, {attribute: self.ask(state) for attribute, state in declared.items()})
+
+    def ask(self, wanted: OperatorListState[Any]) -> OperatorListState[Any]:
+        """The list of this name, which begins with what was restored.
+
+        Raises:
+            ConfigurationError: The list has another mode or type, or the operator can have none.
+            StateMismatchError: The restored list has another mode or type, and can't be migrated.
+        """
+        state = self._states.get(wanted.name)
+        if state is not None:
+            _check_same(state, wanted)
+            return state
+        if self._refusal:
+            raise ConfigurationError(self._refusal)
+        name = wanted.name
+        if name not in self._restored and wanted.renamed_from in self._restored:
+            name = wanted.renamed_from
+        saved = self._unasked.get(name)
+        if saved is not None and saved[0] is not wanted.mode:
+            msg = (
+                f"list state {wanted.name!r} was saved with the mode {saved[0].value!r} and can't have "
+                f"{wanted.mode.value!r}: ask for it with its old mode, or give the new list another name"
+            )
+            raise StateMismatchError(msg)
+        state = self._states[wanted.name] = HeldListState(wanted, self._restored.pop(name, ()))
+        self._unasked.pop(name, None)
+        return state
+
+    def saved(self) -> dict[str, SavedList]:
+        """Every list that belongs into a snapshot: those asked for, and restored ones that were not."""
+        unasked = {
+            name: SavedList(tuple(map(self._decode, values)), mode)
+            for name, (mode, values) in self._unasked.items()
+        }
+        asked = {
+            name: SavedList(state.get(), state.mode, type_names(state.types), name in self._declared)
+            for name, state in self._states.items()
+        }
+        return {**unasked, **asked}
+
+
+def _check_same(known: OperatorListState[Any], wanted: OperatorListState[Any]) -> None:
+    if known.mode is not wanted.mode:
+        msg = (
+            f"list state {known.name!r} already has the mode {known.mode.value!r} and can't have "
+            f"{wanted.mode.value!r}"
+        )
+        raise ConfigurationError(msg)
+    if wanted.of_type not in (None, known.of_type):
+        msg = (
+            f"list state {known.name!r} already holds {type_names(known.types) or 'values of any type'} and "
+            f"can't be of type {type_names(wanted.types)}"
+        )
+        raise ConfigurationError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class RawState:
+    """Bytes that an operator puts into a snapshot, and gets back.
+
+    Attributes:
+        operator: Pieces of raw operator state; each goes to exactly one subtask on restore.
+        keyed: Raw keyed state by key group; each goes to the subtask that owns the group.
+
+    Example:
+        >>> bool(RawState()), bool(RawState(keyed={3: b"index"}))
+        (False, True)
+    """
+
+    operator: Sequence[bytes] = ()
+    keyed: Mapping[int, bytes] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.operator or self.keyed)
+
+
+class RestoredRawState:
+    """Raw state that a subtask got from a snapshot, until its operator has read it.
+
+    Args:
+        raw: What it got.
+
+    Attributes:
+        was_read: Whether the operator has taken it over: from then on it gives it to snapshots itself.
+    """
+
+    __slots__ = ("_raw", "was_read")
+
+    def __init__(self, raw: RawState | None = None) -> None:
+        self._raw = RawState() if raw is None else raw
+        self.was_read = False
+
+    def read(self) -> RawState:
+        """Hand it over to the operator."""
+        self.was_read = True
+        return self._raw
+
+    def with_unread(self, given: RawState) -> RawState:
+        """What an operator gives to a snapshot, and in front of it what it has not read.
+
+        Raises:
+            PenstockError: Both have state of a key group, and one would replace the other.
+        """
+        if self.was_read or not self._raw:
+            return given
+        both = sorted(set(self._raw.keyed).intersection(given.keyed))
+        if both:
+            msg = (
+                f"snapshot_raw gives raw keyed state of key group {both[0]}, but the operator never read "
+                "what was restored of it, which would be lost: read context.raw in open"
+            )
+            raise PenstockError(msg)
+        return RawState((*self._raw.operator, *given.operator), {**self._raw.keyed, **given.keyed})
+
+
+def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[KeyedStateHandle, ...]:
+    """Write raw keyed state; blocks.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    if not keyed:
+        return ()
+    groups = KeyGroupRange(min(keyed), max(keyed))
+    data: bytes = msgpack.packb([[group, keyed[group]] for group in sorted(keyed)])
+    return (KeyedStateHandle(groups, (files.write(data),), len(keyed)),)
+
+
+def read_raw_keyed(
+    handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange, files: StateFiles
+) -> dict[int, bytes]:
+    """The raw keyed state of a range of key groups; blocks.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged.
+        StorageError: A file could not be read.
+    """
+    found: dict[int, bytes] = {}
+    for handle in handles:
+        for file in handle.files:
+            try:
+                pairs = msgpack.unpackb(files.read(file))
+                found.update((group, data) for group, data in pairs if group in key_groups)
+            except (TypeError, ValueError) as error:
+                msg = f"the raw keyed state in {file} is damaged: {error}"
+                raise CorruptSnapshotError(msg) from error
+    return found

@@ -1,0 +1,247 @@
+"""`SinkOperator`: the two-phase commit of a sink, seen from one subtask.
+
+A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
+The *committable* that can make it visible goes into the snapshot's state. When the checkpoint is complete,
+and only then, is it committed. Why nothing is lost and nothing appears twice:
+
+* Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
+  checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
+* A committable leaves the state only after `commit` returned. The restore heals a failure between a
+  checkpoint's completion and the commit. A completed checkpoint covers whatever the restored state holds, so
+  it is committed again. `commit` does nothing for what is visible already.
+* Records after the last complete checkpoint are in no state, so the next attempt writes them again.
+  `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
+  completed checkpoint, when nothing from before is left to commit.
+
+It must never commit without a permit, and must never abort on its own: only the job knows whether a
+checkpoint became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
+
+A job that takes no checkpoints commits once, at the end of its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Self
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.metrics import AsksForMetrics, Metrics
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext, Output, SavedList
+from penstock.runtime.operators.operator_state import ListStates
+from penstock.runtime.operators.protocols import (
+    ConnectorContext,
+    OperatorStatistics,
+    RemovesLeftovers,
+    Sink,
+    SinkWriter,
+)
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_ended_input
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.operator_list_state import ListStateMode, OperatorListState
+from penstock.runtime.state.own_copy import own_copy
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext(ConnectorContext, AsksForMetrics):
+    r"""Where a writer runs, and the lists and metrics of its subtask.
+
+    A writer that keeps more than transactions has it in lists. They are part of the checkpoint whose
+    `prepare_commit` was called last. The class of the writer may also declare them; they are there from the
+    first `write` on.
+
+    Attributes:
+        lists: The lists of the subtask.
+        metrics: The metrics of the subtask.
+
+    Example:
+        >>> from penstock.state import OperatorListState
+        >>> class Writer:
+        ...     names = OperatorListState(str)
+        ...
+        ...     def write(self, batch):
+        ...         self.names.update({*self.names, *(row["name"] for row in batch.rows)})
+        ...
+        ...     def prepare_commit(self):
+        ...         return []
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> class Names:
+        ...     def writer(self, context):
+        ...         return Writer()
+        >>> from penstock.testing import OperatorHarness
+        >>> with OperatorHarness.of(lambda rows: rows.sink("names", Names())) as harness:
+        ...     pushed = harness.push([{"name": "ann"}, {"name": "ann"}])
+        ...     harness.snapshot().lists["names"][1]
+        (b'\xa3ann',)
+    """
+
+    lists: ListStates = field(default_factory=ListStates)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @classmethod
+    def of(cls, context: OperatorContext) -> Self:
+        """That of a sink's operator."""
+        where = {each.name: getattr(context.connector, each.name) for each in fields(context.connector)}
+        return cls(**where, lists=context.lists, metrics=context.metrics)
+
+    @property
+    def _metrics(self) -> Metrics:
+        return self.metrics
+
+    def operator_list_state(
+        self,
+        name: str,
+        mode: ListStateMode = "split_distribute",
+        *,
+        of_type: type | None = None,
+        migrate: Callable[[Any], Any] | None = None,
+    ) -> OperatorListState[Any]:
+        """A list of this subtask; see `OperatorListState` and `FunctionContext.operator_list_state`.
+
+        Args:
+            name: Unique in the operator.
+            mode: How a restore shares the values out: `"split_distribute"`, `"union"` or `"broadcast"`.
+            of_type: The type of the values; by default anything goes.
+            migrate: Makes a value of `of_type` of a restored one that is none.
+
+        Raises:
+            ConfigurationError: There is no such mode, or the list has another one, or another type.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode or type.
+        """
+        some: Any = of_type
+        declaration: Any = OperatorListState(some, mode=mode, name=name, migrate=migrate)
+        return self.lists.ask(declaration)
+
+
+#: Name of the list state with the transactions that are not committed yet.
+COMMITTABLES: Final = "committables"
+
+
+class SinkOperator(Operator):
+    """Writes a stream to a sink.
+
+    Args:
+        sink: The user's sink.
+
+    Attributes:
+        sink: The user's sink.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, sink: Sink[Any]) -> None:
+        self.sink = sink
+        self._open_writer: SinkWriter[Any] | None = None
+        self._context: OperatorContext | None = None
+        self._pending: list[tuple[int, Any]] = []
+        self._leftovers_removed = False
+        self._records_in = self._committed = 0
+        self._phase = "open"
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the sink says that it changes no record and gives none to the program."""
+        return getattr(self.sink, "only_reads", False) is True
+
+    @property
+    def doing(self) -> str:
+        """The writer's method that runs."""
+        return f"sink {type(self.sink).__name__}: {self._phase}"
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the writer, and commit again what the restored checkpoint covers.
+
+        Raises:
+            PenstockError: There is something to commit that no completed checkpoint covers.
+        """
+        self._phase = "open"
+        self._context = context
+        self._open_writer = self.sink.writer(SinkContext.of(context))
+        context.lists.bind_declared(self._open_writer)
+        restored = context.restored.get(COMMITTABLES, ())
+        self._pending = sorted(restored, key=lambda entry: entry[0])
+        if not self._pending:
+            return
+        permit, newest = context.restored_permit, self._pending[-1][0]
+        if permit is None or not permit.covers(newest):
+            msg = (
+                f"the restored state holds a transaction of checkpoint {newest}, which the restored "
+                f"checkpoint ({permit and permit.checkpoint_id}) does not cover; restore from another one"
+            )
+            raise PenstockError(msg)
+        self._commit(permit)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Add a batch to the open transaction."""
+        self._phase = "write"
+        self._writer.write(batch)
+        self._records_in += len(batch)
+        return iter(())
+
+    def end_of_data(self) -> Iterator[Output]:
+        """Commit everything when the job takes no checkpoints; else the last checkpoint does it."""
+        context = self._opened_context
+        if not context.transactional:
+            permit = permit_of_ended_input(context.connector.attempt)
+            self._pre_commit(0)
+            self._commit(permit)
+            self._remove_leftovers(permit)
+        return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """Pre-commit, and keep everything that is not committed."""
+        self._pre_commit(checkpoint_id)
+        return {COMMITTABLES: SavedList(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Commit all transactions that the checkpoint covers, oldest first."""
+        self._commit(permit)
+        self._remove_leftovers(permit)
+
+    def statistics(self) -> OperatorStatistics:
+        """Records written; committables committed and not yet committed as extra counters."""
+        extra = {"committed": self._committed, "uncommitted": len(self._pending)}
+        return OperatorStatistics(records_in=self._records_in, extra=extra)
+
+    def close(self) -> None:
+        """Close the writer; what is pre-committed stays for the next attempt."""
+        writer, self._open_writer = self._open_writer, None
+        if writer is not None:
+            self._phase = "close"
+            writer.close()
+
+    def _pre_commit(self, checkpoint_id: int) -> None:
+        self._phase = "prepare_commit"
+        self._pending += [(checkpoint_id, own_copy(what)) for what in self._writer.prepare_commit()]
+
+    def _commit(self, permit: CommitPermit) -> None:
+        covered = [what for checkpoint_id, what in self._pending if permit.covers(checkpoint_id)]
+        if not covered:
+            return
+        self._phase = "commit"
+        self._writer.commit(covered, permit)
+        self._committed += len(covered)
+        # Ids grow along the list, so what is covered is its beginning.
+        del self._pending[: len(covered)]
+
+    def _remove_leftovers(self, permit: CommitPermit) -> None:
+        if self._leftovers_removed:
+            return
+        writer = self._writer
+        if self._opened_context.connector.subtask == 0 and isinstance(writer, RemovesLeftovers):
+            self._phase = "remove_leftovers"
+            writer.remove_leftovers(permit)
+        self._leftovers_removed = True
+
+    @property
+    def _writer(self) -> SinkWriter[Any]:
+        assert self._open_writer is not None, "open() comes first"
+        return self._open_writer
+
+    @property
+    def _opened_context(self) -> OperatorContext:
+        assert self._context is not None, "open() comes first"
+        return self._context

@@ -1,0 +1,427 @@
+"""Timers of keys: how a function sets them, where they are kept, and how they fire.
+
+# `KeyedTimerService`: what a function of a keyed stream uses
+
+*The past.* A timer must lie behind the time that the function runs at, or it would fire again and again
+within one moment. In `process` that is the watermark, or the time of day when the batch began. In `on_timer`
+it is the moment of the timer that fires. So a timer that sets the next one goes on from its own moment. After
+an hour of standstill it fires for each interval that was missed. Flink fires a timer of the past with the
+next watermark, and one that sets itself again never ends.
+
+*The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
+Those that they set are not taken: time has ended, and an interval would never end. Timers of processing time
+do not fire then, as in Flink.
+
+# `TimerQueue`: which keys have a timer when, in the order in which they fire
+
+Timers are keyed state. A timer is an entry of a nested table: its key, its moment, and as value the number
+of its registration. So a timer is in the snapshot as soon as it is set. It goes where its key goes when the
+job is rescaled, and a checkpoint writes those that were set or fired since the last one. Of a timer that was
+set and has fired in between, it writes nothing. There is one timer for a key and a moment: an entry can't be
+there twice.
+
+The table knows no order, so a heap in memory stands beside it. It is in no snapshot: it is built from the
+table when the operator opens. A timer that is deleted leaves the table and stays in the heap until its turn
+comes. An item of the heap counts only if the table has its number at its key and moment. When more than half
+of the heap is such waste it is built anew. So time and memory follow the timers that are set.
+
+*Order.* The earliest moment comes first; of one moment the timer that was set first. At another parallelism
+the numbers of several old subtasks meet. Each keeps the order of its own; between two of them there is none.
+
+A timer leaves the table before it fires, as in Flink's `InternalTimerServiceImpl`. The state of a snapshot
+between two timers then says exactly which ones have had their effect.
+
+# `FunctionTimers`: the timers of one process function in one subtask, and their firing
+
+A watermark fires the timers of event time that it has reached, some at a time (`held_watermark.py`).
+
+Timers of processing time fire in `flush`, too. It is due when the time of day has come to the earliest of
+them. The time of day of a machine may be set forward or back, and timers then fire early or late. Nothing
+else is decided by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.held_watermark import HeldWatermark, ReachedWatermark, some_of
+from penstock.runtime.operators.operator import OperatorContext, Output, SavedList
+from penstock.runtime.operators.user_code.result_collector import ResultCollector
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
+from penstock.runtime.state.declared_state import RESERVED
+from penstock.runtime.state.state_backend import KeyedStateBackend, KeyedTable
+from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey
+from penstock.runtime.time.instants import micros_of
+
+#: Items of the heap that may be waste before anybody counts.
+_LEAST_WASTE: Final = 1024
+
+
+class TimerQueue:
+    """Timers of one subtask and one kind of time; a moment is in microseconds.
+
+    Args:
+        table: A nested table, with the restored timers.
+
+    Example:
+        >>> from penstock.runtime.state.state_table import StateTable
+        >>> queue = TimerQueue(StateTable("timers", nested=True))
+        >>> for key, at in [("ann", 20), ("bob", 10), ("ann", 10), ("ann", 20)]:
+        ...     queue.register(key, at)
+        >>> queue.delete("ann", 10)
+        >>> list(queue.due(20))
+        [(10, 'bob'), (20, 'ann')]
+    """
+
+    def __init__(self, table: KeyedTable) -> None:
+        self._entries = table.entries
+        self._changed = table.changed
+        self._ties = count()
+        numbers = [number for moments in self._entries.values() for number in moments.values()]
+        self._set = len(numbers)
+        self._next_number = max(numbers, default=-1) + 1
+        self._heap: list[tuple[int, int, int, Any]] = []
+        self._build()
+
+    def __len__(self) -> int:
+        return self._set
+
+    @property
+    def next_at(self) -> int | None:
+        """The earliest moment; `None` when no timer is set."""
+        heap = self._heap
+        while heap and not self._is_set(heap[0]):
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def register(self, key: Any, at: int) -> None:
+        """Set a timer; one that is set already stays as it is, with its place in the order."""
+        moments = self._entries.get(key)
+        if moments is None:
+            moments = self._entries[key] = {}
+        elif at in moments:
+            return
+        number = moments[at] = self._next_number
+        self._next_number = number + 1
+        self._set += 1
+        self._changed.put_new((key, at), number)
+        heappush(self._heap, (at, number, next(self._ties), key))
+
+    def delete(self, key: Any, at: int) -> None:
+        """Delete a timer; nothing happens when it is not set."""
+        if at in self._entries.get(key, ()):
+            self._take_out(key, at)
+            if len(self._heap) > 2 * self._set + _LEAST_WASTE:
+                self._build()
+
+    def due(self, until: int) -> Iterator[tuple[int, Any]]:
+        """Take out the timers up to a moment, one when it is asked for; gives moment and key.
+
+        Those that are set meanwhile come in their turn.
+        """
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            item = heappop(heap)
+            if self._is_set(item):
+                at, _, _, key = item
+                self._take_out(key, at)
+                yield at, key
+                heap = self._heap
+
+    def _take_out(self, key: Any, at: int) -> None:
+        moments = self._entries[key]
+        del moments[at]
+        if not moments:
+            del self._entries[key]
+        self._set -= 1
+        self._changed.remove((key, at))
+
+    def _is_set(self, item: tuple[int, int, int, Any]) -> bool:
+        at, number, _, key = item
+        moments = self._entries.get(key)
+        return moments is not None and moments.get(at) == number
+
+    def _build(self) -> None:
+        self._heap = [
+            (at, number, next(self._ties), key)
+            for key, moments in self._entries.items()
+            for at, number in moments.items()
+        ]
+        heapify(self._heap)
+
+
+_SECOND: Final = 1_000_000
+
+
+class FunctionTimerService:
+    """What time it is for a function; one of a keyed stream can set timers, too (Flink's `TimerService`)."""
+
+    __slots__ = ("_clock", "_watermark")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watermark: int | None = None
+
+    @property
+    def current_watermark(self) -> int | None:
+        """How far event time has come, in microseconds; `None` before the first watermark."""
+        return self._watermark
+
+    @property
+    def current_processing_time(self) -> int:
+        """The time of day of this machine in microseconds since the epoch."""
+        return int(self._clock.now() * _SECOND)
+
+    def register_event_time_timer(self, at: datetime | int) -> None:
+        """Call `on_timer` for the current key when a watermark has reached a moment.
+
+        Args:
+            at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
+
+        Raises:
+            ConfigurationError: It is no moment.
+            PenstockError: The moment is past, there is no current key, or the stream is not keyed.
+        """
+        raise _without_keys()
+
+    def register_processing_time_timer(self, at: datetime | int) -> None:
+        """Call `on_timer` for the current key when the time of day has come to a moment.
+
+        Args:
+            at: A `datetime` with a time zone, or an `int` of microseconds since the epoch.
+
+        Raises:
+            ConfigurationError: It is no moment.
+            PenstockError: The moment is past, there is no current key, or the stream is not keyed.
+        """
+        raise _without_keys()
+
+    def delete_event_time_timer(self, at: datetime | int) -> None:
+        """Delete the current key's timer of this moment; nothing happens when there is none.
+
+        Raises:
+            ConfigurationError: It is no moment.
+            PenstockError: There is no current key, or the stream is not keyed.
+        """
+        raise _without_keys()
+
+    def delete_processing_time_timer(self, at: datetime | int) -> None:
+        """Delete the current key's timer of this moment; nothing happens when there is none.
+
+        Raises:
+            ConfigurationError: It is no moment.
+            PenstockError: There is no current key, or the stream is not keyed.
+        """
+        raise _without_keys()
+
+    def advance(self, watermark: int | None) -> None:
+        """Event time has come to a watermark; for the operator."""
+        self._watermark = watermark
+
+
+class KeyedTimerService(FunctionTimerService):
+    """Timers of the current key.
+
+    A moment is a `datetime` with a time zone, or an `int` of microseconds since the epoch. A key has one
+    timer at a moment, however often it is set. Timers are keyed state: they are in every checkpoint, and go
+    with their keys.
+
+    Args:
+        owner: Knows the current key.
+        can_fire: Whether the function has an `on_timer`.
+    """
+
+    __slots__ = ("_can_fire", "_event", "_event_floor", "_owner", "_processing", "_processing_floor")
+
+    def __init__(
+        self,
+        owner: HasCurrentKey,
+        event_time: TimerQueue,
+        processing_time: TimerQueue,
+        clock: Clock,
+        *,
+        can_fire: bool,
+    ) -> None:
+        super().__init__(clock)
+        self._owner = owner
+        self._can_fire = can_fire
+        self._event = event_time
+        self._processing = processing_time
+        self._event_floor: int | None = None
+        self._processing_floor: int | None = None
+
+    def register_event_time_timer(self, at: datetime | int) -> None:
+        """Set a timer for the current key."""
+        if self._watermark == END_OF_TIME:
+            return
+        self._register(self._event, micros_of(at), self._event_floor, "event")
+
+    def register_processing_time_timer(self, at: datetime | int) -> None:
+        """Set a timer for the current key."""
+        self._register(self._processing, micros_of(at), self._processing_floor, "processing")
+
+    def delete_event_time_timer(self, at: datetime | int) -> None:
+        """Delete a timer of the current key."""
+        self._event.delete(self._key("event"), micros_of(at))
+
+    def delete_processing_time_timer(self, at: datetime | int) -> None:
+        """Delete a timer of the current key."""
+        self._processing.delete(self._key("processing"), micros_of(at))
+
+    def begin_batch(self, watermark: int | None) -> None:
+        """Records are processed from now on; for the operator."""
+        self.advance(watermark)
+        self._event_floor = watermark
+        self._processing_floor = self.current_processing_time - 1
+
+    def begin_timer(self, at: int, *, is_event_time: bool, watermark: int | None) -> None:
+        """A timer fires; for the operator."""
+        self.begin_batch(watermark)
+        if is_event_time:
+            self._event_floor = at
+        else:
+            self._processing_floor = at
+
+    def _register(self, queue: TimerQueue, at: int, floor: int | None, domain: str) -> None:
+        key = self._key(domain)
+        if not self._can_fire:
+            msg = f"a timer of {domain} time was set, but the function has no method `on_timer(at, ctx)`"
+            raise PenstockError(msg)
+        if floor is not None and at <= floor:
+            msg = (
+                f"a timer of {domain} time at {at} for key {key!r:.100} is in the past: it must lie behind "
+                f"{floor} (microseconds since the epoch). Deal with a late record at once, or drop it"
+            )
+            raise PenstockError(msg)
+        queue.register(key, at)
+
+    def _key(self, domain: str) -> object:
+        key = self._owner.current_key
+        if key is NO_KEY:
+            msg = (
+                f"a timer of {domain} time was touched where no record is processed; a timer belongs to the "
+                "key of a record: set it in process or on_timer"
+            )
+            raise PenstockError(msg)
+        return key
+
+
+def _without_keys() -> PenstockError:
+    return PenstockError("a timer belongs to a key: call key_by(function) in front of process")
+
+
+#: Tables of the timers: no state of a function has such a name.
+EVENT_TIMERS: Final = f"{RESERVED}event-time timers"
+
+PROCESSING_TIMERS: Final = f"{RESERVED}processing-time timers"
+
+#: Name of the list state that holds how far event time has come.
+REACHED: Final = "watermark"
+
+#: Called with moment, key and whether it is one of event time; returns the results of `on_timer`.
+OnTimer = Callable[[int, Any, bool], Any]
+
+
+class FunctionTimers:
+    """Fires timers in order, some at a time.
+
+    Args:
+        context: What the operator is opened with.
+        on_timer: Calls the user's function; `None` when it has no `on_timer`. Restored timers are then kept,
+            and do not fire.
+        collector: Makes batches of the results.
+
+    Attributes:
+        service: What the function uses.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        backend: KeyedStateBackend,
+        on_timer: OnTimer | None,
+        collector: ResultCollector,
+    ) -> None:
+        self._clock = context.connector.clock
+        self._event = TimerQueue(backend.table(EVENT_TIMERS, nested=True))
+        self._processing = TimerQueue(backend.table(PROCESSING_TIMERS, nested=True))
+        self._on_timer = on_timer
+        self._collector = collector
+        self._reached = ReachedWatermark(context, REACHED)
+        self._hold = HeldWatermark(self._reached, lambda: self._event.next_at, self._fire_event_time)
+        self._stamp: int | None = None
+        self.service = KeyedTimerService(
+            backend, self._event, self._processing, self._clock, can_fire=on_timer is not None
+        )
+        self.service.begin_batch(self._reached.timestamp)
+
+    def __len__(self) -> int:
+        return len(self._event) + len(self._processing)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a watermark waits until the timers that it has reached have fired."""
+        return self._hold.is_holding
+
+    @property
+    def flush_at(self) -> float | None:
+        """Monotonic time at which a timer fires; `None` for none."""
+        if self._on_timer is None:
+            return None
+        if self._hold.is_due:
+            return 0.0
+        at = self._processing.next_at
+        return None if at is None else self._clock.monotonic() + at / 1_000_000 - self._clock.now()
+
+    def begin_batch(self) -> Iterator[Output]:
+        """Records or a status come: they stand behind a held watermark, so what it fires comes first."""
+        yield from self._hold.release()
+        self.service.begin_batch(self._reached.timestamp)
+
+    def advance(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced: fire timers; the watermark is held when some are left."""
+        if self._on_timer is None:
+            self._reached.advance(watermark.timestamp)
+        else:
+            yield from self._hold.advance(watermark)
+        self.service.begin_batch(self._reached.timestamp)
+
+    def flush(self) -> Iterator[Output]:
+        """Fire some of the timers that are due; a held watermark follows the last that it has reached."""
+        if self._hold.is_due:
+            yield from self._hold.flush()
+        else:
+            now = self.service.current_processing_time
+            yield from self._fire(self._processing, now, is_event_time=False, everything=False)
+
+    def state(self) -> SavedList:
+        """How far event time has come; the timers themselves are keyed state."""
+        return self._reached.state()
+
+    def _fire_event_time(self, until: int, everything: bool) -> Iterator[RowBatch]:
+        return self._fire(self._event, until, is_event_time=True, everything=everything)
+
+    def _fire(
+        self, queue: TimerQueue, until: int, *, is_event_time: bool, everything: bool
+    ) -> Iterator[RowBatch]:
+        results = self._results(queue, until, is_event_time, everything)
+        # The stamp of the timer that has fired last, until none is left.
+        stamps = iter(lambda: self._stamp, None) if is_event_time else None
+        yield from self._collector.collect(results, stamps)
+
+    def _results(self, queue: TimerQueue, until: int, is_event_time: bool, everything: bool) -> Iterator[Any]:
+        """What the function returns for each timer."""
+        assert self._on_timer is not None, "without on_timer nothing fires"
+        service, reached = self.service, self._reached.timestamp
+        for at, key in some_of(queue.due(until), self._clock.monotonic, everything=everything):
+            service.begin_timer(at, is_event_time=is_event_time, watermark=reached)
+            self._stamp = at
+            yield self._on_timer(at, key, is_event_time)
+        self._stamp = None
+        service.begin_batch(reached)

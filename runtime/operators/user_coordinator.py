@@ -1,0 +1,366 @@
+"""`UserCoordinator`: the coordinator of a user's operator, exactly once relative to checkpoints.
+
+A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. They
+are taken at different moments: the coordinator's first, then those of the subtasks, when a barrier comes to
+each. An event must be on the same side of the checkpoint where it is sent and where it is handled. If it is
+not, the checkpoint must hold it. Two rules see to that.
+
+*From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
+barriers of the sources. For an operator behind other operators that is too early: the barrier is still on its
+way to it. So each event says behind which checkpoint it was sent. The subtask holds it until it has taken its
+part of that checkpoint, or never will (`task/coordinator_mail.py`). Events that were sent before the
+coordinator's part have arrived before any source is triggered (`OperatorCoordinatorHolder`).
+
+*From a subtask to the coordinator.* An event that a subtask sent before its part may come after the
+coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
+Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. From the
+coordinator's part on, all events that come are recorded. The checkpoint completes when those in front of
+every subtask's part have come. The others are left out. After a restore the recorded events are handled
+again, right after `start`, because the restored coordinator has not seen them.
+
+A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
+since all subtasks of an operator are in one region. So no side ever knows an event that the other forgets.
+
+What it must never do:
+
+* hand an event to the coordinator twice, or in another order than its subtask sent it,
+* let a checkpoint complete without an event in front of it,
+* let an error of the user's code out.
+
+**Events** (`EventOfSubtask`, `EventOfCoordinator`). Both directions cross the line that a checkpoint draws,
+at different moments. So each event says on which side of which line it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from penstock.runtime.errors import (
+    CodecError,
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    PenstockError,
+)
+from penstock.runtime.operators.coordinators import (
+    CoordinatorAnswer,
+    EventAnswer,
+    HasCoordinator,
+    OperatorCoordinator,
+    OperatorCoordinatorContext,
+)
+from penstock.runtime.operators.user_code.failure import operator_error, short_repr
+from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+@dataclass(frozen=True, slots=True)
+class EventOfSubtask:
+    """An event of a subtask for its operator's coordinator.
+
+    Attributes:
+        number: Counts the events of this subtask and attempt from 1. Reports may overtake each other.
+        data: The event, encoded.
+    """
+
+    number: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EventOfCoordinator:
+    """An event of an operator's coordinator for one of its subtasks.
+
+    Attributes:
+        after: The newest checkpoint that the coordinator had taken its part of; -1 for none. The event
+            belongs behind it.
+        data: The event, encoded.
+    """
+
+    after: int
+    data: bytes
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """Events of one subtask: how many were handled, and those that came too early."""
+
+    handled: int = 0
+    early: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Recording:
+    """One checkpoint of the coordinator: its state, what came since, and where each subtask's part is."""
+
+    state: bytes
+    events: list[tuple[int, int, bytes]] = field(default_factory=list)
+    sent: dict[int, int] = field(default_factory=dict)
+
+
+class UserCoordinator(OperatorCoordinator):
+    """Runs the coordinator of a user's operator; see the module's text. It is the coordinator's context.
+
+    Args:
+        operator: Makes the coordinator, anew for each attempt.
+        context: The calls that it may make.
+        codec: Encodes state and events.
+        location: The operator, for errors.
+    """
+
+    def __init__(
+        self,
+        operator: HasCoordinator,
+        context: OperatorCoordinatorContext,
+        codec: ValueCodec,
+        location: OperatorLocation,
+    ) -> None:
+        self._operator = operator
+        self._context = context
+        self._codec = codec
+        self._location = location
+        self._user: OperatorCoordinator | None = None
+        self._restored: tuple[int | None, Any | None] = (None, None)
+        self._to_handle_again: list[tuple[int, bytes]] = []
+        self._after = -1
+        self._inboxes: dict[int, _Inbox] = {}
+        self._recordings: dict[int, _Recording] = {}
+        #: The checkpoint whose state the user's coordinator owes; `None` when it owes none.
+        self._asked: int | None = None
+
+    # -- the context of the user's coordinator --------------------------------------------------------------
+
+    @property
+    def operator_id(self) -> str:
+        """Id of the operator."""
+        return self._context.operator_id
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks the operator has."""
+        return self._context.parallelism
+
+    def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
+        """Send an event to a subtask.
+
+        Raises:
+            CodecError: The event can't be encoded; nothing was sent.
+            ValueError: There is no such subtask.
+        """
+        try:
+            data = self._codec.dumps(event)
+        except CodecError as error:
+            msg = f"an event for subtask {subtask} can't be sent: {error}"
+            raise CodecError(msg) from error
+        self._context.send_event(subtask, EventOfCoordinator(self._after, data), answer)
+
+    def run_in_background(
+        self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        """Run what blocks; an error of a callback fails the job."""
+        self._context.run_in_background(
+            work,
+            lambda result: self._guarded("on_result", lambda: on_result(result)),
+            lambda error: self._guarded("on_error", lambda: on_error(error)),
+        )
+
+    def fail_job(self, cause: str | PenstockError) -> None:
+        """The coordinator can't go on."""
+        self._context.fail_job(cause)
+
+    # -- its life -------------------------------------------------------------------------------------------
+
+    def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """The operator starts from a checkpoint, or from nothing.
+
+        Raises:
+            CorruptSnapshotError: The state is damaged, or of another kind of coordinator.
+        """
+        self.close()
+        self._after = -1
+        self._inboxes.clear()
+        self._recordings.clear()
+        self._asked = None
+        own, events = (None, []) if state is None else self._decoded(state)
+        self._restored = (checkpoint_id, own)
+        self._to_handle_again = events
+
+    def start(self) -> None:
+        """Make the coordinator, give it its state, and let it handle what was on its way to it."""
+        checkpoint_id, state = self._restored
+        events, self._to_handle_again = self._to_handle_again, []
+
+        def begin() -> None:
+            user = self._user = self._made()
+            for name, arguments in (("reset_to_checkpoint", (checkpoint_id, state)), ("start", ())):
+                check_has_run(name, getattr(user, name)(*arguments))
+
+        self._guarded("start", begin)
+        for subtask, data in events:
+            self._handle(subtask, data)
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        user, self._user = self._user, None
+        if user is not None:
+            self._guarded("close", user.close)
+
+    def subtask_failed(self, subtask: int, reason: str) -> None:
+        """A subtask is gone; the operator goes back with it."""
+        self._inboxes.pop(subtask, None)
+        if (user := self._user) is not None:
+            self._guarded("subtask_failed", lambda: user.subtask_failed(subtask, reason))
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def handle_event(self, subtask: int, event: Any) -> None:
+        """A subtask has sent an event; one that comes twice is handled once.
+
+        Raises:
+            TypeError: It was not sent by a user's operator.
+        """
+        if not isinstance(event, EventOfSubtask):
+            msg = f"a subtask of {self.operator_id!r} sent {event!r:.80}"
+            raise TypeError(msg)
+        inbox = self._inboxes.setdefault(subtask, _Inbox())
+        if event.number > inbox.handled:
+            inbox.early[event.number] = event.data
+        while (data := inbox.early.pop(inbox.handled + 1, None)) is not None:
+            inbox.handled += 1
+            for recording in self._recordings.values():
+                recording.events.append((subtask, inbox.handled, data))
+            self._handle(subtask, data)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
+        """Give the state of the user's coordinator, and record what comes from then on.
+
+        Raises:
+            OperatorError: The coordinator failed, or its state can't be encoded.
+        """
+        assert self._user is not None, "start() comes first"
+        self._asked = checkpoint_id
+        try:
+            given: Any = self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))  # type: ignore[func-returns-value]
+            check_has_run("checkpoint", given)
+        except BaseException as error:  # the user's coordinator
+            failure = self._error("checkpoint", error)
+            raise failure from error
+
+    def take_state(self, checkpoint_id: int, state: Any, answer: CoordinatorAnswer) -> None:
+        """The user's coordinator has given its state (see `_UsersAnswer`); too late it changes nothing."""
+        if checkpoint_id != self._asked:
+            return
+        self._asked = None
+        try:
+            data = self._codec.dumps(state)
+        except PenstockError as error:
+            failure = self._error("checkpoint", CodecError(f"its state can't be saved: {error}"))
+            answer.fail(failure)
+            self._context.fail_job(failure)
+            return
+        self._recordings[checkpoint_id] = _Recording(data)
+        self._after = checkpoint_id
+        answer.complete(self._encoded(data, []))
+
+    def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
+        """A subtask has taken its part after it had sent this many events."""
+        if (recording := self._recordings.get(checkpoint_id)) is not None:
+            recording.sent[subtask] = events
+
+    def has_all_events(self, checkpoint_id: int) -> bool:
+        """Whether every event has come that was sent in front of an acknowledged part."""
+        recording = self._recordings.get(checkpoint_id)
+        sent = {} if recording is None else recording.sent
+        return all(self._inboxes.setdefault(s, _Inbox()).handled >= n for s, n in sent.items())
+
+    def recorded_state(self, checkpoint_id: int) -> bytes | None:
+        """The state with the events that were on their way."""
+        recording = self._recordings.get(checkpoint_id)
+        if recording is None:
+            return None
+        sent = recording.sent
+        return self._encoded(
+            recording.state, [(s, data) for s, number, data in recording.events if number <= sent.get(s, 0)]
+        )
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete. An older savepoint may still run; only its own end ends its recording."""
+        self._recordings.pop(checkpoint_id, None)
+        if (user := self._user) is not None:
+            self._guarded(
+                "notify_checkpoint_complete", lambda: user.notify_checkpoint_complete(checkpoint_id)
+            )
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was aborted."""
+        self._recordings.pop(checkpoint_id, None)
+        if self._asked == checkpoint_id:
+            self._asked = None
+        if (user := self._user) is not None:
+            self._guarded("notify_checkpoint_aborted", lambda: user.notify_checkpoint_aborted(checkpoint_id))
+
+    # -- how it is done -------------------------------------------------------------------------------------
+
+    def _made(self) -> OperatorCoordinator:
+        made: object = self._operator.coordinator(self)
+        if not isinstance(made, OperatorCoordinator):
+            msg = f"coordinator returned {short_repr(made)}, which is no OperatorCoordinator"
+            raise PenstockError(msg)
+        return made
+
+    def _handle(self, subtask: int, data: bytes) -> None:
+        if (user := self._user) is not None:
+            self._guarded("handle_event", lambda: user.handle_event(subtask, self._codec.loads(data)))
+
+    def _encoded(self, state: bytes, events: list[tuple[int, bytes]]) -> bytes:
+        return self._codec.dumps((state, events))
+
+    def _decoded(self, data: bytes) -> tuple[Any, list[tuple[int, bytes]]]:
+        try:
+            state, events = self._codec.loads(data)
+            return self._codec.loads(state), [(int(subtask), bytes(event)) for subtask, event in events]
+        except (PenstockError, TypeError, ValueError) as error:
+            msg = (
+                f"{self._location}: the state of its coordinator can't be read: {error}. Keep classes of "
+                "values under the names that they had, or give the operator a new id"
+            )
+            raise CorruptSnapshotError(msg) from error
+
+    def _guarded(self, what: str, call: Callable[[], Any]) -> None:
+        try:
+            check_has_run(what, call())
+        except BaseException as error:  # the user's coordinator: the job fails with it
+            self._context.fail_job(self._error(what, error))
+
+    def _error(self, what: str, error: BaseException) -> OperatorError:
+        if isinstance(error, OperatorError):
+            return error
+        who = type(self._operator if self._user is None else self._user).__name__
+        return operator_error(self._location, f"coordinator {who}: {what}", error)
+
+
+class _UsersAnswer:
+    """Takes the one answer of a user's coordinator, as a value."""
+
+    def __init__(self, owner: UserCoordinator, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
+        self._owner = owner
+        self._checkpoint_id = checkpoint_id
+        self._answer = answer
+        self._is_given = False
+
+    def complete(self, state: Any | None) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._owner.take_state(self._checkpoint_id, state, self._answer)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._answer.fail(error)

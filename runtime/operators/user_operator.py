@@ -1,0 +1,356 @@
+"""`UserOperator`: runs an operator of a user's own, and checks what passes between it and the chain.
+
+The user's object and the chain stand on two sides of the same methods. In between, batches are brought into
+the format that the operator declares. What it yields is checked, so that an error names the user's line and
+not the next operator. List states of its context go into snapshots, and metrics into statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import Any, ClassVar, Final, NoReturn
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.coordinators import HasCoordinator
+from penstock.runtime.operators.functions.function_operator import check_function, rows_of, selector_location
+from penstock.runtime.operators.functions.map_batches import arrow_parts
+from penstock.runtime.operators.keyed_state_requests import StateSweep
+from penstock.runtime.operators.operator import (
+    BatchFormats,
+    Operator,
+    OperatorContext,
+    Output,
+    SavedList,
+    Tagged,
+)
+from penstock.runtime.operators.operator_state import RawState
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.user_code.failure import CurrentRecord, RecordCursor, short_repr
+from penstock.runtime.operators.user_code.function_class import check_has_run
+from penstock.runtime.operators.user_code.result_collector import reading
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
+from penstock.runtime.state.key_groups import key_group_array, key_group_of
+from penstock.runtime.state.own_copy import own_batch, own_copies
+from penstock.runtime.state.stable_hash import types_of_keys
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.state_table import NO_KEY
+from penstock.runtime.user_location import function_location
+
+#: How many keys are remembered as checked.
+_MOST_CHECKED: Final = 1 << 16
+
+
+class RowTime:
+    """The event time of the row that `by_key` gave last; `None` outside of it, and without timestamps."""
+
+    __slots__ = ("timestamp",)
+
+    def __init__(self) -> None:
+        self.timestamp: int | None = None
+
+
+class UserOperator(Operator):
+    """Runs a copy of a user's operator in one subtask.
+
+    Args:
+        operator: The user's object; it is not changed.
+        key_selector: From a record to its key; `None` when the stream is not keyed.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
+        # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
+        self._user = copy.deepcopy(operator)
+        self._select = key_selector
+        self._look = None if key_selector is None else reading(key_selector)
+        self._cursor = RecordCursor()
+        self._context: OperatorContext | None = None
+        self._given: Batch | None = None
+        self._checked: set[Any] = set()
+        self._checked_types: set[type] = set()
+        self._records_in = self._records_out = 0
+        self._at = "process"
+        self._sweep: StateSweep | None = None
+        self._row_time = RowTime()
+        self.keyed = key_selector is not None
+        self.makes_watermarks = operator.makes_watermarks
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's operator.
+
+        Raises:
+            ConfigurationError: The key selector can't work.
+        """
+        if self._select is not None:
+            check_function("key_by", self._select)
+            context = replace(context, keyed_rows=self._by_key)
+        self._context = context
+        if context.keyed_state is not None:
+            self._sweep = StateSweep(context.keyed_state, context.connector.clock)
+            self._row_time = context.keyed_state.time.record = RowTime()
+        context.requested.bind_declared(self._user, context.keyed_state)
+        context.lists.bind_declared(self._user)
+        self._call("open", context)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Hand a batch over in the declared format."""
+        self._records_in += len(batch)
+        self._at = "process"
+        for fitting in self._fitting(batch):
+            self._given = fitting
+            yield from self._checked_outputs("process", self._user.process, fitting)
+            self._given = None
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced."""
+        if self._opened.keyed_state is not None:
+            self._opened.keyed_state.time.advance(watermark.timestamp)
+        yield from self._checked_outputs("process_watermark", self._user.process_watermark, watermark)
+
+    @property
+    def flush_at(self) -> float | None:
+        """When keyed state may have expired that is not forgotten yet."""
+        return None if self._sweep is None else self._sweep.due_at
+
+    def flush(self) -> Iterator[Output]:
+        """Forget some of the keyed state that has expired; emits nothing."""
+        if self._sweep is not None:
+            self._sweep.run_if_due()
+        return iter(())
+
+    def end_of_data(self) -> Iterator[Output]:
+        """No more input will come."""
+        yield from self._checked_outputs("end_of_data", self._user.end_of_data)
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Emit what belongs in front of a barrier."""
+        name = "prepare_snapshot_pre_barrier"
+        yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
+
+    def handle_event(self, event: Any) -> None:
+        """The coordinator has sent something.
+
+        Raises:
+            PenstockError: The user's method gave something: a generator would never run.
+        """
+        self._at = "handle_event"
+        given: Any = self._user.handle_event(event)  # type: ignore[func-returns-value]
+        if given is not None:
+            what = (
+                "yields, so it never runs"
+                if isinstance(given, Generator)
+                else f"returned {short_repr(given)}"
+            )
+            msg = (
+                f"handle_event {what}. It emits nothing: keep what it wants to emit, and emit it in "
+                "process or prepare_snapshot_pre_barrier"
+            )
+            raise PenstockError(msg)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
+        """Let the user bring the list states of the context up to date.
+
+        Raises:
+            PenstockError: The user's operator returned something that is no list state.
+        """
+        self._at = "snapshot"
+        given = self._user.snapshot(checkpoint_id) or {}
+        if not isinstance(given, Mapping) or not all(isinstance(s, SavedList) for s in given.values()):
+            msg = f"snapshot returned {short_repr(given)}; update the list states of the context instead"
+            raise PenstockError(msg)
+        return given
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        """Raw state of the user's own.
+
+        Raises:
+            PenstockError: It is no raw state, or it holds key groups of another subtask, or those of restored
+                state that was never read.
+        """
+        self._at = "snapshot_raw"
+        raw = self._user.snapshot_raw(checkpoint_id)
+        if not isinstance(raw, RawState):
+            msg = f"snapshot_raw returned {short_repr(raw)} of type {type(raw).__name__}; return a RawState"
+            raise PenstockError(msg)
+        pieces = [*raw.operator, *raw.keyed.values()]
+        wrong = next((piece for piece in pieces if not isinstance(piece, bytes)), None)
+        if wrong is not None:
+            msg = f"raw state is bytes, not {short_repr(wrong)} of type {type(wrong).__name__}"
+            raise PenstockError(msg)
+        if raw.keyed:
+            own = self._opened.key_groups
+            foreign = sorted(set(raw.keyed).difference(own))
+            if foreign:
+                msg = (
+                    f"raw keyed state of key group {foreign[0]} belongs to another subtask; this one owns "
+                    f"{own.start} to {own.stop - 1} (context.key_groups)"
+                )
+                raise PenstockError(msg)
+        # It is written beside the task, while the operator may change what it gave.
+        given = RawState(tuple(raw.operator), dict(raw.keyed))
+        return self._opened.restored_raw.with_unread(given)
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """A checkpoint is complete."""
+        self._call("notify_checkpoint_complete", permit)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was aborted."""
+        self._call("notify_checkpoint_aborted", checkpoint_id)
+
+    @property
+    def doing(self) -> str:
+        """The method of the user's operator that runs, or the key selector."""
+        if self._at == "key_by" and self._select is not None:
+            return selector_location(self._select)
+        return f"operator {function_location(getattr(self._user, self._at))}"
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """The row that `by_key` gave last."""
+        return self._cursor.current
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out)
+
+    def close(self) -> None:
+        """Close the user's operator, if it was opened."""
+        if self._context is not None:
+            self._call("close")
+
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether the operator may send events."""
+        return isinstance(self._user, HasCoordinator)
+
+    @property
+    def _opened(self) -> OperatorContext:
+        assert self._context is not None, "open() comes first"
+        return self._context
+
+    @property
+    def _keyed_state(self) -> KeyedStateBackend:
+        backend = self._opened.keyed_state
+        assert backend is not None, "a keyed operator is given keyed state"
+        return backend
+
+    def _fitting(self, batch: Batch) -> Iterable[Batch]:
+        takes = self._user.takes
+        if takes == "arrow":
+            return arrow_parts(batch, wanted='takes = "arrow"', instead='takes = "rows"')
+        return [rows_of(batch) if takes == "rows" else batch]
+
+    def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
+        """What a method of the user yields; empty batches are left out."""
+        self._at = name
+        for output in _iterable(name, method(*arguments)):
+            if isinstance(output, Watermark) and self.makes_watermarks:
+                yield output
+                continue
+            if not isinstance(output, RowBatch | ArrowBatch):
+                raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
+            if len(output):
+                self._records_out += len(output)
+                yield _isolated(output) if self.isolates else output
+                self._at = name  # the chain may have asked for a snapshot meanwhile
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a method of the user that gives nothing.
+
+        Raises:
+            PenstockError: It is a generator or a coroutine, of which nothing would ever run.
+        """
+        self._at = name
+        check_has_run(name, getattr(self._user, name)(*arguments))
+
+    def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
+        backend, select, at = self._keyed_state, self._look, self._at
+        assert select is not None, "a keyed operator has a key selector"
+        given = rows_of(batch)
+        rows, stamps = given.rows, given.timestamps or repeat(None)
+        self._at = "key_by"
+        keys = [select(row) for row in self._cursor.over(rows)]
+        self._check_keys(keys, rows, batch, at)
+        self._at = at
+        try:
+            for key, stamp, row in zip(keys, stamps, self._cursor.over(rows), strict=False):
+                backend.current_key, self._row_time.timestamp = key, stamp
+                yield key, row
+            self._cursor.done()
+        finally:
+            backend.current_key, self._row_time.timestamp = NO_KEY, None
+
+    def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
+        """Refuse what can't be a key, and what is a key of another subtask.
+
+        Args:
+            at: The method that called `by_key`.
+
+        Raises:
+            KeyTypeError: It can't be a key; the key selector is to blame.
+            PenstockError: It belongs to another subtask, where its state would be looked for.
+        """
+        backend, checked = self._keyed_state, self._checked
+        own = backend.key_groups
+        try:
+            kinds = types_of_keys(keys)
+            is_known = kinds <= self._checked_types
+            if is_known and checked.issuperset(keys):
+                return
+            new = [key for key in keys if key not in checked] if is_known else keys
+            groups = key_group_array(new, backend.max_parallelism)
+            all_right = bool(((groups >= own.first) & (groups <= own.last)).all())
+        except TypeError:  # one of them can't be a key
+            all_right = False
+        if all_right:
+            if len(checked) + len(new) > _MOST_CHECKED:
+                checked.clear()
+            checked.update(new)
+            self._checked_types |= kinds
+            return
+        for key, _ in zip(keys, self._cursor.over(rows), strict=True):
+            if key_group_of(key, backend.max_parallelism) not in own:
+                self._refuse_foreign(key, batch, at)
+
+    def _refuse_foreign(self, key: Any, batch: Batch, at: str) -> NoReturn:
+        msg = f"key {short_repr(key)} belongs to another subtask, where its state would not be found: "
+        if batch is self._given:
+            msg += "the function of key_by must give a record the same key in every process"
+        else:
+            self._at = at
+            msg += "give by_key rows that process got"
+        raise PenstockError(msg)
+
+
+def _isolated(batch: Batch) -> Batch:
+    """A batch that the operator has not kept, nor a record of it."""
+    if isinstance(batch, ArrowBatch):
+        return ArrowBatch(own_batch(batch.batch), batch.timestamps)
+    stamps = batch.timestamps
+    return RowBatch(own_copies(batch.rows), None if stamps is None else list(stamps))
+
+
+def _iterable(name: str, result: Any) -> Iterable[Any]:
+    """What a user's method returned, as something to iterate; `None` is nothing."""
+    if result is None:
+        return ()
+    if isinstance(result, RowBatch | ArrowBatch) or not hasattr(result, "__iter__"):
+        msg = f"{name} returned {short_repr(result)} of type {type(result).__name__}; yield batches instead"
+        raise PenstockError(msg)
+    outputs: Iterable[Any] = result
+    return outputs
+
+
+def _no_batch(name: str, output: Any, *, makes_watermarks: bool) -> str:
+    if isinstance(output, Watermark):
+        return f"{name} yielded a Watermark, but its class does not say makes_watermarks = True"
+    also = " or Watermark" if makes_watermarks else ""
+    what = f"{short_repr(output)} of type {type(output).__name__}"
+    hint = "" if isinstance(output, Tagged) else "; for records, yield RowBatch([record, ...])"
+    return f"{name} yielded {what}, which is no batch: yield RowBatch or ArrowBatch{also}{hint}"

@@ -1,0 +1,459 @@
+"""Arrow types of Python values: of one value, and of a column as a whole.
+
+**One value** (`type_of_value`). A batch of rows has any length, so what it holds together must not decide the
+type of a column. Here each value has a type of its own. Columns are then made of values of one type
+(`row_columns.py`).
+
+    bool, int, float, str, bytes     bool; int64, from 2**63 on uint64; double; string; binary
+    date, time, timedelta            date32, time64[us], duration[us]
+    datetime                         timestamp[us], with the zone that it has
+    times of pandas and numpy        timestamp or duration in their own unit, nanoseconds included
+    numbers of numpy                 as Python's
+    Decimal                          decimal128 of its scale
+    list, dict with texts as names   list, struct
+
+**A column** (`arrow_type_of`), with the type that carries all of its values exactly; `arrow_values.py` has
+the table. It is looked at as a whole, level by level. All lists of a column make one column of their
+elements. Dicts with the same names make one column for each name. Several processes may look at parts of a
+column. The types that they find can be unified, and give what the whole column would have given.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Final, NoReturn
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.record_classes import describe_type
+
+_NULL: Final = pa.null()
+
+_INT64: Final = pa.int64()
+
+_UINT64: Final = pa.uint64()
+#: Types whose values all have one Arrow type.
+PLAIN: Final[dict[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    timedelta: pa.duration("us"),
+}
+#: The most digits of a decimal of 128 bits.
+_DIGITS: Final = 38
+#: Units of times in pandas, numpy and Arrow.
+_UNITS: Final = ("s", "ms", "us", "ns")
+
+
+class NoColumnTypeError(PenstockError, TypeError):
+    """A value that no column of Arrow carries exactly.
+
+    Attributes:
+        place: Number of the row that has it.
+    """
+
+    place: int = 0
+
+
+def type_of_value(value: Any, *, digits: int | None = None) -> pa.DataType:
+    """The Arrow type of a value.
+
+    Args:
+        value: A leaf, or a list or a dict of values.
+        digits: Precision of decimals; by default as many digits as the value needs.
+
+    Raises:
+        NoColumnTypeError: No type carries the value; says why.
+
+    Example:
+        >>> type_of_value(2**63), type_of_value(b"a"), type_of_value(None)
+        (DataType(uint64), DataType(binary), DataType(null))
+    """
+    kind = PLAIN.get(type(value))
+    if kind is not None:
+        return kind
+    if value is None:
+        return _NULL
+    for base, find in _FINDERS:
+        if isinstance(value, base):
+            found: pa.DataType = find(value, digits)
+            return found
+    refuse(value, "it is of no type that Arrow has")
+
+
+def are_family(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of two types have an order among each other, as in Python.
+
+    Example:
+        >>> are_family(pa.int64(), pa.float64()), are_family(pa.string(), pa.binary())
+        (True, False)
+    """
+    return _family_of(one) == _family_of(other)
+
+
+def _family_of(kind: pa.DataType) -> str:
+    if kinds.is_boolean(kind) or kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return "number"
+    if kinds.is_timestamp(kind):
+        return "moment" if kind.tz is not None else "naive moment"
+    if kinds.is_duration(kind):
+        return "duration"
+    return "date" if kinds.is_date(kind) else str(kind)
+
+
+def refuse(value: Any, why: str) -> NoReturn:
+    """Raise for a value."""
+    msg = f"{reprlib.repr(value)} ({describe_type(type(value))}) has no exact form in a column: {why}"
+    raise NoColumnTypeError(msg)
+
+
+def _of_whole(value: Any, _: int | None) -> pa.DataType:
+    number = int(value)
+    if -(1 << 63) <= number < 1 << 63:
+        return _INT64
+    if 0 < number < 1 << 64:
+        return _UINT64
+    refuse(value, "whole numbers have 64 bits; make it a decimal, a float or a text")
+
+
+def _of_datetime(value: Any, _: int | None) -> pa.DataType:
+    if value != value:  # pandas' NaT
+        return _NULL
+    # pandas says in which unit it holds a time.
+    unit = getattr(value, "unit", "us")
+    return pa.timestamp(unit if unit in _UNITS else "ns", zone_name(value.tzinfo, value))
+
+
+def zone_name(zone: tzinfo | None, value: Any) -> str | None:
+    """The name of a zone in Arrow.
+
+    Raises:
+        NoColumnTypeError: It has none.
+    """
+    if zone is None or (type(zone) is ZoneInfo and zone.key is not None):
+        return None if zone is None else zone.key
+    offset = zone.utcoffset(None)
+    if type(zone) is timezone and offset is not None and not offset % timedelta(minutes=1):
+        minutes = abs(offset) // timedelta(minutes=1)
+        sign = "-" if offset < timedelta() else "+"
+        return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if minutes else "UTC"
+    key = getattr(zone, "zone", None)  # of pytz, which pandas uses
+    if isinstance(key, str):
+        return key
+    refuse(value, "its zone has no name; use zoneinfo, or an offset of whole minutes")
+
+
+def _of_time(value: time, _: int | None) -> pa.DataType:
+    if value.tzinfo is not None:
+        refuse(value, "times of day have no zone there")
+    return pa.time64("us")
+
+
+def _of_timedelta(value: Any, _: int | None) -> pa.DataType:
+    unit = getattr(value, "unit", "us")
+    return pa.duration(unit if unit in _UNITS else "ns")
+
+
+def _of_numpy_time(value: Any, _: int | None) -> pa.DataType:
+    if np.isnat(value):
+        return _NULL
+    unit, step = np.datetime_data(value.dtype)
+    if step != 1 or unit not in (*_UNITS, "D"):
+        refuse(value, f"there are no times in steps of {step} {unit}; cast it to one of {', '.join(_UNITS)}")
+    if isinstance(value, np.timedelta64):
+        return pa.duration("s" if unit == "D" else unit)
+    return pa.date32() if unit == "D" else pa.timestamp(unit)
+
+
+def _of_decimal(value: Decimal, digits: int | None) -> pa.DataType:
+    _, figures, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        refuse(value, "it is no finite number")
+    scale = max(0, -exponent)
+    whole = max(0, len(figures) + exponent) if value else 0
+    if whole + scale > (digits or _DIGITS):
+        refuse(value, f"it takes {whole + scale} digits, and {_DIGITS} is the most")
+    return pa.decimal128(digits or max(1, whole + scale), scale)
+
+
+def _of_list(value: Sequence[Any], digits: int | None) -> pa.DataType:
+    found = dict.fromkeys(type_of_value(each, digits=digits) for each in value if each is not None)
+    if len(found) > 1:
+        refuse(value, f"it has elements of types {' and '.join(map(str, found))}")
+    return pa.list_(next(iter(found), _NULL))
+
+
+def _of_dict(value: dict[Any, Any], digits: int | None) -> pa.DataType:
+    names = list(value)
+    if not all(type(name) is str for name in names):
+        refuse(value, "its names are no texts")
+    return pa.struct([(name, type_of_value(each, digits=digits)) for name, each in value.items()])
+
+
+def _of_bytes(value: Any, _: int | None) -> pa.DataType:
+    return pa.binary()
+
+
+#: Bases in the order in which they are looked for: a `datetime` is a `date`, a `bool` is an `int`.
+_FINDERS: Final[tuple[tuple[Any, Callable[[Any, int | None], pa.DataType]], ...]] = (
+    (datetime, _of_datetime),
+    (date, lambda *_: pa.date32()),
+    (time, _of_time),
+    (timedelta, _of_timedelta),
+    ((np.datetime64, np.timedelta64), _of_numpy_time),
+    ((bool, np.bool_), lambda *_: pa.bool_()),
+    ((int, np.integer), _of_whole),
+    ((float, np.floating), lambda *_: pa.float64()),
+    (str, lambda *_: pa.string()),
+    ((bytes, bytearray, memoryview), _of_bytes),
+    (Decimal, _of_decimal),
+    (list, _of_list),
+    (dict, _of_dict),
+)
+
+
+_PLAIN: Final[dict[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    time: pa.time64("us"),
+    timedelta: pa.duration("us"),
+}
+
+_MICROSECONDS: Final = "us"
+
+
+class NoArrowTypeError(PenstockError, TypeError):
+    """Values that no column of Arrow carries exactly; the message names the column and a value."""
+
+
+def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
+    """The Arrow type that carries all these values exactly.
+
+    Raises:
+        NoArrowTypeError: There is none; names the column, or the part of it, and a value.
+
+    Example:
+        >>> arrow_type_of([{"n": 1}, {"n": None}, None], "value")
+        StructType(struct<n: int64>)
+        >>> arrow_type_of([{"n": 1}, {"m": 2}], "value")
+        MapType(map<string, int64>)
+    """
+    present = [value for value in values if value is not None]
+    types = list(dict.fromkeys(map(type, present)))
+    if not types:
+        return pa.null()
+    if len(types) > 1:
+        first, second = (next(v for v in present if type(v) is t) for t in types[:2])
+        _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}")
+    only = types[0]
+    if only in _PLAIN:
+        find = _BOUNDED.get(only)
+        return _PLAIN[only] if find is None else find(present, name)
+    special = _SPECIAL.get(only)
+    if special is not None:
+        return special(present, name)
+    names = record_names(only)
+    if names is None:
+        _refuse(name, f"it holds {_shown(present[0])}")
+    return _struct([(field, [getattr(v, field) for v in present]) for field in names], name)
+
+
+def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
+    """The type of a column that has values of both types, as `arrow_type_of` would find it.
+
+    Raises:
+        NoArrowTypeError: There is none.
+
+    Example:
+        >>> unified_type(pa.struct({"a": pa.int64()}), pa.struct({"b": pa.int64()}), "value")
+        MapType(map<string, int64>)
+    """
+    if one.equals(other) or kinds.is_null(other):
+        return one
+    if kinds.is_null(one):
+        return other
+    if {one, other} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()  # a negative number is refused with its value when the column is made
+    if kinds.is_decimal(one) and kinds.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        return _decimal(max(one.precision - one.scale, other.precision - other.scale), scale, name)
+    if kinds.is_list(one) and kinds.is_list(other):
+        return pa.list_(unified_type(one.value_type, other.value_type, f"{name}[]"))
+    if _is_dict(one) and _is_dict(other):
+        return _unified_dicts(one, other, name)
+    if kinds.is_struct(one) and kinds.is_struct(other) and names_of(one) == names_of(other):
+        pairs = [
+            (a, unified_type(a.type, b.type, f"{name}.{a.name}")) for a, b in zip(one, other, strict=True)
+        ]
+        return pa.struct([(field.name, kind) for field, kind in pairs])
+    _refuse(name, f"some of its values are of type {one}, others of {other}")
+
+
+def record_names(kind: type) -> tuple[str, ...] | None:
+    """The names of the fields of a dataclass or named tuple; `None` for other types."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind)) or None
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None) or None
+    return None
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    msg = (
+        f"no Arrow type carries column {name!r} as it is: {what}. Convert its values with a function "
+        "(key=, value=), or take them encoded (encoded=True)"
+    )
+    raise NoArrowTypeError(msg)
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80} ({describe_type(type(value))})"
+
+
+def _whole_type(values: Sequence[int], name: str) -> pa.DataType:
+    least, most = min(values), max(values)
+    if least >= -(1 << 63) and most < 1 << 63:
+        return pa.int64()
+    if least >= 0 and most < 1 << 64:
+        return pa.uint64()
+    if most >= 1 << 64 or least < -(1 << 63):
+        _refuse(name, f"it holds {_shown(most if most >= 1 << 64 else least)} of more than 64 bits")
+    _refuse(name, f"it holds both {_shown(least)} and {_shown(most)}, which no type of 64 bits has")
+
+
+def _time_type(values: Sequence[time], name: str) -> pa.DataType:
+    zoned = next((value for value in values if value.tzinfo is not None), None)
+    if zoned is not None:
+        _refuse(name, f"it holds {_shown(zoned)}")
+    return pa.time64(_MICROSECONDS)
+
+
+def _datetime_type(values: Sequence[datetime], name: str) -> pa.DataType:
+    zones = {value.tzinfo: value for value in values}
+    named = {_zone_name(zone, value, name): value for zone, value in zones.items()}
+    if len(named) > 1:
+        first, second = list(named.values())[:2]
+        _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}, of different zones")
+    return pa.timestamp(_MICROSECONDS, next(iter(named)))
+
+
+def _zone_name(zone: tzinfo | None, value: datetime, name: str) -> str | None:
+    if zone is None:
+        return None
+    if isinstance(zone, ZoneInfo) and zone.key is not None:
+        return zone.key
+    if type(zone) is timezone:
+        minutes, rest = divmod(zone.utcoffset(None), timedelta(minutes=1))
+        if not rest:
+            sign = "-" if minutes < 0 else "+"
+            return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "UTC"
+    _refuse(name, f"it holds {_shown(value)}, whose zone has no name in Arrow")
+
+
+def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
+    whole = scale = 0
+    for value in values:
+        _, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):  # infinite, or no number
+            _refuse(name, f"it holds {_shown(value)}")
+        scale = max(scale, -exponent)
+        whole = max(whole, len(digits) + exponent if value else 0)
+    return _decimal(whole, scale, name)
+
+
+def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
+    digits = max(1, whole + scale)
+    if digits > _DIGITS:
+        _refuse(name, f"its decimals take {digits} digits together, and {_DIGITS} is the most")
+    return pa.decimal128(digits, scale)
+
+
+def _list_type(values: Sequence[list[Any]], name: str) -> pa.DataType:
+    return pa.list_(arrow_type_of(list(chain.from_iterable(values)), f"{name}[]"))
+
+
+def _tuple_type(values: Sequence[tuple[Any, ...]], name: str) -> pa.DataType:
+    lengths = {len(value): value for value in values}
+    if len(lengths) > 1:
+        first, second = list(lengths.values())[:2]
+        _refuse(name, f"it holds tuples of different lengths, {_shown(first)} and {_shown(second)}")
+    if 0 in lengths:
+        _refuse(name, f"it holds {_shown(())}")
+    return _struct([(f"_{i}", list(part)) for i, part in enumerate(zip(*values, strict=True), 1)], name)
+
+
+def _dict_type(values: Sequence[dict[Any, Any]], name: str) -> pa.DataType:
+    names = list(values[0])
+    same = all(value.keys() == values[0].keys() for value in values)
+    if same and names and all(type(each) is str for each in names) and not are_of_tuple(names):
+        return _struct([(each, [value[each] for value in values]) for each in names], name)
+    keys = arrow_type_of(list(chain.from_iterable(values)), f"{name} (its keys)")
+    every = list(chain.from_iterable(value.values() for value in values))
+    return pa.map_(pa.string() if kinds.is_null(keys) else keys, arrow_type_of(every, f"{name} (its values)"))
+
+
+def _struct(columns: Iterable[tuple[str, list[Any]]], name: str) -> pa.DataType:
+    return pa.struct([(each, arrow_type_of(values, f"{name}.{each}")) for each, values in columns])
+
+
+#: Types whose values may not all fit.
+_BOUNDED: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {int: _whole_type, time: _time_type}
+
+_SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
+    datetime: _datetime_type,
+    Decimal: _decimal_type,
+    list: _list_type,
+    tuple: _tuple_type,
+    dict: _dict_type,
+}
+
+
+def names_of(kind: pa.StructType) -> list[str]:
+    """The names of a struct's fields."""
+    return [field.name for field in kind]
+
+
+def are_of_tuple(names: Sequence[str]) -> bool:
+    """Whether a struct with fields of these names stands for a tuple."""
+    return list(names) == [f"_{i}" for i in range(1, len(names) + 1)]
+
+
+def _is_dict(kind: pa.DataType) -> bool:
+    return bool(kinds.is_map(kind) or (kinds.is_struct(kind) and not are_of_tuple(names_of(kind))))
+
+
+def _unified_dicts(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
+    if kinds.is_struct(one) and kinds.is_struct(other) and set(names_of(one)) == set(names_of(other)):
+        return pa.struct(
+            [(f.name, unified_type(f.type, other.field(f.name).type, f"{name}.{f.name}")) for f in one]
+        )
+    (key, item), (other_key, other_item) = _as_map(one, name), _as_map(other, name)
+    items = unified_type(item, other_item, f"{name} (its values)")
+    keys = unified_type(key, other_key, f"{name} (its keys)")
+    return pa.map_(pa.string() if kinds.is_null(keys) else keys, items)
+
+
+def _as_map(kind: pa.DataType, name: str) -> tuple[pa.DataType, pa.DataType]:
+    if kinds.is_map(kind):
+        # Arrow has no null keys, so dicts that are all empty are said to have strings.
+        no_keys = kinds.is_null(kind.item_type) and kinds.is_string(kind.key_type)
+        return pa.null() if no_keys else kind.key_type, kind.item_type
+    item = pa.null()
+    for field in kind:
+        item = unified_type(item, field.type, f"{name} (its values)")
+    return pa.string(), item

@@ -1,0 +1,402 @@
+"""Classes of records and enums: found by name, and their values taken apart and put together again.
+
+**Names.** Nothing that the data names is run. A class of Penstock has a name of its own in data
+(`stable_names.py`). Any other class is looked for among those that were handed in (a job's own `__main__`
+classes are known there only), then in its module. Lookups read namespaces directly: no module-level
+`__getattr__`, no descriptor, no call. A user's module that is not loaded yet is imported only where pickle is
+allowed, too. Otherwise bytes could choose which code of this machine runs.
+
+**Shapes** of named tuples and dataclasses. A record is rebuilt from its fields without calling `__init__`,
+`__new__` or `__post_init__`. A value that went through a channel must be what it was, not what a constructor
+makes of it. So a class has a shape only when its fields are all there is to it. A class has none if it brings
+its own pickling, its own `__new__` or a builtin base with content of its own. Its values are pickled.
+
+Field names are written beside the values. A class that changed between a savepoint and its restore is matched
+by name. A new field takes its default. A field that is gone is an error, because its data would be lost.
+
+An instance may have attributes beside its fields, and those are kept, too. An attribute hides a method of the
+same name, and Python, pickle and copy call some methods by themselves. So data that can't be trusted may set
+only attributes that hide none. For the same reason a class with a `__del__` has no shape: that would run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, partialmethod, singledispatchmethod
+from itertools import repeat
+from operator import attrgetter
+from types import MemberDescriptorType, ModuleType
+from typing import Any, Final
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.stable_names import OURS, fields_now, home_of, is_ours, name_in_data
+
+
+def describe_type(cls: type) -> str:
+    """Name a type for a message.
+
+    Example:
+        >>> describe_type(int), describe_type(CodecError)
+        ('int', 'penstock.runtime.errors.CodecError')
+    """
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+class ClassDirectory:
+    """Maps a class to the two parts of its name in data, and back: its module and its qualified name.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> directory = ClassDirectory()
+        >>> directory.find(*directory.name_of(Fraction)) is Fraction
+        True
+    """
+
+    def __init__(self, classes: Iterable[type] = (), *, may_import: bool = True) -> None:
+        """Create a directory.
+
+        Args:
+            classes: Classes that can't be found through their module in this process.
+            may_import: Import a module that is not loaded.
+        """
+        self._given: dict[tuple[str, str], type] = {(c.__module__, c.__qualname__): c for c in classes}
+        self._may_import = may_import
+        self._found: dict[tuple[str, str], type] = {}
+
+    @property
+    def given(self) -> frozenset[type]:
+        """The classes that were handed in."""
+        return frozenset(self._given.values())
+
+    def name_of(self, cls: type) -> tuple[str, str]:
+        """Module and qualified name under which a reader finds exactly this class.
+
+        Raises:
+            CodecError: It can't be found again, so that its values could be written but never read.
+        """
+        stable = name_in_data(cls)
+        name = (cls.__module__, cls.__qualname__) if stable is None else (OURS, stable)
+        if stable is None and is_ours(cls.__module__):
+            msg = (
+                f"values of {describe_type(cls)} can't be encoded: this class of Penstock has no name that "
+                "stays when it moves. Keep its content in a class of your own or in plain values; whoever "
+                "works on Penstock adds it to runtime/record/stable_names.py"
+            )
+            raise CodecError(msg)
+        if self._look_up(*name) is not cls:  # not from the cache: a notebook may define a class again
+            msg = (
+                f"values of {describe_type(cls)} can't be encoded: no class is found under this name when "
+                "they are read. Define it at the top level of a module that every worker can import, "
+                "or hand it to the codec (classes=[...])"
+            )
+            raise CodecError(msg)
+        return name
+
+    def find(self, module: str, qualname: str) -> type:
+        """The class of this name.
+
+        Raises:
+            CodecError: There is none.
+        """
+        key = (module, qualname)
+        cls = self._found.get(key) or self._look_up(module, qualname)
+        if cls is None:
+            raise CodecError(_unknown(module, qualname))
+        self._found[key] = cls
+        return cls
+
+    def _look_up(self, module: str, qualname: str) -> type | None:
+        home = home_of(module, qualname)
+        if home is not None:
+            # The tables are fixed: the data chooses among these modules and no others.
+            return _class_in(_imported(home[0]), home[1])
+        return self._given.get((module, qualname)) or _class_in(self._module(module), qualname)
+
+    def _module(self, name: str) -> ModuleType | None:
+        if not self._may_import or not all(map(str.isidentifier, name.split("."))):
+            return sys.modules.get(name)
+        return _imported(name)
+
+
+def _unknown(module: str, qualname: str) -> str:
+    """The message for a class that is not found."""
+    if module == OURS or is_ours(module):
+        return (
+            f"the data holds a value of Penstock's class {qualname} ({module}), which this version does not "
+            "know: another version wrote it. Read it with that version"
+        )
+    return (
+        f"the data holds a value of {module}.{qualname}, but no such class is known in this process. "
+        "Make its module importable by every worker, import it in the job's program, "
+        "or hand the class to the codec (classes=[...])"
+    )
+
+
+def _imported(name: str) -> ModuleType | None:
+    """A module, loaded or imported now; `None` when there is none of this name."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, something that it needs is not
+        return None
+
+
+def _class_in(module: ModuleType | None, qualname: str) -> type | None:
+    found: object = module
+    for part in qualname.split("."):
+        if not isinstance(found, (ModuleType, type)):
+            return None
+        found = vars(found).get(part)
+    return found if isinstance(found, type) else None
+
+
+_set = object.__setattr__
+#: Methods that can't be called before an instance or a class has been asked for them.
+_METHODS: Final = (classmethod, staticmethod, partialmethod, singledispatchmethod)
+#: Methods that decide what an instance's state is; a class with its own version of one has no shape.
+_PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "__reduce_ex__": (object.__reduce_ex__,),
+    "__reduce__": (object.__reduce__,),
+    "__getattribute__": (object.__getattribute__, tuple.__getattribute__),
+    # The second is what a dataclass with slots=True and frozen=True gets.
+    "__getstate__": (object.__getstate__, getattr(dataclasses, "_dataclass_getstate", None)),
+}
+
+_plain_new: Final[Any] = object.__new__
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """The fields of one named tuple or dataclass.
+
+    Attributes:
+        cls: The class.
+        names: Its fields in order.
+        defaults: Plain default values by field.
+        is_tuple: A named tuple, else a dataclass.
+        has_dict: Instances have a `__dict__`.
+        in_dict: The fields that are kept there.
+        slots: The attributes that are kept in slots.
+        values: Takes all fields out of an instance as a tuple.
+        harmless: Attributes that are known to hide no method; grows.
+    """
+
+    cls: type
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    is_tuple: bool
+    has_dict: bool
+    in_dict: frozenset[str]
+    slots: frozenset[str]
+    values: Callable[[Any], tuple[Any, ...]]
+    harmless: set[str] = field(default_factory=set, compare=False)
+
+    def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
+        """What an instance holds.
+
+        Returns:
+            The values of its fields. A dataclass whose attributes are not exactly its fields gives all its
+            attributes by name. A named tuple with attributes beside its fields gives `None`.
+        """
+        if not self.has_dict or vars(record).keys() == self.in_dict:
+            try:
+                return self.values(record)
+            except AttributeError:  # a slot that was never set
+                pass
+        if self.is_tuple:
+            return None
+        slots = {name: getattr(record, name) for name in sorted(self.slots) if hasattr(record, name)}
+        return {**slots, **vars(record)} if self.has_dict else slots
+
+    def states_of(self, records: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """The field values of many instances; `None` if one of them does not hold exactly its fields."""
+        if self.has_dict:
+            expected = self.in_dict
+            if any(attributes.keys() != expected for attributes in map(vars, records)):
+                return None
+        try:
+            return list(map(self.values, records))
+        except AttributeError:
+            return None
+
+    def hides_method(self, names: Collection[str]) -> str | None:
+        """The first of these attributes, fields aside, that would hide something which is called.
+
+        Example:
+            >>> from penstock.runtime.record.elements import RowBatch
+            >>> shape = shape_of(RowBatch)
+            >>> shape.hides_method(["rows", "note"]), shape.hides_method(["note", "__reduce__"])
+            (None, '__reduce__')
+        """
+        if self.harmless.issuperset(names):
+            return None
+        for name in names:
+            if name not in self.names and (_is_reserved(name) or _is_called(self.cls, name)):
+                return name
+        self.harmless.update(names)
+        return None
+
+    def build(self, names: Sequence[str], state: Any) -> Any:
+        """Make an instance from what `state_of` gave.
+
+        Raises:
+            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
+        """
+        if type(state) is tuple:
+            if len(state) != len(names) or tuple(names) != self.names:
+                (state,) = self._fitted(names, [state])
+            if self.is_tuple:
+                return tuple.__new__(self.cls, state)
+            record: Any = object.__new__(self.cls)
+            for name, value in zip(self.names, state, strict=True):
+                _set(record, name, value)
+            return record
+        if self.is_tuple or type(state) is not dict or not all(type(name) is str for name in state):
+            msg = f"the state of a {describe_type(self.cls)} is neither its fields nor its attributes"
+            raise CodecError(msg)
+        record = object.__new__(self.cls)
+        for name, value in state.items():
+            if name in self.slots:
+                _set(record, name, value)
+            else:
+                vars(record)[name] = value
+        return record
+
+    def build_all(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Make instances from what `states_of` gave.
+
+        Raises:
+            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
+        """
+        states = self._fitted(names, states)
+        if self.is_tuple:
+            return list(map(partial(tuple.__new__, self.cls), states))
+        records: list[Any] = list(map(object.__new__, repeat(self.cls, len(states))))
+        # The builtin is twice as fast where the class leaves it alone; a frozen class does not.
+        assign = setattr if getattr(self.cls, "__setattr__", None) is _set else _set
+        for name, column in zip(self.names, zip(*states, strict=True), strict=False):
+            deque(map(assign, records, repeat(name), column), maxlen=0)  # runs the map, keeps nothing
+        return records
+
+    def _fitted(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+        """The states with one value for each field that the class has now."""
+        if set(map(type, states)) - {tuple} or set(map(len, states)) - {len(names)}:
+            msg = f"the data of a {describe_type(self.cls)} does not have one value per field"
+            raise CodecError(msg)
+        if tuple(names) == self.names:
+            return states
+        return [self._evolve(names, state) for state in states]
+
+    def _evolve(self, names: Sequence[str], state: tuple[Any, ...]) -> tuple[Any, ...]:
+        written = dict(zip(fields_now(self.cls, names), state, strict=True))
+        gone = written.keys() - set(self.names)
+        if gone:
+            msg = (
+                f"{describe_type(self.cls)} no longer has the field(s) {', '.join(sorted(gone))} that the "
+                "data holds. Keep the field, or read the data with the old class and write it anew"
+            )
+            raise CodecError(msg)
+        missing = [name for name in self.names if name not in written and name not in self.defaults]
+        if missing:
+            msg = (
+                f"{describe_type(self.cls)} has new field(s) {', '.join(missing)} that the data does not "
+                "hold. Give them a plain default value"
+            )
+            raise CodecError(msg)
+        return tuple(written[name] if name in written else self.defaults[name] for name in self.names)
+
+
+def shape_of(cls: type, *, may_finalize: bool = False) -> RecordShape | None:
+    """The shape of a named tuple or dataclass class; `None` for a class that has none.
+
+    Args:
+        may_finalize: Also of a class with a `__del__`. Older versions have written such records.
+
+    Example:
+        >>> from collections import namedtuple
+        >>> shape_of(namedtuple("Point", "x y")).names
+        ('x', 'y')
+        >>> shape_of(dict) is None
+        True
+    """
+    if not all(getattr(cls, name) in plain for name, plain in _PLAIN_METHODS.items()):
+        return None
+    if hasattr(cls, "__del__") and not may_finalize:
+        return None
+    if issubclass(cls, tuple):
+        return _named_tuple_shape(cls)
+    return _dataclass_shape(cls) if dataclasses.is_dataclass(cls) else None
+
+
+def _named_tuple_shape(cls: type[tuple[Any, ...]]) -> RecordShape | None:
+    names = getattr(cls, "_fields", None)
+    if (
+        type(names) is not tuple
+        or not all(type(name) is str for name in names)
+        or hasattr(cls, "__setstate__")
+    ):
+        return None
+    defaults = dict(getattr(cls, "_field_defaults", {}))
+    return RecordShape(cls, names, defaults, True, cls.__dictoffset__ != 0, frozenset(), frozenset(), tuple)
+
+
+def _dataclass_shape(cls: type) -> RecordShape | None:
+    fields = dataclasses.fields(cls)
+    names = tuple(field.name for field in fields)
+    slots = frozenset(
+        name
+        for base in cls.__mro__
+        for name, kind in vars(base).items()
+        if isinstance(kind, MemberDescriptorType)
+    )
+    own_state = getattr(cls, "__setstate__", None)
+    if (
+        cls.__new__ is not _plain_new
+        or (own_state is not None and own_state.__module__ != "dataclasses")
+        or not slots <= set(names)
+        or any(name not in slots and _is_data_descriptor(cls, name) for name in names)
+    ):
+        return None
+    has_dict = cls.__dictoffset__ != 0
+    if not has_dict and slots != set(names):
+        return None
+    defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    in_dict = frozenset(names) - slots
+    return RecordShape(cls, names, defaults, False, has_dict, in_dict, slots, _getter(names))
+
+
+def _is_data_descriptor(cls: type, name: str) -> bool:
+    return hasattr(type(inspect.getattr_static(cls, name, None)), "__set__")
+
+
+def _is_reserved(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_called(cls: type, name: str) -> bool:
+    """Whether a class has something of this name that is called, also by the look at an attribute.
+
+    A plain value for all instances is not, nor what computes an attribute once: an attribute of the same name
+    is what that leaves behind.
+    """
+    found = inspect.getattr_static(cls, name, None)
+    return callable(found) or isinstance(found, _METHODS) or hasattr(type(found), "__set__")
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda record: ()
+    if len(names) == 1:
+        single = attrgetter(names[0])
+        return lambda record: (single(record),)
+    return attrgetter(*names)

@@ -1,0 +1,413 @@
+"""What a job starts from a snapshot with: states, in-flight data, and subtasks that have finished.
+
+`assign_states`: which subtask gets which state of a completed checkpoint (Flink's
+`StateAssignmentOperation`).
+
+Which subtask gets which in-flight data of an unaligned checkpoint.
+
+While the job has the same shape, in-flight data goes back to the subtask that captured it, receiver or
+sender. When the shape has changed, all of it becomes input of the receivers. Each receiver gets the handles
+of everything that was in flight on its exchanges. It takes its part by key group (or by number, on a
+rebalance). See `penstock.runtime.task.channel_restore`.
+
+The model is Flink's rescaling of unaligned checkpoints (FLINK-19801).
+
+What has changed between the states that a program declares and those of the snapshot it starts from.
+
+Nothing here decides anything. `runtime/state/known_states.py` has the rules of keyed states, and
+`runtime/operators/operator_state.py` those of lists; each subtask follows them. This
+says beforehand, by name, what they will come to. States that are only asked for at run time are not known
+before the job runs, so nothing is said of them.
+
+Which subtasks have finished for good, according to a checkpoint (FLIP-147).
+
+A subtask that has processed the end of its data acknowledges checkpoints as *ended*. All that its operators
+will ever emit is in front of the barrier. After a restore from such a checkpoint these operators must not run
+again: what they emit at the end would be emitted twice. So the checkpoint holds, for each operator, which
+subtasks have finished.
+
+Only subtasks whose senders have all finished too count. With aligned barriers this is always so: the sender's
+end came before its barrier. Without alignment (at-least-once) a subtask may meet the end of a channel behind
+the barrier and still in front of its snapshot. Its sender would be restored to before the end and send again,
+and a receiver that does not run would drop that. Such a subtask runs again.
+
+Three rules for a graph that is not the one the checkpoint was taken with, after Flink's
+`VertexFinishedStateChecker`:
+
+* The operators of one chain have all finished or none: a new operator in a finished chain would get nothing.
+* All senders of a finished operator have finished.
+* A partly finished operator at another parallelism runs in all subtasks, because its old subtasks do not
+  exist any more. The state of its finished subtasks is not redistributed, because it was emitted; see
+  `kept_after_the_end`.
+
+Unlike Flink, a checkpoint keeps the state of finished subtasks, so a partly finished operator with union list
+state loses nothing and needs no refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
+from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
+from penstock.runtime.operators.sinks import COMMITTABLES
+from penstock.runtime.operators.sources.source import SPLITS
+from penstock.runtime.snapshot.completed_checkpoint import (
+    ChannelRestore,
+    CompletedCheckpoint,
+    OperatorRestore,
+    TaskRestore,
+)
+from penstock.runtime.snapshot.handles import (
+    ChannelStateHandle,
+    FileHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SavedState,
+    StateHandle,
+)
+from penstock.runtime.snapshot.ids import EdgeId, SubtaskId
+from penstock.runtime.snapshot.metadata import RAW, decode_atoms
+from penstock.runtime.state.key_groups import OldStates, own_parts, reassign_keyed, redistribute
+from penstock.runtime.state.known_states import StateInfo
+
+
+def assign_channel_states(
+    graph: ExecutionGraph, checkpoint: CompletedCheckpoint
+) -> dict[SubtaskId, ChannelRestore]:
+    """Assign the in-flight data; subtasks without any have no entry.
+
+    Raises:
+        StateMismatchError: Data was in flight on an exchange that the job no longer has, or that now sends
+            records to given subtasks.
+    """
+    own: dict[SubtaskId, ChannelStateHandle] = {}
+    for vertex in graph.job.vertices:
+        state = checkpoint.operators.get(vertex.operators[0].id)
+        for index, subtask in ({} if state is None else state.subtasks).items():
+            if subtask.channels is not None:
+                own[SubtaskId(vertex.id, index)] = subtask.channels
+    stored = [
+        subtask.channels
+        for state in checkpoint.operators.values()
+        for _, subtask in sorted(state.subtasks.items())
+        if subtask.channels is not None
+    ]
+    _check_edges(graph, checkpoint, stored)
+    if len(own) == len(stored) and not _is_rescaled(graph, checkpoint):
+        return {subtask: ChannelRestore((handle,)) for subtask, handle in own.items()}
+    rescaled = {}
+    for subtask_spec in graph.subtasks:
+        edges = {channel.edge for channel in subtask_spec.inputs}
+        handles = tuple(handle for handle in stored if not edges.isdisjoint(handle.edges))
+        if handles:
+            rescaled[subtask_spec.id] = ChannelRestore(handles, is_rescaled=True)
+    return rescaled
+
+
+def _check_edges(
+    graph: ExecutionGraph, checkpoint: CompletedCheckpoint, stored: list[ChannelStateHandle]
+) -> None:
+    known = {spec.edge: spec for subtask in graph.subtasks for spec in subtask.inputs}
+    needed: dict[EdgeId, None] = dict.fromkeys(edge for handle in stored for edge in handle.edges)
+    for edge in needed:
+        spec = known.get(edge)
+        if spec is None or not spec.can_be_redistributed:
+            now = "has no such exchange now"
+            if spec is not None:
+                now = f"now exchanges by {spec.partitioner.partitioning.value!r}"
+            msg = (
+                f"checkpoint {checkpoint.checkpoint_id} was taken unaligned and holds records in flight "
+                f"between {edge.source_operator!r} and {edge.target_operator!r}; the job {now}. Start the "
+                "changed job from a savepoint, which holds nothing in flight"
+            )
+            raise StateMismatchError(msg)
+
+
+def _is_rescaled(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> bool:
+    return any(
+        checkpoint.operators[operator.id].parallelism != vertex.parallelism
+        for vertex in graph.job.vertices
+        for operator in vertex.operators
+        if operator.id in checkpoint.operators
+    )
+
+
+def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str | None:
+    """A warning that names added, dropped and renamed states; `None` when there are none."""
+    changes = [
+        f"operator {operator.id!r}: {change}"
+        for vertex in graph.job.vertices
+        for operator in vertex.operators
+        if operator.id in checkpoint.operators
+        for change in _changes(operator.states, checkpoint.operators[operator.id])
+    ]
+    return "; ".join(changes) or None
+
+
+def saved_states(state: OperatorState) -> dict[str, SavedState]:
+    """The states of an operator's functions in a snapshot, by name; none in one of version 0.1."""
+    handles = (handle for subtask in state.subtasks.values() for handle in subtask.keyed)
+    return {saved.name: saved for handle in handles for saved in handle.states}
+
+
+def saved_lists(state: OperatorState) -> dict[str, OperatorStateHandle]:
+    """A handle of each list state of an operator in a snapshot, by name."""
+    return {handle.name: handle for subtask in state.subtasks.values() for handle in subtask.operator}
+
+
+def _changes(declared: tuple[StateInfo, ...], state: OperatorState) -> Iterator[str]:
+    keyed = saved_states(state)
+    if keyed:  # version 0.1 says nothing of keyed states
+        yield from _changes_of_kind([info for info in declared if info.is_keyed], keyed)
+    lists = [info for info in declared if not info.is_keyed]
+    yield from _changes_of_kind(lists, saved_lists(state))
+
+
+def _changes_of_kind(
+    declared: Sequence[StateInfo], saved: Mapping[str, SavedState] | Mapping[str, OperatorStateHandle]
+) -> Iterator[str]:
+    renamed = {info.renamed_from: info for info in declared if info.name not in saved}
+    for info in declared:
+        if info.name in saved:
+            continue
+        if info.renamed_from in saved:
+            yield f"state {info.name!r} takes over what was saved as {info.renamed_from!r}"
+        else:
+            yield f"state {info.name!r} is new and begins empty"
+    known = {info.name for info in declared}
+    for state in saved.values():
+        if state.is_declared and state.name not in known and state.name not in renamed:
+            yield (
+                f"state {state.name!r} of the snapshot is declared no more. It stays in every checkpoint, "
+                "and is used only if a function asks for it by its name"
+            )
+
+
+def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) -> frozenset[SubtaskId]:
+    """The ended subtasks whose senders have all finished.
+
+    Args:
+        ended: Subtasks that have left, or had ended when they took their snapshot.
+    """
+    candidates, finished = frozenset(ended), set[SubtaskId]()
+    for subtask in graph.subtasks:  # sources first
+        if subtask.id in candidates and finished.issuperset(_senders(subtask)):
+            finished.add(subtask.id)
+    return frozenset(finished)
+
+
+def finished_on_restore(
+    graph: ExecutionGraph, operators: Mapping[str, OperatorState]
+) -> frozenset[SubtaskId]:
+    """The subtasks of a job that do not run again when it starts from these states.
+
+    Raises:
+        StateMismatchError: The graph breaks a rule of the module's text.
+    """
+    finished: set[SubtaskId] = set()
+    senders: dict[str, list[ExecutionSubtask]] = {}
+    for subtask in graph.subtasks:
+        senders.setdefault(subtask.id.vertex, []).append(subtask)
+    for vertex in graph.job.vertices:
+        indices = _finished_indices(vertex, operators)
+        mine = [subtask for subtask in senders[vertex.id] if subtask.id.index in indices]
+        if all(finished.issuperset(_senders(subtask)) for subtask in mine):
+            finished.update(subtask.id for subtask in mine)
+        elif len(mine) == vertex.parallelism:
+            running = sorted({str(s) for subtask in mine for s in _senders(subtask) if s not in finished})
+            msg = (
+                f"operator {vertex.id!r} had finished when the checkpoint was taken and does not run again, "
+                f"but {', '.join(running[:3])} sends to it and does run: what it sends would be lost. "
+                "Give the new part of the job operators of its own, behind the old ones' senders"
+            )
+            raise StateMismatchError(msg)
+    return frozenset(finished)
+
+
+def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> OperatorSubtaskState:
+    """The part of a finished subtask's state that is still needed.
+
+    These are transactions of a sink, which must be committed, and lists that every subtask sees. All other
+    state has had its effect.
+    """
+
+    def concerns_others(handle: OperatorStateHandle) -> bool:
+        return is_sink or handle.mode is not RedistributionMode.SPLIT_DISTRIBUTE
+
+    return OperatorSubtaskState(
+        operator=tuple(filter(concerns_others, state.operator)),
+        raw_operator=tuple(filter(concerns_others, state.raw_operator)),
+    )
+
+
+def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState]) -> frozenset[int]:
+    """Indices of a vertex's subtasks that had finished, as they are numbered now."""
+    by_operator: dict[str, frozenset[int]] = {}
+    for spec in vertex.operators:
+        state = operators.get(spec.id)
+        if state is None:
+            by_operator[spec.id] = frozenset()
+        elif state.is_fully_finished:
+            by_operator[spec.id] = frozenset(range(vertex.parallelism))
+        elif state.parallelism == vertex.parallelism:
+            by_operator[spec.id] = state.finished
+        else:
+            by_operator[spec.id] = frozenset()
+    kinds = set(by_operator.values())
+    all_indices = frozenset(range(vertex.parallelism))
+    if len(kinds) > 1 and all_indices in kinds:
+        done = [operator for operator, indices in by_operator.items() if indices == all_indices]
+        others = [operator for operator, indices in by_operator.items() if indices != all_indices]
+        msg = (
+            f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and does not run "
+            f"again, but {', '.join(map(repr, others))} in the same chain had not: it would get no input. "
+            "Start from a snapshot in which all operators of the chain have finished, or none"
+        )
+        raise StateMismatchError(msg)
+    return frozenset.intersection(*kinds)
+
+
+def _senders(subtask: ExecutionSubtask) -> frozenset[SubtaskId]:
+    return frozenset(channel.sender for channel in subtask.inputs)
+
+
+def assign_states(
+    graph: ExecutionGraph,
+    checkpoint: CompletedCheckpoint,
+    read: Callable[[StateHandle], bytes],
+    *,
+    allow_non_restored_state: bool = False,
+) -> dict[SubtaskId, TaskRestore]:
+    """Assign to every subtask of a graph its part of a checkpoint.
+
+    Args:
+        graph: The job that starts.
+        checkpoint: The snapshot that it starts from.
+        read: Reads the bytes behind a handle; blocks.
+        allow_non_restored_state: Leave out the state of operators that the graph does not have.
+
+    Raises:
+        StateMismatchError: State has no operator in the graph, is of another kind than the operator, or has
+            another number of key groups.
+        CorruptSnapshotError: A file is damaged.
+    """
+    if not allow_non_restored_state:
+        _check_known(graph, checkpoint)
+    channels = assign_channel_states(graph, checkpoint)
+    parts: dict[SubtaskId, dict[str, OperatorRestore]] = {s.id: {} for s in graph.subtasks}
+    for vertex in graph.job.vertices:
+        for operator in vertex.operators:
+            state = checkpoint.operators.get(operator.id)
+            if state is None:
+                continue
+            _check_kind(state, operator)
+            for index, restore in enumerate(_assign_operator(state, vertex, operator, read)):
+                parts[SubtaskId(vertex.id, index)][operator.id] = restore
+    finished = finished_on_restore(graph, checkpoint.operators)
+    return {
+        subtask: TaskRestore(
+            checkpoint.checkpoint_id,
+            checkpoint.attempt,
+            operators,
+            checkpoint.is_savepoint or checkpoint.location is not None,
+            channels.get(subtask),
+            finished=subtask in finished,
+            location=checkpoint.location,
+        )
+        for subtask, operators in parts.items()
+    }
+
+
+def unknown_operators(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> tuple[str, ...]:
+    """Ids of operators that have state in a checkpoint and are not in a graph, sorted."""
+    known = {operator.id for vertex in graph.job.vertices for operator in vertex.operators}
+    return tuple(
+        sorted(
+            operator_id
+            for operator_id, state in checkpoint.operators.items()
+            if operator_id not in known and any(not s.is_empty for s in state.subtasks.values())
+        )
+    )
+
+
+def _check_known(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> None:
+    lost = unknown_operators(graph, checkpoint)
+    if lost:
+        known = (o.id for vertex in graph.job.vertices for o in vertex.operators if o.stateful)
+        msg = (
+            f"checkpoint {checkpoint.checkpoint_id} holds state of {', '.join(map(repr, lost))}, "
+            "which the job does not have; give the operators their old ids again, or leave their state out "
+            "with allow_non_restored_state=True. Operators of the job that have state: "
+            f"{', '.join(map(repr, known)) or 'none'}"
+        )
+        raise StateMismatchError(msg)
+
+
+def _check_kind(state: OperatorState, spec: OperatorSpec) -> None:
+    """Refuse state under an id that now belongs to another kind of operator: it would be lost silently."""
+    subtasks = state.subtasks.values()
+    lists = {handle.name for s in subtasks for handle in s.operator}
+    found = [
+        what
+        for what, is_there, fits in (
+            ("keys with values", any(s.keyed for s in subtasks), spec.keyed),
+            ("positions of a source", SPLITS in lists, spec.source is not None),
+            ("transactions of a sink", COMMITTABLES in lists, spec.is_sink),
+        )
+        if is_there and not fits
+    ]
+    if found:
+        where = "" if spec.defined_at is None else f" (defined at {spec.defined_at})"
+        msg = (
+            f"the state of operator {spec.id!r} holds {' and '.join(found)}, but {spec.name}{where} has no "
+            "such state; the id belonged to another kind of operator. Give this one a new id"
+        )
+        raise StateMismatchError(msg)
+
+
+def _assign_operator(
+    state: OperatorState, vertex: JobVertex, operator: OperatorSpec, read: Callable[[StateHandle], bytes]
+) -> Sequence[OperatorRestore]:
+    has_keyed = any(s.keyed or s.raw_keyed for s in state.subtasks.values())
+    if has_keyed and state.max_parallelism != vertex.max_parallelism:
+        msg = (
+            f"operator {state.operator_id!r} was saved with max_parallelism={state.max_parallelism} and "
+            f"can't be restored with {vertex.max_parallelism}: keys would change their key group. Use "
+            f"StreamEnvironment(max_parallelism={state.max_parallelism})"
+        )
+        raise StateMismatchError(msg)
+    subtasks = [state.subtasks.get(index) for index in range(state.parallelism)]
+    for index in state.finished:
+        had = subtasks[index]
+        subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.is_sink)
+    keyed, raw_keyed = (
+        reassign_keyed(handles, state.parallelism, vertex.parallelism, vertex.max_parallelism)
+        for handles in (
+            [() if s is None else s.keyed for s in subtasks],
+            [() if s is None else s.raw_keyed for s in subtasks],
+        )
+    )
+
+    def decoded(old: Sequence[tuple[OperatorStateHandle, ...]]) -> list[OldStates[bytes]]:
+        return [
+            {h.name: (h.mode, decode_atoms(read(h.state), _where(h.state))) for h in handles}
+            for handles in old
+        ]
+
+    old_lists = decoded([() if s is None else s.operator for s in subtasks])
+    lists = redistribute(old_lists, vertex.parallelism)
+    unasked = own_parts(old_lists, lists)
+    old_raw = decoded([() if s is None else s.raw_operator for s in subtasks])
+    raw = redistribute(old_raw, vertex.parallelism)
+    return [
+        OperatorRestore(tuple(keyed[i]), lists[i], tuple(raw_keyed[i]), raw[i].get(RAW, ()), unasked[i])
+        for i in range(vertex.parallelism)
+    ]
+
+
+def _where(handle: StateHandle) -> str:
+    return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"

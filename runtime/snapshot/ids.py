@@ -1,0 +1,88 @@
+"""Names of subtasks, exchanges and channels.
+
+A subtask is named by its job vertex and its index. Names of exchanges and channels stay the same at another
+parallelism and with other chains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime.snapshot.sealed_file import items, text, whole
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeId:
+    """An exchange, named by the operators that it connects.
+
+    Attributes:
+        source_operator: Operator whose output is sent.
+        tag: Name of a side output; `None` for the main output.
+        target_operator: Operator that receives.
+        input_index: Index of the receiver's input.
+        copy: Number of the exchange among equal ones (a stream that is united with itself).
+
+    Example:
+        >>> edge = EdgeId("split", None, "count")
+        >>> str(edge), EdgeId.decode(edge.encode()) == edge
+        ('split -> count', True)
+    """
+
+    source_operator: str
+    tag: str | None
+    target_operator: str
+    input_index: int = 0
+    copy: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source_operator} -> {self.target_operator}"
+
+    def encode(self) -> list[Any]:
+        """As a list of plain values."""
+        return [self.source_operator, self.tag, self.target_operator, self.input_index, self.copy]
+
+    @classmethod
+    def decode(cls, item: list[Any]) -> EdgeId:
+        """What `encode` made.
+
+        Raises:
+            TypeError, ValueError: It is something else.
+        """
+        source, tag, target, index, copy = items(item, 5)
+        return cls(text(source), None if tag is None else text(tag), text(target), whole(index), whole(copy))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """One channel of an exchange, named by the numbers of its two subtasks.
+
+    Attributes:
+        edge: The exchange.
+        sender: Index of the sending subtask.
+        receiver: Index of the receiving subtask.
+    """
+
+    edge: EdgeId
+    sender: int
+    receiver: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SubtaskId:
+    """One subtask of one job vertex.
+
+    Attributes:
+        vertex: Id of the job vertex.
+        index: Which of its subtasks, from 0.
+
+    Example:
+        >>> str(SubtaskId("count", 1))
+        'count[1]'
+    """
+
+    vertex: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.vertex}[{self.index}]"

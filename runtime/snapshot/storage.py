@@ -1,0 +1,342 @@
+"""Storages of checkpoints: on a disk that may lose power, in memory, and what both count.
+
+`SyncedFiles`: objects on a disk that loses what was not synced when its power fails.
+
+What it promises. When `put` returns, the object is there after a power cut, whole. One that is refused, or
+was never answered, is there whole or not at all.
+
+Why it is right.
+
+1. *Content before name.* The bytes go to a staging file, `<name>#<token>`, which is synced. Only then does
+   the object get its name. A conditional create takes a link, which refuses a name that is taken. Any other
+   put renames. So a name never leads to bytes that a power cut can take.
+2. *Name before answer.* The folder is synced before `put` returns. Names in a folder that is new are lost
+   with the folder. So its own name is synced too, in the folder above, and so on up to the root.
+   *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
+   the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
+   open folder to no other one. So a folder that was removed and made again is told from it. That may also
+   happen while a put is under way, until its staging file is in the folder. So the put looks once more when
+   its name is there, and syncs the way up to the folder that it is in.
+3. *A refusal is an answer.* Whoever is told that an object exists acts on it: the decision log reads the
+   record and believes it. Its writer may have died between the link and the sync. So the folder is
+   synced before the refusal, too.
+4. *What is read and not yet durable* is no danger to the log. A reader that decides something puts a record
+   into the same folder, and that put syncs the earlier one.
+5. *Deletions* are synced at the end of a call, so that those of a later call never survive those of an
+   earlier one. The decision log needs that order.
+
+A writer that is killed leaves its staging file behind. `staged` lists those, and `delete` takes them.
+
+What it must never do: answer before the sync, or give a file its name before its content is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError
+from penstock.runtime.ports import Disk, DiskFolder
+from penstock.runtime.snapshot.paths import check_folder, check_path
+
+#: Stands between the name of an object and the token of the call that writes it; no object has it.
+STAGED: Final = "#"
+#: Folders that are kept open because the way up to them is durable.
+_MOST_OPEN: Final = 32
+#: How often a folder is made again that another writer removes because it is empty.
+_TRIES: Final = 10
+
+
+class SyncedFiles:
+    """Puts, gets, lists and deletes files; may be used from several threads.
+
+    Args:
+        new_token: Names staging files; never gives the same token again, in whatever process.
+    """
+
+    def __init__(self, disk: Disk, new_token: Callable[[], str]) -> None:
+        self._disk = disk
+        self._new_token = new_token
+        self._durable: dict[str, DiskFolder] = {}
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data`; it is durable when this returns.
+
+        Raises:
+            FileExistsError: `create` was asked and something is there, which is durable.
+            OSError: It could not be written; folders that were made for it are gone again.
+        """
+        made: list[str] = []
+        try:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return self._put(path, data, made, create=create)
+                except FileNotFoundError:
+                    if not tries_left:
+                        raise
+        except FileExistsError:
+            raise
+        except OSError:
+            for folder in reversed(made):
+                self._remove_empty(folder)
+            raise
+
+    def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
+        """Read an object.
+
+        Args:
+            path: Relative to the root.
+            on_progress: Called for each piece.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            OSError: It could not be read.
+        """
+        return self._disk.read(path, on_progress)
+
+    def list(self, prefix: str) -> list[str]:
+        """Paths of objects below the folder `prefix`, in no order; staging files are left out.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
+
+    def staged(self, prefix: str) -> Sequence[str]:
+        """Paths of staging files below the folder `prefix`: of writers that write now, or were killed.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path.rpartition("/")[2]]
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders in the root, in no order.
+
+        Raises:
+            OSError: They could not be listed.
+        """
+        return self._disk.names("")[1]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects and folders that are empty then; what is not there is no error.
+
+        Raises:
+            OSError: Some could not be deleted.
+        """
+        touched: set[str] = set()
+        for path in paths:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._disk.remove(path)
+                touched.add(_above(path))
+        # The deepest first: a folder is empty when those in it are gone.
+        for folder in sorted(touched, key=lambda each: each.count("/"), reverse=True):
+            while folder and self._remove_empty(folder):
+                folder = _above(folder)
+            with suppress(FileNotFoundError):
+                self._disk.open_folder(folder).sync()
+
+    def _put(self, path: str, data: bytes, made: MutableSequence[str], *, create: bool) -> None:
+        folder = self._durable_folder(_above(path), made)
+        staged = f"{path}{STAGED}{self._new_token()}"
+        try:
+            self._disk.write(staged, data, sync=True)
+            try:
+                if create:
+                    self._disk.link(staged, path)
+                    self._disk.remove(staged)
+                else:
+                    self._disk.rename(staged, path)
+            except FileExistsError:
+                self._sync_names(folder, _above(path), made)
+                raise
+            self._sync_names(folder, _above(path), made)
+        except OSError:
+            with suppress(OSError):  # it was never made, or the disk fails; the error to report is the first
+                self._disk.remove(staged)
+            raise
+
+    def _sync_names(self, folder: DiskFolder, path: str, made: MutableSequence[str]) -> None:
+        """Make the names in a folder durable that holds an object, so nobody removes it any more."""
+        folder.sync()
+        if not folder.is_still_there():
+            self._durable_folder(path, made).sync()
+
+    def _durable_folder(self, path: str, made: MutableSequence[str]) -> DiskFolder:
+        """A folder whose name is durable, and those of all folders above it."""
+        known = self._durable.get(path)
+        if known is not None and known.is_still_there():
+            return known
+        above = self._durable_folder(_above(path), made) if path else None
+        with suppress(FileExistsError):
+            self._disk.make_folder(path)
+            if path:
+                made.append(path)
+        opened = self._disk.open_folder(path)
+        if above is None:
+            self._disk.sync_way_up()
+        else:
+            above.sync()
+        for oldest in list(self._durable)[: -_MOST_OPEN + 1]:
+            self._durable.pop(oldest, None)
+        self._durable[path] = opened
+        return opened
+
+    def _remove_empty(self, folder: str) -> bool:
+        try:
+            self._disk.remove_folder(folder)
+        except OSError:  # it is not empty, or another process has removed it
+            return False
+        # A removed folder that somebody holds open keeps its file system from being made read-only.
+        self._durable.pop(folder, None)
+        return True
+
+    def _walk(self, folder: str) -> Sequence[str]:
+        try:
+            files, folders = self._disk.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        inside = f"{folder}/" if folder else ""
+        found = [inside + name for name in files]
+        for name in folders:
+            found += self._walk(inside + name)
+        return found
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStatistics:
+    """Calls to a storage.
+
+    Attributes:
+        puts: Objects written.
+        put_bytes: Bytes written.
+        gets: Objects read.
+        get_bytes: Bytes read.
+        lists: Listings.
+        deletes: Objects deleted.
+        conflicts: Puts-if-absent that found an object.
+        errors: Calls that failed for any other reason than a missing object.
+    """
+
+    puts: int
+    put_bytes: int
+    gets: int
+    get_bytes: int
+    lists: int
+    deletes: int
+    conflicts: int
+    errors: int
+
+
+@dataclass(slots=True)
+class StorageCounters:
+    """The counters of `StorageStatistics` while they grow.
+
+    They are not guarded against threads: a lost count is a wrong number on a dashboard, nothing else.
+    """
+
+    puts: int = 0
+    put_bytes: int = 0
+    gets: int = 0
+    get_bytes: int = 0
+    lists: int = 0
+    deletes: int = 0
+    conflicts: int = 0
+    errors: int = 0
+
+    def wrote(self, size: int) -> None:
+        """Count a put."""
+        self.puts += 1
+        self.put_bytes += size
+
+    def read(self, size: int) -> None:
+        """Count a get."""
+        self.gets += 1
+        self.get_bytes += size
+
+    def freeze(self) -> StorageStatistics:
+        """A copy of the counters."""
+        return StorageStatistics(
+            self.puts,
+            self.put_bytes,
+            self.gets,
+            self.get_bytes,
+            self.lists,
+            self.deletes,
+            self.conflicts,
+            self.errors,
+        )
+
+
+class MemoryStorage:
+    """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation.
+
+    Args:
+        url: A name for messages.
+
+    Example:
+        >>> storage = MemoryStorage()
+        >>> storage.put("a/b", b"1")
+        >>> storage.list("a/"), storage.get("a/b")
+        (['a/b'], b'1')
+    """
+
+    def __init__(self, url: str = "memory:") -> None:
+        self._url = url
+        self._objects: dict[str, bytes] = {}
+        self._counters = StorageCounters()
+
+    @property
+    def url(self) -> str:
+        """A name for messages."""
+        return self._url
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data`; with `create` only if nothing is there.
+
+        Raises:
+            ObjectExistsError: `create` was asked and something is there.
+            StorageError: The path is not allowed.
+        """
+        if create and check_path(path) in self._objects:
+            self._counters.conflicts += 1
+            msg = f"{self._url}/{path} exists already"
+            raise ObjectExistsError(msg)
+        self._objects[check_path(path)] = bytes(data)
+        self._counters.wrote(len(data))
+
+    def get(self, path: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            ObjectNotFoundError: Nothing is there.
+            StorageError: The path is not allowed.
+        """
+        data = self._objects.get(check_path(path))
+        if data is None:
+            msg = f"{self._url}/{path} does not exist"
+            raise ObjectNotFoundError(msg)
+        self._counters.read(len(data))
+        return data
+
+    def list(self, prefix: str) -> list[str]:
+        """Paths below the folder `prefix`, sorted."""
+        check_folder(prefix)
+        self._counters.lists += 1
+        return sorted(path for path in self._objects if path.startswith(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects."""
+        for path in paths:
+            if self._objects.pop(check_path(path), None) is not None:
+                self._counters.deletes += 1
+
+    def statistics(self) -> StorageStatistics:
+        """Counters."""
+        return self._counters.freeze()

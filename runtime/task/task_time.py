@@ -1,0 +1,188 @@
+"""The time of a subtask: its timers, how long it could take input, and where its time goes.
+
+`TaskTimers` fire in the subtask's thread, between two pieces of work. `TimeAccount` says how long it was at
+work and how long it waited for credits.
+
+`InputTime`: a clock that measures how long a subtask could have taken input.
+
+Idleness is time in which records could have come and did not. Such time passes while the subtask waits. It
+stands still while an output has no credit: then the subtask takes nothing, and its input may be full. One
+step counts for little, however long it takes: a checkpoint or a slow function leaves records waiting, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from penstock.runtime.ports import Clock
+
+
+class _Timer:
+    """One call in the future; called off by losing its callback."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class TaskTimers:
+    """A `TimerService` that `Subtask.step` drives: it fires nothing by itself.
+
+    Example:
+        >>> from penstock.runtime.testing.manual_time import ManualClock
+        >>> clock = ManualClock()
+        >>> timers, fired = TaskTimers(clock), []
+        >>> _ = timers.call_later(5, lambda: fired.append("late"))
+        >>> timers.call_later(1, lambda: fired.append("never")).cancel()
+        >>> clock.advance(5)
+        >>> timers.fire(clock.monotonic())
+        >>> fired, timers.next_at
+        (['late'], None)
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._order = count()
+        self._heap: list[tuple[float, int, _Timer]] = []
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> _Timer:
+        """Run `callback` in the first step that begins at least `delay` seconds from now."""
+        timer = _Timer(callback)
+        heappush(self._heap, (self._clock.monotonic() + delay, next(self._order), timer))
+        return timer
+
+    def fire(self, now: float) -> None:
+        """Run what is due, the earliest first.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        while self._heap and self._heap[0][0] <= now:
+            callback = heappop(self._heap)[2].callback
+            if callback is not None:
+                callback()
+
+    @property
+    def next_at(self) -> float | None:
+        """Monotonic time of the earliest timer; `None` when there is none."""
+        while self._heap and self._heap[0][2].callback is None:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+#: Most seconds that one step counts for.
+_MOST_OF_A_STEP: Final = 0.1
+
+
+class InputTime:
+    """Adds up the time between steps, and a little of the steps.
+
+    Example:
+        >>> time = InputTime()
+        >>> time.begin(10.0)
+        0.0
+        >>> time.end(10.0, available=True)
+        >>> time.begin(13.0)  # it has waited
+        3.0
+        >>> time.end(20.0, available=False)  # a long step
+        >>> round(time.begin(50.0), 3)  # back pressure
+        3.1
+    """
+
+    __slots__ = ("_begun", "_seconds", "_waits_since")
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._begun = 0.0
+        self._waits_since: float | None = None
+
+    def begin(self, now: float) -> float:
+        """A step begins; the seconds so far.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        self._begun = now
+        if self._waits_since is not None:
+            self._seconds += now - self._waits_since
+            self._waits_since = None
+        return self._seconds
+
+    def end(self, now: float, *, available: bool) -> None:
+        """A step ends.
+
+        Args:
+            now: Monotonic seconds.
+            available: Whether all outputs may be given more now.
+        """
+        self._seconds += min(now - self._begun, _MOST_OF_A_STEP)
+        self._waits_since = now if available else None
+
+    def monotonic_at(self, seconds: float, now: float) -> float:
+        """The monotonic time at which the clock shows `seconds`, if it does not stand still before."""
+        return now + max(0.0, seconds - self._seconds)
+
+
+class TimeAccount:
+    """Adds up the time at work and the time under back pressure.
+
+    The task thread writes it; any thread may ask how it stands.
+
+    Attributes:
+        busy: Seconds at work, in steps that have ended.
+        backpressured: Seconds in which an output had no credit, before the step that runs.
+        begun: Monotonic time at which the running step began; `None` between two steps.
+
+    Example:
+        >>> account = TimeAccount()
+        >>> account.begun = 0.0
+        >>> account.step(begun=0.0, now=2.0, worked=True, available=False)
+        >>> account.busy, account.until(7.0)
+        (2.0, (2.0, 5.0))
+    """
+
+    __slots__ = ("_blocked_since", "backpressured", "begun", "busy")
+
+    def __init__(self) -> None:
+        self.busy = 0.0
+        self.backpressured = 0.0
+        self.begun: float | None = None
+        self._blocked_since: float | None = None
+
+    def step(self, *, begun: float, now: float, worked: bool, available: bool) -> None:
+        """A step was done.
+
+        Args:
+            begun: Monotonic time at its beginning.
+            now: At its end.
+            worked: Whether it did anything.
+            available: Whether all outputs may be given more now.
+        """
+        self.begun = None
+        if worked:
+            self.busy += now - begun
+        if self._blocked_since is not None:
+            self.backpressured += begun - self._blocked_since
+        self._blocked_since = None if available else now
+
+    def until(self, now: float) -> tuple[float, float]:
+        """Seconds at work and under back pressure, with the step that runs and the wait that goes on.
+
+        A call of a user's function may last for minutes, and so may a wait for a credit. A step counts as
+        work until its end tells otherwise. So a sum may be smaller than an earlier one, by one step.
+        """
+        # In this order: a step that ends in between is missing once, and is never counted twice.
+        busy, backpressured = self.busy, self.backpressured
+        begun, blocked_since = self.begun, self._blocked_since
+        if blocked_since is not None:
+            backpressured += max(0.0, (now if begun is None else begun) - blocked_since)
+        if begun is not None:
+            busy += max(0.0, now - begun)
+        return busy, backpressured

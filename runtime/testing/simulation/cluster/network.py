@@ -1,0 +1,447 @@
+"""The network of a simulated job: who can reach whom, frames on their way, and the rules that each must keep.
+
+A *cut* puts some processes on an island. Calls between the island and the rest wait: the operating system
+sends their packets again until the cut is healed. If it lasts, the cluster declares everybody on the island
+dead. Calls from the rest to the island then fail, and will always fail. But the island lives on: its
+processes step, send each other frames, and reach the storage and the systems behind the sinks. They are
+*zombies*. After the healing their own calls arrive. A while later the cluster ends them.
+
+One process may be believed dead without a cut. It is an island of its own, and its calls go through.
+
+The network of one attempt: frames on their way, and the answers that come back.
+
+A frame is a call from one process to another. It arrives after a while, perhaps twice, perhaps after a later
+one. Its answer takes a while, too; what the sender makes of it is decided where real senders have it decided.
+
+The invariants of the data plane, checked on every frame that a simulated job sends.
+
+Sequence numbers have no gaps. Nothing follows the end of a channel. A channel never has more elements
+outstanding than it has credits. An aligned barrier ends its frame, and barrier ids only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from itertools import count
+from typing import Final, Protocol
+
+from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
+from penstock.runtime.execution.processes import Died
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.record.element_codec import ElementKind, decode_element, kind_of
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.world import World
+
+
+class Reach(Enum):
+    """What becomes of a call from one process to another."""
+
+    OPEN = "arrives"
+    WAITS = "waits for the end of a cut"
+    GONE = "fails: its receiver counts as dead"
+
+
+class Links:
+    """Who can reach whom; see the module's text. Names of processes are unique in a run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._cut_off: set[str] = set()
+        self._gone: dict[str, int] = {}
+        self._islands = count(1)
+        self._waiting: list[tuple[Happening, Callable[[], None], tuple[object, ...]]] = []
+        #: Whether everybody reaches everybody, and always did.
+        self.is_whole = True
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the network is cut in two."""
+        return bool(self._cut_off)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether the cluster has declared this process dead although it lives, or did."""
+        return name in self._gone
+
+    @property
+    def cut_off(self) -> Collection[str]:
+        """Who is on the island of a cut now."""
+        return sorted(self._cut_off)
+
+    def reach(self, caller: str, called: str) -> Reach:
+        """What becomes of a call, or of its answer."""
+        if self.is_whole:
+            return Reach.OPEN
+        island = self._gone.get(called)
+        if island is not None and self._gone.get(caller) != island:
+            return Reach.GONE
+        if (caller in self._cut_off) != (called in self._cut_off):
+            return Reach.WAITS
+        return Reach.OPEN
+
+    def carry(
+        self,
+        kind: Happening,
+        caller: str,
+        called: str,
+        arrive: Callable[[], None],
+        lose: Callable[[], None],
+        *what: object,
+    ) -> None:
+        """Let something of a call take effect now, or when the cut is healed.
+
+        Args:
+            arrive: What happens where it is open.
+            lose: What happens when the receiver of the call counts as dead.
+            what: For the trace.
+        """
+        if self.is_whole:
+            arrive()
+            return
+        match self.reach(caller, called):
+            case Reach.OPEN:
+                arrive()
+            case Reach.GONE:
+                lose()
+            case Reach.WAITS:
+                again = lambda: self.carry(kind, caller, called, arrive, lose, *what)  # noqa: E731
+                self._waiting.append((kind, again, what))
+
+    def starts(self, starter: str, started: str) -> None:
+        """A new process is on the side of whoever has started it."""
+        if starter in self._cut_off:
+            self._cut_off.add(started)
+        if starter in self._gone:
+            self._gone[started] = self._gone[starter]
+
+    def cut(self, island: Collection[str]) -> None:
+        """Cut these off from all others."""
+        self.is_whole = False
+        self._cut_off.update(island)
+
+    def declare_gone(self, island: Collection[str]) -> None:
+        """The cluster declares these dead."""
+        self.is_whole = False
+        self._gone.update(dict.fromkeys(island, next(self._islands)))
+        self._try_again()
+
+    def heal(self) -> None:
+        """Bring both parts together again; who counts as dead stays dead to the others."""
+        self._cut_off.clear()
+        self.is_whole = not self._gone
+        self._try_again()
+
+    def _try_again(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for kind, act, what in waiting:
+            self._world.agenda.add(kind, act, *what)
+
+
+_NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
+
+
+class ChannelRules:
+    """Checks the frames of one channel of one attempt.
+
+    Attributes:
+        outstanding: How many elements with a credit are outstanding.
+
+    Example:
+        >>> from penstock.runtime.snapshot.ids import SubtaskId
+        >>> from penstock.runtime.record.element_codec import encode_element
+        >>> from penstock.runtime.record.elements import Watermark
+        >>> rules = ChannelRules("read[0]", OutputChannelSpec(SubtaskId("map", 0), 0), credits=1)
+        >>> rules.sent(0, [encode_element(Watermark(5))])
+        >>> rules.sent(2, [encode_element(Watermark(6))])
+        Traceback (most recent call last):
+        ...
+        AssertionError: read[0] -> map[0] (channel 0): number 2 follows 0
+    """
+
+    __slots__ = (
+        "_channel",
+        "_credits",
+        "_has_ended",
+        "_in_flight",
+        "_newest_barrier",
+        "_next",
+        "_sender",
+        "outstanding",
+    )
+
+    def __init__(self, sender: object, channel: OutputChannelSpec, credits: int) -> None:
+        self._sender = sender
+        self._channel = channel
+        self._credits = credits
+        self._next = 0
+        self._has_ended = False
+        self._newest_barrier = -1
+        self._in_flight: dict[int, int] = {}
+        self.outstanding = 0
+
+    def sent(self, first: int, elements: Sequence[bytes]) -> None:
+        """A frame is sent.
+
+        Raises:
+            AssertionError: It breaks a rule.
+        """
+        broken = self._broken_rule(first, elements)
+        to = f"{self._channel.receiver} (channel {self._channel.channel})" if broken else ""
+        assert broken is None, f"{self._sender} -> {to}: {broken}"
+
+    def credited(self, first: int) -> None:
+        """The credits of a frame are back."""
+        self.outstanding -= self._in_flight.pop(first, 0)
+
+    def _broken_rule(self, first: int, elements: Sequence[bytes]) -> str | None:
+        """Which rule a frame breaks that is sent now, in words."""
+        if not elements:
+            return "an empty frame"
+        if first != self._next:
+            return f"number {first} follows {self._next - 1}"
+        if self._has_ended:
+            return f"{[decode_element(element) for element in elements]} behind the end"
+        kinds = [kind_of(element) for element in elements]
+        self._next = first + len(elements)
+        credited = 0
+        for kind in kinds:
+            credited += kind in _NEED_CREDIT
+        self._in_flight[first] = credited
+        self.outstanding += credited
+        return self._broken_order(elements, kinds) or (
+            f"{self.outstanding} outstanding with {self._credits} credits"
+            if self.outstanding > self._credits
+            else None
+        )
+
+    def _broken_order(self, elements: Sequence[bytes], kinds: Sequence[ElementKind]) -> str | None:
+        for position, kind in enumerate(kinds, 1):
+            if kind is ElementKind.BARRIER:
+                barrier = decode_element(elements[position - 1])
+                assert isinstance(barrier, CheckpointBarrier), "its kind says so"
+                if barrier.options.unaligned:  # those overtake older ones, which come later then
+                    continue
+                if position < len(kinds):
+                    return f"{barrier} in the middle of a frame"
+                if barrier.checkpoint_id <= self._newest_barrier:
+                    return f"{barrier} follows barrier {self._newest_barrier}"
+                self._newest_barrier = barrier.checkpoint_id
+            elif kind is ElementKind.END_OF_PARTITION:
+                if position < len(kinds):
+                    return f"{decode_element(elements[position - 1])} in the middle of a frame"
+                self._has_ended = True
+        return None
+
+
+#: What callers hear of a process that the cluster has declared dead.
+COUNTS_AS_DEAD: Final = Died("the cluster has declared its node dead")
+
+#: What they hear of one that has died before its answer has left.
+_DIED: Final = Died("killed by the simulation")
+
+#: Seconds after which a receiver that was not there is called again.
+RESEND_DELAY: Final = 0.2
+
+
+class Sender(Protocol):
+    """Who sent a frame."""
+
+    @property
+    def id(self) -> SubtaskId:
+        """The sending subtask."""
+        ...
+
+    def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
+        """The frame was consumed."""
+        ...
+
+    def receiver_gone(self, channel: OutputChannelSpec) -> None:
+        """The receiver is gone."""
+        ...
+
+
+class SimulatedFrame:
+    """One deliver call; not a dataclass, because a run makes thousands.
+
+    Attributes:
+        network: Of its sender.
+        receiver: The process that held the receiver's role when the sender was started.
+        role: The role that is meant.
+        first: Sequence number of the first element.
+        end: Number after the last element.
+        elements: Encoded elements.
+    """
+
+    __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
+
+    def __init__(
+        self,
+        network: AttemptNetwork,
+        channel: SimulatedChannel,
+        to: tuple[Receiver, Role],
+        first: int,
+        elements: list[bytes],
+    ) -> None:
+        self.network = network
+        self.channel = channel
+        self.receiver, self.role = to
+        self.first = first
+        self.end = first + len(elements)
+        self.elements = elements
+
+    def __str__(self) -> str:
+        receiver, number = self.channel.spec.receiver, self.channel.spec.channel
+        return f"frame {self.network.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
+
+
+class Receiver(Protocol):
+    """Where frames arrive: a process."""
+
+    @property
+    def id(self) -> str:
+        """Names it."""
+        ...
+
+    @property
+    def answers_are_lost(self) -> bool:
+        """Whether it has died before its last answers have left."""
+        ...
+
+    def deliver(self, frame: SimulatedFrame) -> None:
+        """Take a frame."""
+        ...
+
+
+class SimulatedChannel:
+    """One outgoing channel of an attempt.
+
+    Attributes:
+        spec: Receiver and its number for the channel.
+        rules: Checks what is sent on it.
+        to: The process that holds the receiver's role, and the role; `None` when nobody does.
+        slowness: Most seconds that its frames take longer than others.
+        arrived: Number after the last element that has arrived.
+        has_ended: Whether its receiver takes nothing any more.
+    """
+
+    __slots__ = ("arrived", "has_ended", "rules", "slowness", "spec", "to")
+
+    def __init__(
+        self, spec: OutputChannelSpec, rules: ChannelRules, to: tuple[Receiver, Role] | None
+    ) -> None:
+        self.spec = spec
+        self.rules = rules
+        self.to = to
+        self.slowness: float | None = None
+        self.arrived = 0
+        self.has_ended = False
+
+
+class AttemptNetwork:
+    """All outgoing channels of one attempt of a subtask; see the module's text.
+
+    Args:
+        world: Decides how long things take.
+        sender: Who sends.
+        credits: Of each channel.
+        process: Where the sender runs.
+        links: Whom it reaches.
+
+    Attributes:
+        sender: Who sends.
+    """
+
+    def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:
+        self.sender = sender
+        self._world = world
+        self._credits = credits
+        self._process = process
+        self._links = links
+        self._receivers: Mapping[SubtaskId, tuple[Receiver, Role]] = {}
+        self._channels: dict[OutputChannelSpec, SimulatedChannel] = {}
+
+    def connect(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
+        """These are the processes that hold the roles of receivers."""
+        self._receivers = receivers
+
+    def send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
+        """Put a frame on its way.
+
+        Raises:
+            AssertionError: It breaks a rule of the data plane.
+        """
+        sent = self._channels.get(channel) or self._begin(channel)
+        sent.rules.sent(first, elements)
+        if sent.to is not None and not sent.has_ended:
+            self._travel(SimulatedFrame(self, sent, sent.to, first, elements))
+
+    def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        """The deliver call of a frame has ended; the sender is notified of it after a while."""
+        self._world.send(Happening.CREDIT, lambda: self._answer_arrives(frame, answer), answer, "to", frame)
+
+    def outstanding(self, channel: OutputChannelSpec) -> int:
+        """How many elements with a credit are outstanding on a channel."""
+        sent = self._channels.get(channel)
+        return 0 if sent is None else sent.rules.outstanding
+
+    def _begin(self, spec: OutputChannelSpec) -> SimulatedChannel:
+        rules = ChannelRules(self.sender.id, spec, self._credits)
+        begun = self._channels[spec] = SimulatedChannel(spec, rules, self._receivers.get(spec.receiver))
+        return begun
+
+    def _answer_arrives(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        called = frame.receiver
+        if called.answers_are_lost:
+            answer = _DIED
+        if self._links.is_whole:
+            self._answered(frame, answer)
+            return
+        receiver = called.id
+        arrives, gone = lambda: self._answered(frame, answer), lambda: self._answered(frame, COUNTS_AS_DEAD)
+        self._links.carry(Happening.CREDIT, self._process, receiver, arrives, gone, answer, "to", frame)
+
+    def _answered(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        channel = frame.channel
+        match step_after(answer):
+            case SenderStep.TAKE_CREDIT:
+                channel.rules.credited(frame.first)
+                self.sender.frame_consumed(channel.spec, frame.first)
+            case SenderStep.END_CHANNEL:
+                if not channel.has_ended:
+                    channel.has_ended = True
+                    self.sender.receiver_gone(channel.spec)
+            case SenderStep.SEND_AGAIN:
+                at = self._world.clock.monotonic() + RESEND_DELAY
+                self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)
+
+    def _travel(self, frame: SimulatedFrame) -> None:
+        at = self._world.arrival(self._slowness(frame.channel))
+        self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), frame, at=at)
+
+    def _slowness(self, channel: SimulatedChannel) -> float:
+        slowness = channel.slowness
+        if slowness is None:
+            weather, slowness = self._world.weather, 0.0
+            if weather.slow_channels and self._world.draws.chance(weather.slow_channels):
+                slowness = weather.slowness
+            channel.slowness = slowness
+            self._world.counts.happened(FaultKind.SLOW_CHANNEL, int(slowness > 0))
+        return slowness
+
+    def _arrive(self, frame: SimulatedFrame) -> None:
+        if self._world.repeats(FaultKind.FRAME_REPEATED):
+            self._travel(frame)
+        channel = frame.channel
+        if channel.arrived > frame.first:
+            self._world.counts.happened(FaultKind.FRAME_OVERTAKEN)
+        channel.arrived = max(channel.arrived, frame.end)
+        receiver = frame.receiver
+        if self._links.is_whole:
+            receiver.deliver(frame)
+            return
+        arrives, gone = lambda: receiver.deliver(frame), lambda: self.answer(frame, COUNTS_AS_DEAD)
+        self._links.carry(Happening.FRAME, self._process, receiver.id, arrives, gone, frame)
