@@ -6,8 +6,8 @@ goes. So every line belongs to exactly one range, wherever the cuts fall. Compre
 CSV (where a newline may stand in quotes), can't be entered in the middle and are one split each. (Hadoop's
 `TextInputFormat` reads by the same rule.)
 
-A file is opened here, too: compressed ones are known by their ending, and a file that is no longer the one
-that was listed is refused.
+A file is opened here, too. Compressed files are known by their ending. A file that is no longer the one that
+was listed is refused.
 """
 
 from __future__ import annotations
