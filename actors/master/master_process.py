@@ -6,7 +6,7 @@ ended well waits for the next job of the same program, as the processes of subta
 while.
 
 Ray restarts a process that dies. What it then does stands in the cluster's key-value store
-(`master_registry`), because it may have taken another job since its start. A process
+(`registry.py`), because it may have taken another job since its start. A process
 that had no job leaves. It never repeats a job that has ended, because its key is emptied before the next
 program can claim it.
 

@@ -17,8 +17,8 @@ ALLOWED = frozenset(
     """
     __future__ abc bisect collections collections.abc contextlib copy dataclasses datetime decimal
     difflib enum fractions functools graphlib heapq inspect itertools json math operator re reprlib string
-    struct types typing unicodedata uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute
-    pyarrow.types xxhash
+    numbers struct types typing unicodedata uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow
+    pyarrow.compute pyarrow.types xxhash
     """.split()  # noqa: SIM905
 )
 

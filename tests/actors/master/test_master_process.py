@@ -39,7 +39,7 @@ def outside_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no cluster that knows the process."""
     context = SimpleNamespace(was_current_actor_reconstructed=False)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    monkeypatch.setattr(master_process.master_registry, "set_master", lambda *_: None)
+    monkeypatch.setattr(master_process.registry, "set_master", lambda *_: None)
     monkeypatch.setattr(master_process, "log_key", lambda job_id: b"a key")
     monkeypatch.setattr(master_process, "JobLife", Life)
 

@@ -5,10 +5,10 @@ be read. The store's own rule for incomplete uploads removes its parts. Publishi
 copy asks not to overwrite. Where a store has no such copy, the final name is looked up first. That is enough,
 because a name belongs to one subtask of one attempt.
 
-**Odd keys** have an empty part (`a//b`), a part that is one or two dots, or a control character. obstore can't
-read them. A single one makes it refuse to list all the others. The place is then listed through Arrow, which gives
-every key. Arrow also reads those with control characters. It refuses an empty part. On its way through HTTP a
-part `.` or `..` may become the key of another object, so these are never asked for.
+**Odd keys** have an empty part (`a//b`), a part that is one or two dots, or a control character. obstore
+can't read them. A single one makes it refuse to list all the others. The place is then listed through Arrow,
+which gives every key. Arrow also reads those with control characters. It refuses an empty part. On its way
+through HTTP a part `.` or `..` may become the key of another object, so these are never asked for.
 """
 
 from __future__ import annotations
