@@ -49,8 +49,8 @@ class EndOfPartitionPolicy(Enum):
 class CheckpointListener(Protocol):
     """The task, as a barrier handler sees it."""
 
-    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """Take this checkpoint now.
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> object:
+        """Take this checkpoint now; the handler does not use the answer.
 
         Args:
             barrier: The first barrier of the checkpoint that arrived, as it was sent.

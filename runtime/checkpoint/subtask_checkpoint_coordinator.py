@@ -34,7 +34,7 @@ from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import ChannelStateHandle, SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics, StoredBytes
+from penstock.runtime.snapshot.metrics import CheckpointMetrics, StoredBytes
 
 
 class CheckpointedState(Protocol):
@@ -51,6 +51,11 @@ class CheckpointedState(Protocol):
     @property
     def is_closed(self) -> bool:
         """Whether the operators are closed, so that there is no state to take."""
+        ...
+
+    @property
+    def stored(self) -> StoredBytes:
+        """What the input has stored because of the alignment that ends now."""
         ...
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
@@ -130,6 +135,8 @@ class _Running:
 class SubtaskCheckpointCoordinator:
     """Takes the checkpoints of one subtask; driven by the task thread alone.
 
+    It is the `CheckpointListener` of the input.
+
     Args:
         state: The work and the state of the subtask.
         outputs: Where barriers and cancellation markers go.
@@ -167,14 +174,13 @@ class SubtaskCheckpointCoordinator:
         self._dealt_with: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
         self._taken = self._acknowledged = self._declined = 0
 
-    def checkpoint_state(
+    def trigger(
         self,
         barrier: CheckpointBarrier,
         start_delay: float = 0.0,
         alignment_duration: float = 0.0,
         *,
         is_input_empty: bool = False,
-        stored: StoredBytes = NOTHING_STORED,
     ) -> bool:
         """Take a checkpoint; whether it was taken (not old, not aborted).
 
@@ -182,12 +188,11 @@ class SubtaskCheckpointCoordinator:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds for which barriers were aligned.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
-            stored: What the alignment stored.
 
         Raises:
             OperatorError: An operator failed.
         """
-        checkpoint_id = barrier.checkpoint_id
+        checkpoint_id, stored = barrier.checkpoint_id, self._state.stored
         if checkpoint_id <= self._last_id:
             self._aborted.pop(checkpoint_id, None)
             self._refuse_overtaken(checkpoint_id)
@@ -233,7 +238,7 @@ class SubtaskCheckpointCoordinator:
         if self._in_flight is not None and self._in_flight.sender.is_waiting:
             self._in_flight.sender.barriers_may_have_left()
 
-    def abort_on_barrier(
+    def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
         """The input gave a checkpoint up: decline it and cancel it downstream."""

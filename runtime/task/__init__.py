@@ -3,7 +3,7 @@
 * `subtask` steps. `build` makes one from its `descriptor` and puts its `subtask_parts` together.
 * `describe_tasks`: the descriptors of an attempt.
 * Input: `task_input`. Work: `work_in_progress` with `slicing`; `coordinator_mail`; `task_time`; `outputs`.
-* Checkpoints: `task_checkpoints` (begins with the way of a barrier), `channel_restore`.
+* Checkpoints: `requested_checkpoints` (begins with the way of a barrier), `channel_restore`.
 * The end: `end_of_input`, `closing`. Accounts: `statistics`.
 
 Imports `barrier`, `checkpoint`, `network` and what lies below, and never `job`.

@@ -11,7 +11,7 @@ because it stands between buffers; a source's trigger waits for that moment. An 
 any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with
 blocked outputs still serves it. Only a call that emits very much is awaited.
 
-`task_checkpoints` tells the way of a barrier through the subtask, `end_of_input` how a subtask ends.
+`requested_checkpoints` tells the way of a barrier through the subtask, `end_of_input` how a subtask ends.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from penstock.runtime.operators.sources.source_watermarks import WatermarksAlign
 from penstock.runtime.operators.user_coordinator import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
-from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail, OperatorMail
 from penstock.runtime.task.descriptor import SubtaskGateway
 from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
+from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_parts import SubtaskParts, SubtaskState
-from penstock.runtime.task.task_checkpoints import RequestedCheckpoints, TaskCheckpoints
 from penstock.runtime.task.task_input import (
     BatchArrived,
     DataEnded,
@@ -106,10 +105,9 @@ class Subtask:
             takes_checkpoints=parts.takes_checkpoints,
         )
         self._state = SubtaskState(parts, self._work, self._end, mail)
-        coordinator = SubtaskCheckpointCoordinator(
+        self._checkpoints = SubtaskCheckpointCoordinator(
             self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
         )
-        self._checkpoints = TaskCheckpoints(coordinator, self._end, self._stored)
         source = parts.source
         self._requests = requests = RequestedCheckpoints(
             self._checkpoints, self._work, self._end, source, parts.network, parts.descriptor.given_id
@@ -117,6 +115,7 @@ class Subtask:
         self._mail = None if source is None else OperatorMail(source.handle_event, lambda: requests.waiting)
         self._source_ready_at: float | None = None
         self._has_begun = False
+        self._completed_id = -1
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
@@ -130,7 +129,7 @@ class Subtask:
     @property
     def stored_bytes(self) -> int:
         """Bytes that the running alignment has stored of blocked channels."""
-        return self._stored().stored
+        return self._state.stored.stored
 
     @property
     def blocked(self) -> int:
@@ -199,12 +198,18 @@ class Subtask:
         self._mail.receive(event)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: commit what it covers.
+        """A checkpoint is complete: commit what it covers, and leave if it covers the end.
+
+        A notice that is not newer than the last one does nothing.
 
         Raises:
             OperatorError: A commit failed.
         """
-        self._checkpoints.notify_checkpoint_complete(checkpoint_id)
+        if checkpoint_id <= self._completed_id:
+            return
+        self._completed_id = checkpoint_id
+        self._checkpoints.notify_checkpoint_complete(checkpoint_id, is_running=not self._end.is_leaving)
+        self._end.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was aborted by the job.
@@ -387,10 +392,6 @@ class Subtask:
             self._work.then(self._end.finish(progress.drain))
         elif progress.then is not None or self._is_tick_due:
             self._work.then(self._time_passes(progress.then))
-
-    def _stored(self) -> StoredBytes:
-        network = self._parts.network
-        return NOTHING_STORED if network is None else network.gate.stored
 
     # -- accounts -----------------------------------------------------------------------------------------
 

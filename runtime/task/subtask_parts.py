@@ -32,6 +32,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOption
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import StateFiles
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail, SentEvents
@@ -176,7 +177,7 @@ class SubtaskState:
     Args:
         parts: Operators, keyed state and codecs.
         work: What the subtask is in the middle of.
-        end: Says whether the operators will emit anything more.
+        end: Says whether the operators will emit anything more; waits for a checkpoint taken after that.
         mail: Events of operators' coordinators that wait for their turn.
     """
 
@@ -193,6 +194,12 @@ class SubtaskState:
     def is_closed(self) -> bool:
         """Whether the operators are closed, so that there is no state to take."""
         return self._is_closed
+
+    @property
+    def stored(self) -> StoredBytes:
+        """What the running alignment has stored of blocked channels."""
+        network = self._parts.network
+        return NOTHING_STORED if network is None else network.gate.stored
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
         """Let operators handle and emit what belongs in front of the barrier.
@@ -246,6 +253,7 @@ class SubtaskState:
                 raise located(location, "keeping its state", error) from error
         # The end that a stop with savepoint brings about is not the end of the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        self._end.checkpoint_taken(checkpoint_id)
         return SubtaskSnapshotTask(
             checkpoint_id,
             operators,

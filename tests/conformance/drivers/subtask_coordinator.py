@@ -33,7 +33,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers, ManualWork
 
@@ -155,6 +155,8 @@ class SubtaskRun:
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
         return []
 
+    stored = NOTHING_STORED
+
     def capture_rest(self, checkpoint_id: int) -> None:
         self.events.append({"prepare_input": checkpoint_id})
 
@@ -217,14 +219,14 @@ class SubtaskRun:
                 if self.in_flight is not None and self.options(op).options.unaligned:
                     self.in_flight.writer.start(checkpoint_id)
             case "checkpoint":
-                self.coordinator.checkpoint_state(self.options(op), is_input_empty=True)
+                self.coordinator.trigger(self.options(op), is_input_empty=True)
             case "notify_complete":
                 self.coordinator.notify_checkpoint_complete(checkpoint_id, is_running=running)
             case "notify_aborted":
                 for each in range(checkpoint_id, op.get("to", checkpoint_id) + 1):
                     self.coordinator.notify_checkpoint_aborted(each, is_running=running)
             case "abort_on_barrier":
-                self.coordinator.abort_on_barrier(checkpoint_id, CheckpointFailureReason(op["reason"]))
+                self.coordinator.abort(checkpoint_id, CheckpointFailureReason(op["reason"]))
             case "async_begin":
                 self.begun[id(self.half(checkpoint_id))] = True
             case "async_end":

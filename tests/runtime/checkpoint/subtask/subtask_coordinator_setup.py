@@ -23,7 +23,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
 from penstock.runtime.snapshot.metadata import StateFiles
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
 
@@ -78,6 +78,7 @@ class Task:
         )
 
     is_closed = False
+    stored = NOTHING_STORED
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.log.append(("complete", checkpoint_id))

@@ -34,7 +34,7 @@ def task() -> Task:
 def test_barrier_goes_out_before_the_state_is_taken_and_the_acknowledgement_comes_when_it_is_durable(
     task: Task,
 ) -> None:
-    assert task.coordinator.checkpoint_state(barrier(1))
+    assert task.coordinator.trigger(barrier(1))
     assert task.log == [("prepare", 1), barrier(1), ("sync", 1)]
     task.runner.do(0)
     assert task.log[3:] == []
@@ -45,7 +45,7 @@ def test_barrier_goes_out_before_the_state_is_taken_and_the_acknowledgement_come
 
 def test_metrics_say_how_long_each_part_took(task: Task) -> None:
     task.during_sync = lambda: task.clock.advance(2.0)
-    task.coordinator.checkpoint_state(barrier(1), start_delay=0.5, alignment_duration=0.25)
+    task.coordinator.trigger(barrier(1), start_delay=0.5, alignment_duration=0.25)
     task.clock.advance(3.0)
     task.finish_background()
     metrics = task.metrics[1]
@@ -55,40 +55,40 @@ def test_metrics_say_how_long_each_part_took(task: Task) -> None:
 
 
 def test_same_checkpoint_again_does_nothing(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
-    assert not task.coordinator.checkpoint_state(barrier(1))
-    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.trigger(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
+    task.coordinator.trigger(barrier(2))
     task.finish_background()
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
     assert task.log.count(barrier(1)) == task.log.count(("acknowledge", 1)) == 1
     assert task.coordinator.statistics().declined == 0
 
 
 def test_checkpoint_that_a_newer_one_overtook_is_declined_once(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.trigger(barrier(2))
     task.log.clear()
-    assert not task.coordinator.checkpoint_state(barrier(1))
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
     assert task.log == [("decline", 1, reason, "checkpoint 2 overtook it")]
 
 
 def test_checkpoint_that_was_aborted_before_its_barrier_is_cancelled_downstream(task: Task) -> None:
     task.coordinator.notify_checkpoint_aborted(1)
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
     assert task.log == [CancelCheckpointMarker(1)]
     assert task.coordinator.statistics().remembered_aborts == 0
-    assert task.coordinator.checkpoint_state(barrier(2))
+    assert task.coordinator.trigger(barrier(2))
 
 
 def test_abort_notice_of_an_older_checkpoint_does_not_concern_a_newer_one(task: Task) -> None:
     task.coordinator.notify_checkpoint_aborted(1)
-    assert task.coordinator.checkpoint_state(barrier(2))
+    assert task.coordinator.trigger(barrier(2))
     assert task.coordinator.statistics().remembered_aborts == 1
 
 
 def test_abort_notice_that_comes_too_late_is_not_remembered(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(3))
+    task.coordinator.trigger(barrier(3))
     task.finish_background()
     task.coordinator.notify_checkpoint_aborted(3)
     task.coordinator.notify_checkpoint_aborted(1)
@@ -100,26 +100,26 @@ def test_only_so_many_abort_notices_are_remembered_and_the_oldest_go(task: Task)
     for checkpoint_id in range(1, MAX_RECORDED_ABORTED + 11):
         task.coordinator.notify_checkpoint_aborted(checkpoint_id)
     assert task.coordinator.statistics().remembered_aborts == MAX_RECORDED_ABORTED
-    assert task.coordinator.checkpoint_state(barrier(1))
-    assert not task.coordinator.checkpoint_state(barrier(MAX_RECORDED_ABORTED))
+    assert task.coordinator.trigger(barrier(1))
+    assert not task.coordinator.trigger(barrier(MAX_RECORDED_ABORTED))
 
 
 def test_input_that_gives_a_checkpoint_up_declines_it_and_cancels_it_downstream(task: Task) -> None:
     task.coordinator.notify_checkpoint_aborted(1)
     task.coordinator.notify_checkpoint_aborted(2)
-    task.coordinator.abort_on_barrier(2, REASON)
+    task.coordinator.abort(2, REASON)
     assert task.log == [("decline", 2, REASON, "the alignment was aborted"), CancelCheckpointMarker(2)]
     assert task.coordinator.statistics().remembered_aborts == 1
     task.log.clear()
-    assert not task.coordinator.checkpoint_state(barrier(2))
+    assert not task.coordinator.trigger(barrier(2))
     assert task.log == []
 
 
 def test_abort_on_barrier_does_not_open_the_way_for_an_older_checkpoint(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(5))
-    task.coordinator.abort_on_barrier(4, REASON)
-    assert not task.coordinator.checkpoint_state(barrier(4))
-    assert task.coordinator.checkpoint_state(barrier(6))
+    task.coordinator.trigger(barrier(5))
+    task.coordinator.abort(4, REASON)
+    assert not task.coordinator.trigger(barrier(4))
+    assert task.coordinator.trigger(barrier(6))
 
 
 def test_storage_failure_declines_the_checkpoint_and_leaves_no_file(task: Task) -> None:
@@ -129,7 +129,7 @@ def test_storage_failure_declines_the_checkpoint_and_leaves_no_file(task: Task) 
         raise StorageError(msg)
 
     task.storage.put = fail  # type: ignore[method-assign]
-    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(1))
     task.finish_background()
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED
     assert task.log[-1] == ("decline", 1, reason, "StorageError: no space left")
@@ -144,13 +144,13 @@ def test_failure_of_the_synchronous_half_fails_the_task(task: Task) -> None:
 
     task.during_sync = fail
     with pytest.raises(ValueError, match="the user's snapshot"):
-        task.coordinator.checkpoint_state(barrier(1))
+        task.coordinator.trigger(barrier(1))
     assert task.runner.waiting == []
 
 
 @pytest.mark.parametrize("moment", ["before the upload", "after the upload"])
 def test_abort_during_the_upload_silences_it_and_removes_its_files(task: Task, moment: str) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(1))
     if moment == "after the upload":
         task.runner.do(0)
     task.coordinator.notify_checkpoint_aborted(1)
@@ -161,8 +161,8 @@ def test_abort_during_the_upload_silences_it_and_removes_its_files(task: Task, m
 
 
 def test_abort_of_one_upload_leaves_the_others_alone(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
-    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.trigger(barrier(1))
+    task.coordinator.trigger(barrier(2))
     task.coordinator.notify_checkpoint_aborted(1)
     task.finish_background()
     assert task.storage.list("") == ["2/0"]
@@ -170,8 +170,8 @@ def test_abort_of_one_upload_leaves_the_others_alone(task: Task) -> None:
 
 
 def test_uploads_may_end_in_another_order(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
-    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.trigger(barrier(1))
+    task.coordinator.trigger(barrier(2))
     task.runner.do(1)
     task.runner.done.pop().tell()
     task.finish_background()
@@ -179,8 +179,8 @@ def test_uploads_may_end_in_another_order(task: Task) -> None:
 
 
 def test_close_gives_up_what_runs(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
-    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.trigger(barrier(1))
+    task.coordinator.trigger(barrier(2))
     task.runner.do(0)
     task.coordinator.close()
     task.finish_background()
@@ -189,10 +189,10 @@ def test_close_gives_up_what_runs(task: Task) -> None:
 
 
 def test_statistics_count_outcomes(task: Task) -> None:
-    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(1))
     task.finish_background()
-    task.coordinator.checkpoint_state(barrier(2))
-    task.coordinator.abort_on_barrier(3, REASON)
+    task.coordinator.trigger(barrier(2))
+    task.coordinator.abort(3, REASON)
     task.coordinator.notify_checkpoint_aborted(9)
     statistics = task.coordinator.statistics()
     assert (statistics.taken, statistics.acknowledged, statistics.declined) == (2, 1, 1)
@@ -223,8 +223,8 @@ def test_checkpoint_that_is_asked_for_twice_keeps_its_in_flight_data() -> None:
     """The JobMaster asks a subtask at the end of its data, and a barrier may have come there as well."""
     task = Flowing()
     unaligned = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
-    task.coordinator.checkpoint_state(unaligned)
-    assert not task.coordinator.checkpoint_state(unaligned, is_input_empty=True)
+    task.coordinator.trigger(unaligned)
+    assert not task.coordinator.trigger(unaligned, is_input_empty=True)
     task.writer.finish_input(1)
     task.finish_background()
     assert task.log[-1] == ("acknowledge", 1)
@@ -239,8 +239,8 @@ def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or
     task = Flowing(decline_overtaken=decline_overtaken)
     task.writer.start(1)
     task.capture_rest(1)
-    task.coordinator.checkpoint_state(barrier(2))
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(2))
+    assert not task.coordinator.trigger(barrier(1))
     assert task.writer.statistics().running == 0
     assert task.writer.statistics().aborted == 1
     assert task.coordinator.statistics().declined == decline_overtaken
@@ -248,7 +248,7 @@ def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or
 
 def test_a_checkpoint_is_past_when_it_was_taken_overtaken_or_aborted(task: Task) -> None:
     assert not task.coordinator.is_past(1)
-    task.coordinator.checkpoint_state(barrier(3))
+    task.coordinator.trigger(barrier(3))
     task.coordinator.notify_checkpoint_aborted(5)
     assert [task.coordinator.is_past(i) for i in (1, 2, 3, 4, 5, 6)] == [True, True, True, False, True, False]
 
@@ -258,7 +258,7 @@ def test_a_subtask_whose_operators_are_closed_declines_and_keeps_nothing_in_flig
     task.is_closed = True
     task.writer.start(1)
     task.capture_rest(1)
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
     task.finish_background()
     assert task.log[-1][:2] == ("decline", 1)
     assert "closed" in task.log[-1][3]
@@ -270,16 +270,16 @@ def test_an_abort_before_the_barrier_leaves_nothing_in_flight() -> None:
     task.coordinator.notify_checkpoint_aborted(1)
     task.writer.start(1)
     task.capture_rest(1)
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.trigger(barrier(1))
     assert task.writer.statistics().running == 0
 
 
 @pytest.mark.parametrize("gives_up", ["the input", "the job", "its end"])
 def test_in_flight_data_goes_with_a_checkpoint_that_is_given_up(gives_up: str) -> None:
     task = Flowing()
-    task.coordinator.checkpoint_state(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
+    task.coordinator.trigger(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
     if gives_up == "the input":
-        task.coordinator.abort_on_barrier(1, REASON)
+        task.coordinator.abort(1, REASON)
     elif gives_up == "the job":
         task.coordinator.notify_checkpoint_aborted(1)
     else:
@@ -298,13 +298,13 @@ def test_a_snapshot_that_can_not_be_taken_leaves_nothing_in_flight() -> None:
 
     task.during_sync = fail
     with pytest.raises(ValueError, match="a bug of the user"):
-        task.coordinator.checkpoint_state(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
+        task.coordinator.trigger(CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
     assert task.writer.statistics().running == 0
 
 
 def test_bytes_in_flight_are_among_those_written() -> None:
     task = Flowing()
-    task.coordinator.checkpoint_state(
+    task.coordinator.trigger(
         CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)), is_input_empty=True
     )
     task.finish_background()
@@ -317,18 +317,18 @@ def test_bytes_in_flight_are_among_those_written() -> None:
 def test_notices_are_forgotten_one_by_one_when_they_are_past(task: Task) -> None:
     for noticed in (1, 5):
         task.coordinator.notify_checkpoint_aborted(noticed)
-    task.coordinator.checkpoint_state(barrier(2))
-    assert not task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(2))
+    assert not task.coordinator.trigger(barrier(1))
     assert task.coordinator.statistics().remembered_aborts == 1
-    task.coordinator.abort_on_barrier(3, REASON)
+    task.coordinator.abort(3, REASON)
     assert task.coordinator.statistics().remembered_aborts == 1, "that of a newer one stays"
-    assert not task.coordinator.checkpoint_state(barrier(5))
+    assert not task.coordinator.trigger(barrier(5))
 
 
 def test_a_part_of_a_checkpoint_lasts_as_long_at_any_time(task: Task) -> None:
     task.clock.advance(1_000.0)
     task.during_sync = lambda: task.clock.advance(2.0)
-    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(1))
     task.finish_background()
     metrics = task.metrics[1]
     assert metrics.sync_duration == 2.0
@@ -354,7 +354,7 @@ def test_a_barrier_that_waits_in_the_outputs_is_looked_after_when_something_has_
         return waits
 
     task.is_barrier_waiting = is_waiting  # type: ignore[method-assign]
-    task.coordinator.checkpoint_state(
+    task.coordinator.trigger(
         CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=False, aligned_timeout=30.0))
     )
     asked.clear()
@@ -386,7 +386,7 @@ def test_keyed_state_is_told_what_was_written_or_why_it_was_not(
             raise CorruptSnapshotError("damaged")
 
         monkeypatch.setattr(SubtaskSnapshotTask, "run", run)
-    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.trigger(barrier(1))
     task.finish_background()
     assert told == ["failed" if is_damaged else "written"]
     assert task.log[-1][0] == ("decline" if is_damaged else "acknowledge")

@@ -1,6 +1,4 @@
-"""Checkpoints in a subtask: where they enter, and those that the JobMaster asks for.
-
-`TaskCheckpoints`: where every checkpoint enters a subtask.
+"""`RequestedCheckpoints`: checkpoints that the JobMaster asks a subtask for.
 
 **The way of a barrier.** It goes one way; no object on it calls one in front of it.
 
@@ -8,22 +6,19 @@
 2. The `CheckpointBarrierHandler` waits for what its kind waits for: all barriers, or the first one. It owns
    which channels are blocked and which barriers are missing. It asks `WorkInProgress.settle` whether the task
    can take a checkpoint, then notifies step 3. `RequestedCheckpoints` does so for a request of the JobMaster.
-3. `TaskCheckpoints`, this object, passes it on and tells the end of the input that state was taken.
-4. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It owns
+3. `SubtaskCheckpointCoordinator` decides whether the checkpoint is taken, and takes it step by step. It owns
    which checkpoints were dealt with, and which are being written.
-5. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
+4. `BarrierSender` sends the barrier through `SubtaskOutputs` and captures what it overtakes. `SubtaskState`
    gives the rest of a batch and the state of the operators. All of this is written beside the task.
-6. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
+5. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
 
 The handler itself captures what waits in the input channels, when step 3 has returned. So the rest of a
-batch, which step 5 captures, stands in front of it in its channel.
+batch, which step 4 captures, stands in front of it in its channel.
 
 Completion and abortion come from the JobMaster and take the same way from step 3 on.
 
-`RequestedCheckpoints`: checkpoints that the JobMaster asks this subtask for.
-
-Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders have left. A
-request waits here until its checkpoint can be taken:
+**Requests.** Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders
+have left. A request waits here until its checkpoint can be taken:
 
 * A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
 * A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
@@ -37,109 +32,17 @@ request waits here until its checkpoint can be taken:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
-    SubtaskCheckpointStatistics,
 )
 from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
-from penstock.runtime.snapshot.metrics import StoredBytes
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.task_input import NetworkInput
 from penstock.runtime.task.work_in_progress import WorkInProgress
-
-
-class TaskCheckpoints:
-    """The `CheckpointListener` of the input; driven by the task thread alone.
-
-    Args:
-        coordinator: Takes, declines, commits and gives up.
-        end: Waits for the completion of a checkpoint that was taken after the end of the data.
-        stored: What the input has stored because of the alignment that ends now.
-    """
-
-    def __init__(
-        self,
-        coordinator: SubtaskCheckpointCoordinator,
-        end: EndOfInput,
-        stored: Callable[[], StoredBytes] = StoredBytes,
-    ) -> None:
-        self._coordinator = coordinator
-        self._end = end
-        self._stored = stored
-        self._completed_id = -1
-
-    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The input says that this checkpoint is due.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
-        stored = self._stored()
-        if self._coordinator.checkpoint_state(barrier, start_delay, alignment_duration, stored=stored):
-            self._end.checkpoint_taken(barrier.checkpoint_id)
-
-    def abort(
-        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
-    ) -> None:
-        """The input has given a checkpoint up."""
-        self._coordinator.abort_on_barrier(checkpoint_id, reason, detail)
-
-    def take_requested(self, barrier: CheckpointBarrier) -> None:
-        """Take a checkpoint that the JobMaster asked for: no channel holds anything of it.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
-        if self._coordinator.checkpoint_state(barrier, is_input_empty=True):
-            self._end.checkpoint_taken(barrier.checkpoint_id)
-
-    def has_dealt_with(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was taken, refused or aborted here."""
-        return self._coordinator.has_dealt_with(checkpoint_id)
-
-    def is_past(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was taken here, or never will be."""
-        return self._coordinator.is_past(checkpoint_id)
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: commit what it covers, and leave if it covers the end.
-
-        A notice that is not newer than the last one does nothing.
-
-        Raises:
-            OperatorError: A commit failed.
-        """
-        if checkpoint_id <= self._completed_id:
-            return
-        self._completed_id = checkpoint_id
-        self._coordinator.notify_checkpoint_complete(checkpoint_id, is_running=not self._end.is_leaving)
-        self._end.notify_checkpoint_complete(checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted by the job.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
-        self._coordinator.notify_checkpoint_aborted(checkpoint_id)
-
-    def outputs_progressed(self) -> None:
-        """Something may have left the outputs."""
-        self._coordinator.outputs_progressed()
-
-    def statistics(self) -> SubtaskCheckpointStatistics:
-        """Counters."""
-        return self._coordinator.statistics()
-
-    def close(self) -> None:
-        """Give up everything that runs beside the task."""
-        self._coordinator.close()
 
 
 class RequestedCheckpoints:
@@ -156,7 +59,7 @@ class RequestedCheckpoints:
 
     def __init__(
         self,
-        checkpoints: TaskCheckpoints,
+        checkpoints: SubtaskCheckpointCoordinator,
         work: WorkInProgress,
         end: EndOfInput,
         source: SourceOperator | None,
@@ -181,7 +84,8 @@ class RequestedCheckpoints:
     def add(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; `take_due` takes it.
 
-        A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
+        A request that comes twice is one. The second may come late, behind that for a newer checkpoint. It is
+        dropped here: `OperatorMail` would take it for the newest request.
         """
         checkpoint_id = barrier.checkpoint_id
         is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)
@@ -224,7 +128,7 @@ class RequestedCheckpoints:
             return False
         if not self._work.settle():
             return False
-        self._checkpoints.take_requested(self._waiting.popleft())
+        self._checkpoints.trigger(self._waiting.popleft(), is_input_empty=True)
         return True
 
     @property
@@ -245,7 +149,7 @@ class RequestedCheckpoints:
         if self._ends_first(marked):
             return True
         self._forget(marked.checkpoint_id)
-        self._checkpoints.take_requested(marked)
+        self._checkpoints.trigger(marked, is_input_empty=True)
         return True
 
     def _pass_over_past_mark(self) -> None:
