@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import jedi
@@ -89,9 +90,33 @@ def listed(module: ModuleType) -> list[tuple[str, str]]:
     return found
 
 
+def public_methods(public: type) -> set[str]:
+    """The names of its methods and properties, those of its bases in Penstock among them."""
+    methods = (FunctionType, property, cached_property, classmethod, staticmethod)
+    return {
+        name
+        for base in public.__mro__
+        if base.__module__.startswith("penstock.")
+        for name, value in vars(base).items()
+        if isinstance(value, methods) and not name.startswith("_")
+    }
+
+
+def says_what_it_does(public: type, method: str) -> bool:
+    return any(vars(base)[method].__doc__ for base in public.__mro__ if method in vars(base))
+
+
 @pytest.mark.parametrize("name", public_values())
 def test_every_public_name_says_what_it_is(name: str) -> None:
     assert public_values()[name].__doc__ or name == "penstock.operators.Batch"
+
+
+@pytest.mark.parametrize("name", [name for name, value in public_values().items() if inspect.isclass(value)])
+def test_every_public_method_says_what_it_does(name: str) -> None:
+    """A method that overrides another one may leave it to that one's docstring."""
+    public = public_values()[name]
+    assert isinstance(public, type)
+    assert [method for method in public_methods(public) if not says_what_it_does(public, method)] == []
 
 
 def test_the_front_door_has_the_names_that_a_program_needs_and_no_more() -> None:

@@ -1,18 +1,20 @@
 """Checks the prose of the project: docstrings, comments and documents.
 
-`docs/style.md` has the rules. Three of them can be checked by a program:
+`docs/style.md` has the rules. Four of them can be checked by a program:
 
 - `long-sentence`: a sentence has more words than the limit.
 - `repeated-argument`: the same few words describe the same argument in more than three docstrings.
 - `repeats-signature`: the description of an argument has no word that its name and type do not have.
+- `habit`: a sentence has a turn of phrase that reads as translated, or a docstring opens with a question
+  word.
 
 The second rule allows descriptions of five words or more, and those that name a unit or code. Public methods
 repeat what their readers need.
 
 Run without arguments it prints the number of findings in each folder. With files or folders it lists them.
 With `--strict` it fails on findings, except in files and folders that `[tool.check_prose]` of
-`pyproject.toml` names as not clean yet. That list only gets shorter: a name in it that has no findings fails,
-too.
+`pyproject.toml` names as not clean yet. Habits have a list of their own there. These lists only get
+shorter: a name in one that has no findings fails, too.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ REPEATS: Final = 3
 #: A repeated description with at least so many words is taken to be of use.
 USEFUL: Final = 5
 
-RULES: Final = ("long-sentence", "repeated-argument", "repeats-signature")
+HABIT: Final = "habit"
+RULES: Final = ("long-sentence", "repeated-argument", "repeats-signature", HABIT)
 
 #: Words that say nothing by themselves.
 EMPTY_WORDS: Final = frozenset(
@@ -48,6 +51,10 @@ EMPTY_WORDS: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 
+_HABITS = re.compile(
+    r"\b(nobody|somebody|whoever|goes on|(?:is|are|was|were|be|been|being) told)\b", re.IGNORECASE
+)
+_RIDDLE = re.compile(r"(What|How|Where|When|Which)\b(?!.*\?$)")
 _UNIT = re.compile(r"\b(micro|milli)?seconds?\b|\bbytes?\b|`", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Example|Examples|Note|Notes):$")
 _ENTRY = re.compile(r"(\*{0,2}\w+)(?: \([^)]*\))?: +(\S.*)$")
@@ -255,12 +262,14 @@ def says_nothing_new(text: str, signature: frozenset[str]) -> bool:
 
 
 def check_text(path: str, blocks: Iterator[Block], limit: int) -> Iterator[Finding]:
-    """The sentences that are longer than the limit."""
+    """The sentences that are longer than the limit, and those with a habit."""
     for block in blocks:
         for sentence in sentences(block.text):
             count = len(words(sentence))
             if count > limit:
                 yield Finding(path, block.line, "long-sentence", f"{count} words: {sentence}")
+            for habit in _HABITS.findall(_CODE.sub("code", sentence)):
+                yield Finding(path, block.line, HABIT, f"{habit}: {sentence}")
 
 
 def check_module(path: str, source: str, limit: int) -> tuple[list[Finding], list[Entry]]:
@@ -269,6 +278,9 @@ def check_module(path: str, source: str, limit: int) -> tuple[list[Finding], lis
     listed: list[Entry] = []
     for node, text, line in documented(ast.parse(source)):
         found.extend(check_text(path, prose_blocks(text, line), limit))
+        opening = text.splitlines()[0]
+        if _RIDDLE.match(opening):
+            found.append(Finding(path, line, HABIT, f"opens with a question word: {opening}"))
         for offset, name, description in entries(text):
             listed.append(Entry(path, line + offset, name, description, own_words(node, name)))
         private = not isinstance(node, ast.Module) and node.name.startswith("_")
@@ -345,7 +357,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(__file__).resolve().parents[1]
     found = check(root, project_files(root), options.limit)
     if options.strict:
-        problems = strict_problems(found, not_clean_yet(root))
+        habits = [f for f in found if f.rule == HABIT]
+        others = [f for f in found if f.rule != HABIT]
+        problems = [
+            *strict_problems(others, not_clean_yet(root)),
+            *strict_problems(habits, not_clean_yet(root, "habits_not_clean_yet")),
+        ]
         print("\n".join(problems) or "no findings where the prose is clean")
         return 1 if problems else 0
     if options.within:
@@ -356,10 +373,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def not_clean_yet(root: Path) -> list[str]:
+def not_clean_yet(root: Path, listed_as: str = "not_clean_yet") -> list[str]:
     """The files and folders whose findings `--strict` lets through."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return [str(name) for name in settings["tool"]["check_prose"]["not_clean_yet"]]
+    return [str(name) for name in settings["tool"]["check_prose"][listed_as]]
 
 
 def strict_problems(found: Sequence[Finding], not_clean: Sequence[str]) -> list[str]:

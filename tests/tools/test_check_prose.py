@@ -107,7 +107,7 @@ def test_a_private_docstring_that_says_its_name_again_is_found(tmp_path: Path) -
         ("clock: Time.", True),
         ("clock: Monotonic seconds.", False),
         ("clock: See `Clock`.", False),
-        ("clock: Told by whoever runs the job.", False),
+        ("clock: Given by the test that runs the job.", False),
     ],
 )
 def test_the_same_few_words_in_many_docstrings_are_found(
@@ -118,6 +118,29 @@ def test_the_same_few_words_in_many_docstrings_are_found(
     found = found_in(tmp_path, "a.py", thrice + function("f3", "clock", entry), limit=25)
     assert {rule for _, rule in found} == ({"repeated-argument"} if is_boilerplate else set())
     assert len(found) == (4 if is_boilerplate else 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('"""It tells nobody."""\n', [1]),
+        ('"""The job goes on."""\n', [1]),
+        ('"""They were told."""\n', [1]),
+        ("# Somebody waits.\n", [1]),
+        ('"""Whoever asks, goes on."""\n', [1, 1]),
+        ('"""What it takes."""\n', [1]),
+        ('"""Its size.\n\nWhen it ends.\n"""\n', []),
+        ('"""How many are there?"""\n', []),
+        ('"""Whether it ended."""\n', []),
+        ('"""The name `nobody` is code."""\n', []),
+    ],
+)
+def test_habits_are_found(source: str, lines: list[int], tmp_path: Path) -> None:
+    assert found_in(tmp_path, "a.py", source, limit=25) == [(line, "habit") for line in lines]
+
+
+def test_habits_are_found_in_documents(tmp_path: Path) -> None:
+    assert found_in(tmp_path, "a.md", "What opens a page.\n\nNobody knows.\n") == [(3, "habit")]
 
 
 def test_findings_are_counted_by_folder_and_altogether() -> None:
