@@ -24,7 +24,7 @@ UPWARDS = [
     ("runtime/operators/timers.py", "penstock.runtime.operators.windows.trigger"),
     ("runtime/job/scheduler.py", "penstock.actors.client.executor"),
     ("actors/shared/registry.py", "penstock.actors.subtask.metrics"),
-    ("actors/subtask/attempt.py", "penstock.actors.master.job_life"),
+    ("actors/subtask/attempt.py", "penstock.actors.master.job_runner"),
     ("actors/client/executor.py", "penstock.bridge.session.session"),
     ("bridge/ray_data.py", "penstock.bridge.results_out"),
     ("runtime/graph/stream_graph.py", "penstock.windows"),

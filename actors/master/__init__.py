@@ -1,7 +1,7 @@
 """The process of JobMasters, and everything that runs in it.
 
 - `job_master`: the Ray actor and its calls. `master_process` runs jobs one after the other.
-- `job_life`: one job from start to end.
+- `job_runner`: one job from start to end.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
 - `cluster_calls`: what Ray's GCS must answer, in a thread, so that a GCS that stands still stops nothing.
 - `ray_processes`: starts, calls and ends processes of subtasks for them; turns Ray's errors into values.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from penstock.actors.shared.job_report import JobReport
     from penstock.actors.shared.registry import SubmittedJob
     from penstock.actors.shared.snapshot_answers import CheckpointReply, SavepointAnswer
-    from penstock.runtime.execution.messages import SubtaskReport
     from penstock.runtime.execution.role import Role
+    from penstock.runtime.job.reports import SubtaskReport
     from penstock.runtime.job.requests import RescaleAnswer
     from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -47,41 +47,41 @@ class JobMaster:
 
     async def ready(self, job_id: str) -> None:
         """Return when the job has been taken up."""
-        await self._process.life(job_id).ready()
+        await self._process.runner(job_id).ready()
 
     async def status(self, job_id: str, fresh: bool = True) -> JobReport:
         """Everything that is known of the job right now; without `fresh` no subtask is asked for it."""
-        return await self._process.life(job_id).status(fresh)
+        return await self._process.runner(job_id).status(fresh)
 
     async def wait_end(self, job_id: str, seconds: float) -> JobReport:
         """Wait for the job to end, at most so long; its report then."""
-        return await self._process.life(job_id).wait_end(seconds)
+        return await self._process.runner(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
-        await self._process.life(job_id).cancel()
+        await self._process.runner(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
         """Take a checkpoint now; returns when it is complete, or why there is none."""
-        return await self._process.life(job_id).checkpoint(full)
+        return await self._process.runner(job_id).requests.checkpoint(full)
 
     async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
-        return await self._process.life(job_id).savepoint(target)
+        return await self._process.runner(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
-        return await self._process.life(job_id).stop(drain, target)
+        return await self._process.runner(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
-        return await self._process.life(job_id).rescale(parallelism)
+        return await self._process.runner(job_id).requests.rescale(parallelism)
 
     async def checkpoints(
         self, job_id: str, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
-        return await self._process.life(job_id).checkpoints(checkpoint_id)
+        return await self._process.runner(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""
@@ -94,4 +94,5 @@ class JobMaster:
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
-        self._process.report(role, report)
+        if (runner := self._process.current) is not None:
+            runner.report(role, report)

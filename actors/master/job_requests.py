@@ -35,72 +35,74 @@ Guard: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class JobRequests:
-    """Passes users' requests to the scheduler of one job.
+    """Asks the scheduler of one job for what users want, and waits for its answers.
 
     Args:
-        scheduler: Used only through `guard`.
-        storage_url: Of the job's checkpoint storage.
         guard: Runs what touches the scheduler.
+        prepared: Set when the job has been taken up, or has ended without that.
         ended: Set when the job has ended.
+        report: The job's report.
     """
 
     def __init__(
-        self,
-        scheduler: JobScheduler,
-        storage_url: str,
-        guard: Guard,
-        ended: asyncio.Event,
-        report: Callable[[], JobReport],
+        self, guard: Guard, prepared: asyncio.Event, ended: asyncio.Event, report: Callable[[], JobReport]
     ) -> None:
-        self._scheduler = scheduler
-        self._storage_url = storage_url
         self._guard = guard
+        self._prepared = prepared
         self._ended = ended
         self._report = report
+        self._scheduler: JobScheduler | None = None
+        self._storage_url = ""
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
+
+    def serve(self, scheduler: JobScheduler, storage_url: str) -> None:
+        """The job has this scheduler and this checkpoint storage."""
+        self._scheduler, self._storage_url = scheduler, storage_url
 
     async def checkpoint(self, full: bool) -> CheckpointReply:
         """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply."""
-        await self._settled()
-        if self._ended.is_set():
+        scheduler = await self._settled()
+        if scheduler is None:
             return reply_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
+        self._guard(lambda: scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
         if not await self._is_answered(answered):
             return reply_of_report(self._report())
         return checkpoint_reply(answered.result(), self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
-        await self._settled()
-        return await self._save(lambda put: self._scheduler.take_savepoint(target, put))
+        scheduler = await self._settled()
+        if scheduler is None:
+            return answer_of_report(self._report())
+        return await self._save(lambda put: scheduler.take_savepoint(target, put))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when it has ended, or why it goes on.
 
         A job is stopped once. The same request gets the same answer meanwhile; any other one is refused.
         """
-        await self._settled()
+        scheduler = await self._settled()
         request = StopRequest(drain, target)
-        if self._stop is not None and not self._ended.is_set():
+        if scheduler is not None and self._stop is not None:
             wanted, answer = self._stop
             if wanted != request:
                 return SavepointRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
         # Without a request to this process, an earlier JobMaster got it: the job will end.
-        if self._scheduler.state is JobState.STOPPING or self._ended.is_set():
+        if scheduler is None or scheduler.state is JobState.STOPPING:
             return await self._end(request)
-        stopping = asyncio.ensure_future(self._stop_once(request))
+        stopping = asyncio.ensure_future(self._stop_once(scheduler, request))
         self._stop = request, stopping
         return await asyncio.shield(stopping)
 
-    async def _stop_once(self, request: StopRequest) -> SavepointAnswer:
+    async def _stop_once(self, scheduler: JobScheduler, request: StopRequest) -> SavepointAnswer:
         try:
             answer = await self._save(
-                lambda put: self._scheduler.stop_with_savepoint(request, put), drain=request.drain
+                lambda put: scheduler.stop_with_savepoint(request, put), drain=request.drain
             )
             # A stop that is requested again after a JobMaster died may come when the job has ended.
-            if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
+            if isinstance(answer, SavepointRefused) and not scheduler.state.is_terminal:
                 return answer
             return await self._end(request)
         finally:
@@ -112,24 +114,28 @@ class JobRequests:
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
-        await self._settled()
-        if self._ended.is_set():
+        scheduler = await self._settled()
+        if scheduler is None:
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
+        self._guard(lambda: scheduler.rescale(parallelism, answered.set_result))
         if not await self._is_answered(answered):
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         return answered.result()
 
-    async def _settled(self) -> None:
-        """Wait while the job starts or restarts: it would refuse a request then."""
-        deadline = time.monotonic() + _PATIENCE
-        while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
+    async def _settled(self) -> JobScheduler | None:
+        """The scheduler, which would refuse a request while the job starts or restarts.
+
+        Returns:
+            `None` when the job has ended.
+        """
+        await self._prepared.wait()
+        scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE
+        while scheduler is not None and scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)
+        return None if self._ended.is_set() else scheduler
 
     async def _save(self, ask: Callable[[OnAnswer], None], *, drain: bool = False) -> SavepointAnswer:
-        if self._ended.is_set():
-            return answer_of_report(self._report(), drain=drain)
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: ask(answered.set_result))
         if not await self._is_answered(answered):

@@ -29,15 +29,13 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
-from penstock.actors.master.job_life import JobLife
+from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared import registry
 from penstock.actors.shared.log_files import log_key
 from penstock.actors.shared.output_capture import log_to_ray, session_folder
 from penstock.actors.shared.process_residue import ProcessResidue
 from penstock.actors.shared.registry import SubmittedJob
 from penstock.actors.shared.system_ports import collect_what_has_ended, spare_loaded_modules
-from penstock.runtime.execution.messages import SubtaskReport
-from penstock.runtime.execution.role import Role
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +62,9 @@ class MasterProcess:
         process: Its name in the registry of JobMasters.
         first: The job that it was started with, but for its chunks.
         chunks: Those of that job.
+
+    Attributes:
+        current: Runs the job that this process has, or had last; `None` when it waits for one.
     """
 
     def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
@@ -77,7 +78,7 @@ class MasterProcess:
         log_to_ray()
         self._traces = ProcessResidue(session_folder())  # its thread is no trace of a job
         self._jobs = 0
-        self._life: JobLife | None = None
+        self.current: JobRunner | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
@@ -97,16 +98,16 @@ class MasterProcess:
             logger.exception("this JobMaster can't find its job; Ray restarts it")
             os._exit(1)
 
-    def life(self, job_id: str) -> JobLife:
-        """The life of a job that runs here, or that has ended and is still told of.
+    def runner(self, job_id: str) -> JobRunner:
+        """The runner of a job that runs here, or that has ended and still answers.
 
         Raises:
             ValueError: Another job or none runs here.
         """
-        if self._life is None or self._life.job_id != job_id:
+        if self.current is None or self.current.job_id != job_id:
             msg = f"this process is not the JobMaster of {job_id}"
             raise ValueError(msg)
-        return self._life
+        return self.current
 
     async def take(self, job: SubmittedJob) -> bool:
         """Run another job; `False` when this process has one, or must not run another."""
@@ -132,11 +133,6 @@ class MasterProcess:
             self._leave_soon()
         return key is not None
 
-    def report(self, role: Role, report: SubtaskReport) -> None:
-        """Hand a subtask's message to the scheduler of its job, which ignores those of old attempts."""
-        if self._life is not None and self._life.job_id == role.job_id:
-            self._life.report(role, report)
-
     def leave(self, incarnation: str) -> bool:
         """End this actor for good. A process calls itself; `False` says that another process got the call."""
         if incarnation == self._incarnation:
@@ -149,7 +145,7 @@ class MasterProcess:
         """Begin a job of which this process is noted as the JobMaster."""
         self._jobs += 1
         self._traces.role_taken()
-        self._life = JobLife(
+        self.current = JobRunner(
             job, self._came_back, self._cluster, key, on_over=self._job_over, on_fenced=self._fenced
         )
 
@@ -179,27 +175,27 @@ class MasterProcess:
         )
         os._exit(1)
 
-    async def _job_over(self, life: JobLife, may_stay: bool) -> None:
+    async def _job_over(self, runner: JobRunner, may_stay: bool) -> None:
         """The job has ended, and its report is kept: wait for another job, or leave."""
-        life.retire()
+        runner.retire()
         if may_stay:
             try:
                 why = await self._why_not_again()
                 if why is None:
-                    await self._wait_for_another(life)
+                    await self._wait_for_another(runner)
                     return
             except Exception:  # what Ray raises when its store can't be reached
                 logger.exception("this process takes no other job")
             else:
                 logger.info("this process takes no other job: %s", why)
-        self._loop.call_later(_FAREWELL, lambda: self._spawn(self._leave_job(life.job_id)))
+        self._loop.call_later(_FAREWELL, lambda: self._spawn(self._leave_job(runner.job_id)))
 
-    async def _wait_for_another(self, life: JobLife) -> None:
+    async def _wait_for_another(self, runner: JobRunner) -> None:
         """Forget the job, then let this process be claimed; a job may come before the answer to the offer."""
-        forget = partial(_forget_job, self._process, life.job_id)
-        await self._cluster.begin(f"note that job {life.job_id} has left", forget).answered(_NOTING)
-        life.release_output()
-        self._life = None
+        forget = partial(_forget_job, self._process, runner.job_id)
+        await self._cluster.begin(f"note that job {runner.job_id} has left", forget).answered(_NOTING)
+        runner.release_output()
+        self.current = None
         self._patience = self._loop.call_later(_WARM, self._waited, True)
         self._loop.call_later(_SOON, self._collect)
         offer = partial(registry.offer_master, self._process)
@@ -208,7 +204,7 @@ class MasterProcess:
             await self._cluster.begin("offer this process", offer).answered(_NOTING)
 
     def _collect(self) -> None:
-        if self._life is None:
+        if self.current is None:
             collect_what_has_ended()
 
     async def _leave_job(self, job_id: str) -> None:
@@ -267,7 +263,7 @@ class MasterProcess:
         task.add_done_callback(self._tasks.discard)
 
     async def _leave(self) -> None:
-        job = None if self._life is None else self._life.job_id
+        job = None if self.current is None else self.current.job_id
         try:
             left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
         except ray.exceptions.RayActorError:

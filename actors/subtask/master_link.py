@@ -19,16 +19,16 @@ from penstock.actors.shared.node_processes import end_process, on_node, processo
 from penstock.actors.subtask.remote_channels import RemoteChannels
 from penstock.runtime.execution.failure_causes import cause_of
 from penstock.runtime.execution.heartbeat import Silence
-from penstock.runtime.execution.messages import (
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised, Reply
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.job.reports import (
     Acknowledged,
     Declined,
     EventForCoordinator,
     ReachedEndOfData,
     SubtaskReport,
 )
-from penstock.runtime.execution.processes import Away, CallFailure, Died, Place, Raised, Reply
-from penstock.runtime.execution.role import Role
-from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId

@@ -27,24 +27,18 @@ from penstock.runtime.execution.deployment import Deployer, Deployment
 from penstock.runtime.execution.failure_causes import cause_of_end
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import (
-    Acknowledged,
-    Declined,
-    EventForCoordinator,
     EventForOperator,
     NotifyAborted,
     NotifyComplete,
-    ReachedEndOfData,
     SubtaskControl,
     SubtaskFinished,
     SubtaskOutcome,
-    SubtaskReport,
     TriggerCheckpoint,
 )
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.coordinators import EventAnswer
 from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
@@ -373,16 +367,3 @@ class JobExecution:
 
 def _nobody_waits(arrived: bool) -> None:
     """A notification that is lost is told again with the next one."""
-
-
-def hand_to_scheduler(scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
-    """Tell the scheduler what a subtask of this attempt reports; it ignores what is of an old attempt."""
-    match report:
-        case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
-            scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
-        case Declined(subtask, checkpoint_id, reason, detail):
-            scheduler.decline(attempt, subtask, checkpoint_id, reason, detail)
-        case EventForCoordinator(subtask, operator_id, event):
-            scheduler.on_operator_event(attempt, subtask, operator_id, event)
-        case ReachedEndOfData(subtask):
-            scheduler.on_end_of_data(attempt, subtask)

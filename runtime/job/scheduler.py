@@ -31,6 +31,13 @@ from penstock.runtime.job.automatic_checkpoints import SavepointFollowUp
 from penstock.runtime.job.context import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
+from penstock.runtime.job.reports import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskReport,
+)
 from penstock.runtime.job.requests import OnRescaled, RescaleRefused, RescaleRequest, StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
@@ -240,6 +247,18 @@ class JobScheduler:
         located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
         known = self._job.failures.known(located)
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
+
+    def report(self, attempt: int, report: SubtaskReport) -> None:
+        """Take what a subtask of this attempt reports; that of an old attempt is counted and ignored."""
+        match report:
+            case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
+                self.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
+            case Declined(subtask, checkpoint_id, reason, detail):
+                self.decline(attempt, subtask, checkpoint_id, reason, detail)
+            case EventForCoordinator(subtask, operator_id, event):
+                self.on_operator_event(attempt, subtask, operator_id, event)
+            case ReachedEndOfData(subtask):
+                self.on_end_of_data(attempt, subtask)
 
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs."""

@@ -37,6 +37,15 @@ REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNIN
 SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
 
 
+def requests_to(scheduler: Any, ended: asyncio.Event, report: Any) -> JobRequests:
+    """The requests of a job that has been taken up; used inside an event loop."""
+    prepared = asyncio.Event()
+    prepared.set()
+    requests = JobRequests(lambda call: call(), prepared, ended, lambda: cast("Any", report))
+    requests.serve(scheduler, "/jobs")
+    return requests
+
+
 def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
     """The answer to a stop that the scheduler refuses, while the job's last report is still being written."""
 
@@ -49,9 +58,7 @@ def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
 
         scheduler = SimpleNamespace(state=state, stop_with_savepoint=refuse)
         report = SimpleNamespace(savepoint=savepoint, drained=False, status=JobStatus.FINISHED, failure=None)
-        requests = JobRequests(
-            cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
-        )
+        requests = requests_to(scheduler, ended, report)
         return await asyncio.wait_for(requests.stop(drain=False, target=None), 30)
 
     return asyncio.run(scenario())
@@ -80,9 +87,7 @@ def test_a_checkpoint_that_nobody_answers_is_answered_by_the_end_of_its_job() ->
 
         scheduler = SimpleNamespace(state=JobState.RUNNING, trigger_checkpoint=say_nothing)
         report = SimpleNamespace(savepoint=None, drained=False, status=JobStatus.FINISHED, failure=None)
-        requests = JobRequests(
-            cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
-        )
+        requests = requests_to(scheduler, ended, report)
         return await asyncio.wait_for(requests.checkpoint(full=False), 30)
 
     assert asyncio.run(scenario()) == CheckpointRefused("the job has ended: finished")
@@ -98,13 +103,7 @@ class StoppingJob:
         self.report = SimpleNamespace(
             savepoint="/jobs/j/savepoint-1-1", drained=False, status=JobStatus.FINISHED, failure=None
         )
-        self.requests = JobRequests(
-            cast("Any", self.scheduler),
-            "/jobs",
-            lambda call: call(),
-            self.ended,
-            lambda: cast("Any", self.report),
-        )
+        self.requests = requests_to(self.scheduler, self.ended, self.report)
 
     def _stop(self, request: object, on_answer: Any) -> None:
         self.scheduler.state = JobState.STOPPING
@@ -202,9 +201,7 @@ def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> 
         scheduler = SimpleNamespace(state=JobState.RESTARTING, trigger_checkpoint=trigger)
         asyncio.get_running_loop().call_soon(setattr, scheduler, "state", JobState.RUNNING)
         report = SimpleNamespace(status=JobStatus.FINISHED, failure=None)
-        requests = JobRequests(
-            cast("Any", scheduler), "/jobs", lambda call: call(), end, lambda: cast("Any", report)
-        )
+        requests = requests_to(scheduler, end, report)
         return await asyncio.wait_for(requests.checkpoint(full=True), 30)
 
     return asyncio.run(scenario())
@@ -242,9 +239,7 @@ class Job:
         report = SimpleNamespace(
             savepoint="/jobs/j/savepoint-1-1", drained=False, status=JobStatus.FINISHED, failure=None
         )
-        self.requests = JobRequests(
-            cast("Any", scheduler), "/jobs", lambda call: call(), self._ended, lambda: cast("Any", report)
-        )
+        self.requests = requests_to(scheduler, self._ended, report)
 
     def _ask(self, put: Callable[[Any], None], *what: Any) -> None:
         self.asked.append(what)
@@ -337,9 +332,7 @@ def test_a_request_waits_a_minute_for_a_job_to_come_up_and_is_made_then(
         clock = ManualClock()
         monkeypatch.setattr(job_requests, "time", clock)
         scheduler = ComesUp(clock, [30.0, 29.5, last])
-        requests = JobRequests(
-            cast("Any", scheduler), "/jobs", lambda call: call(), asyncio.Event(), lambda: cast("Any", None)
-        )
+        requests = requests_to(scheduler, asyncio.Event(), None)
         assert await requests.rescale({"count": 3}) == RescaleRefused("it restarts")
         assert scheduler.asked_at == [59.5 + last]
 
@@ -348,3 +341,25 @@ def test_a_request_waits_a_minute_for_a_job_to_come_up_and_is_made_then(
 
 def test_a_job_that_comes_up_is_looked_at_some_times_a_second() -> None:
     assert 0 < job_requests._POLL < 1
+
+
+def test_a_job_that_could_not_be_taken_up_answers_requests_with_its_end() -> None:
+    async def scenario() -> tuple[Any, ...]:
+        ended, prepared = asyncio.Event(), asyncio.Event()
+        report = SimpleNamespace(savepoint=None, drained=False, status=JobStatus.CANCELLED, failure=None)
+        requests = JobRequests(lambda call: call(), prepared, ended, lambda: cast("Any", report))
+        answers = asyncio.gather(
+            requests.checkpoint(full=False),
+            requests.savepoint(None),
+            requests.stop(drain=False, target=None),
+            requests.rescale({"count": 3}),
+        )
+        await asyncio.sleep(0)
+        assert not answers.done()
+        ended.set()
+        prepared.set()
+        return tuple(await answers)
+
+    why = "the job has ended: cancelled"
+    refused = (CheckpointRefused(why), SavepointRefused(why), SavepointRefused(why), RescaleRefused(why))
+    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == refused

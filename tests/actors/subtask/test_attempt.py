@@ -23,7 +23,6 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.messages import (
-    Acknowledged,
     NotifyComplete,
     SubtaskFailed,
     SubtaskFinished,
@@ -33,6 +32,7 @@ from penstock.runtime.execution.messages import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
+from penstock.runtime.job.reports import Acknowledged
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.descriptor import TaskDescriptor

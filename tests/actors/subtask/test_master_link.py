@@ -10,8 +10,8 @@ import pytest
 from unsteady import DEAD, Unsteady
 
 from penstock.actors.subtask.master_link import MasterLink
-from penstock.runtime.execution.messages import Declined, SubtaskReport
 from penstock.runtime.execution.role import Role
+from penstock.runtime.job.reports import Declined, SubtaskReport
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.ids import SubtaskId
 

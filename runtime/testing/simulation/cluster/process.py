@@ -15,22 +15,18 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
-from penstock.runtime.execution.job_execution import hand_to_scheduler
 from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
-from penstock.runtime.execution.messages import (
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
+from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
+from penstock.runtime.execution.role import CallFit, Role, RoleHolder
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.reports import (
     Acknowledged,
     Declined,
     EventForCoordinator,
     ReachedEndOfData,
-    SubtaskControl,
-    SubtaskFailed,
-    SubtaskOutcome,
     SubtaskReport,
-    SubtaskStopped,
 )
-from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
-from penstock.runtime.execution.role import CallFit, Role, RoleHolder
-from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -460,7 +456,7 @@ class AttemptSupervisor:
             self.process,
             self._master,
             role.attempt,
-            lambda scheduler: hand_to_scheduler(scheduler, role.attempt, report),
+            lambda scheduler: scheduler.report(role.attempt, report),
             f"{role.subtask} {what}",
             role.subtask,
         )

@@ -15,15 +15,15 @@ from ray.exceptions import RayError
 from ray.experimental import internal_kv
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, JobStatus, StreamEnvironment
-from penstock.actors.master import job_life
+from penstock.actors.master import job_runner
 from penstock.actors.master.cluster_calls import ClusterCalls, ClusterTimeoutError
-from penstock.actors.master.job_life import JobLife
+from penstock.actors.master.job_runner import JobRunner
 from penstock.actors.shared.archive import is_to_be_cancelled, load_from_cluster
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.runtime.execution.messages import ReachedEndOfData
 from penstock.runtime.execution.role import Role
+from penstock.runtime.job.reports import ReachedEndOfData
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Seconds for anything that a test waits for.
@@ -64,28 +64,28 @@ def unreachable(tmp_path: Path) -> str:
     return str(tmp_path / "file" / "checkpoints")
 
 
-def life_of_job(storage: str | None, came_back: bool) -> JobLife:
+def runner_of_job(storage: str | None, came_back: bool) -> JobRunner:
     """A job with checkpoints in this storage, or without any."""
     checkpointing = None if storage is None else Checkpointing(every=1.0, storage=storage)
     env = StreamEnvironment(checkpointing=checkpointing)
     env.from_source("numbers", GeneratorSource(str)).sink("out", DiscardSink())
     job = SubmittedJob("words-1", "words", time.time(), tuple(pack_job(env.build(), env.config)))
 
-    async def over(life: JobLife, may_stay: bool) -> None:
-        life.retire()
+    async def over(runner: JobRunner, may_stay: bool) -> None:
+        runner.retire()
 
     def fenced(job_id: str) -> None:
         pytest.fail("nobody else is the JobMaster")
 
-    return JobLife(job, came_back, ClusterCalls(), on_over=over, on_fenced=fenced)
+    return JobRunner(job, came_back, ClusterCalls(), on_over=over, on_fenced=fenced)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
-async def ended(life: JobLife) -> JobReport:
-    while not (report := await life.wait_end(PATIENCE)).status.is_terminal:
+async def ended(runner: JobRunner) -> JobReport:
+    while not (report := await runner.wait_end(PATIENCE)).status.is_terminal:
         pass
     return report
 
@@ -97,8 +97,8 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_processes(*_: object) -> None:
         raise RayError
 
-    monkeypatch.setattr(job_life, "assemble_fleet", no_processes)
-    monkeypatch.setattr(job_life, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
+    monkeypatch.setattr(job_runner, "assemble_fleet", no_processes)
+    monkeypatch.setattr(job_runner, "_STORAGE_RETRIES", (0.0,) * 4 + (3_600.0,) * 20)
 
 
 @pytest.mark.usefixtures("store", "long_pauses")
@@ -106,11 +106,11 @@ def test_a_job_is_cancelled_while_its_job_master_waits_for_a_storage_that_is_awa
     unreachable: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        life = life_of_job(unreachable, came_back=True)
+        runner = runner_of_job(unreachable, came_back=True)
         while caplog.text.count("can't be started yet") < 5:
             await asyncio.sleep(SOON)
-        await life.cancel()
-        report = await ended(life)
+        await runner.cancel()
+        report = await ended(runner)
         assert report.status is JobStatus.CANCELLED
         assert "its end could not be recorded" in str(report.warnings)
         assert load_from_cluster("words-1") is not None
@@ -121,10 +121,10 @@ def test_a_job_is_cancelled_while_its_job_master_waits_for_a_storage_that_is_awa
 
 @pytest.mark.usefixtures("store", "long_pauses")
 def test_a_job_that_is_to_be_cancelled_waits_for_its_storage_for_a_short_while_only(unreachable: str) -> None:
-    job_life.remember_cancellation("words-1")
+    job_runner.remember_cancellation("words-1")
 
     async def scenario() -> None:
-        report = await ended(life_of_job(unreachable, came_back=True))
+        report = await ended(runner_of_job(unreachable, came_back=True))
         assert report.status is JobStatus.CANCELLED
 
     run(scenario)
@@ -135,16 +135,16 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
     """Processes go from job to job, and so do their late messages."""
 
     async def scenario() -> None:
-        life, ends = life_of_job(unreachable, came_back=True), list[tuple[int, SubtaskId]]()
-        scheduler = SimpleNamespace(on_end_of_data=lambda *end: ends.append(end))
-        life._scheduler = cast("Any", scheduler)
+        runner, reports = runner_of_job(unreachable, came_back=True), list[tuple[int, ReachedEndOfData]]()
+        scheduler = SimpleNamespace(report=lambda *reported: reports.append(reported))
+        runner._scheduler = cast("Any", scheduler)
         subtask = SubtaskId("numbers", 0)
         for job_id in ("another-1", "words-1"):
-            life.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
-        assert ends == [(2, subtask)]
-        life._scheduler = None
-        await life.cancel()
-        await ended(life)
+            runner.report(Role(job_id, subtask, 2, "token"), ReachedEndOfData(subtask))
+        assert reports == [(2, ReachedEndOfData(subtask))]
+        runner._scheduler = None
+        await runner.cancel()
+        await ended(runner)
 
     run(scenario)
 
@@ -155,14 +155,14 @@ def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
     """Nobody knows what it has done: it would write over its own output."""
 
     async def scenario() -> None:
-        life = life_of_job(None, came_back=True)
+        runner = runner_of_job(None, came_back=True)
         taken_over = asyncio.Event()
 
         async def take_over(*_: object) -> None:
             taken_over.set()
 
-        monkeypatch.setattr(life, "_take_over", take_over)
-        report = await ended(life)
+        monkeypatch.setattr(runner, "_take_over", take_over)
+        report = await ended(runner)
         assert taken_over.is_set(), "its processes are looked for, to be ended"
         assert report.status is JobStatus.FAILED
         assert report.failure is not None
@@ -174,7 +174,7 @@ def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
 @pytest.mark.usefixtures("store")
 def test_a_new_job_whose_storage_can_not_be_reached_fails(unreachable: str) -> None:
     async def scenario() -> None:
-        report = await ended(life_of_job(unreachable, came_back=False))
+        report = await ended(runner_of_job(unreachable, came_back=False))
         assert report.status is JobStatus.FAILED
         kept = load_from_cluster("words-1")
         assert kept is not None
@@ -186,16 +186,16 @@ def test_a_new_job_whose_storage_can_not_be_reached_fails(unreachable: str) -> N
 def test_a_cluster_that_does_not_answer_holds_up_neither_answers_nor_cancellations(
     store: KeyValues, unreachable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_life, "_NOTING", SOON)
+    monkeypatch.setattr(job_runner, "_NOTING", SOON)
     store.answers.clear()
 
     async def scenario() -> None:
-        life = life_of_job(unreachable, came_back=False)
-        assert (await life.status(fresh=True)).status is JobStatus.CREATED
+        runner = runner_of_job(unreachable, came_back=False)
+        assert (await runner.status(fresh=True)).status is JobStatus.CREATED
         with pytest.raises(ClusterTimeoutError, match="note that job words-1 is to be cancelled"):
-            await life.cancel()
+            await runner.cancel()
         store.answers.set()
-        await ended(life)
+        await ended(runner)
 
     run(scenario)
 
@@ -203,12 +203,12 @@ def test_a_cluster_that_does_not_answer_holds_up_neither_answers_nor_cancellatio
 def test_a_job_ends_though_the_cluster_does_not_answer(
     store: KeyValues, unreachable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_life, "_LOOKING_UP", SOON)
-    monkeypatch.setattr(job_life, "_KEEPING", SOON)
+    monkeypatch.setattr(job_runner, "_LOOKING_UP", SOON)
+    monkeypatch.setattr(job_runner, "_KEEPING", SOON)
     store.answers.clear()
 
     async def scenario() -> None:
-        report = await ended(life_of_job(unreachable, came_back=False))
+        report = await ended(runner_of_job(unreachable, came_back=False))
         assert report.status is JobStatus.FAILED
         assert report.failure is not None
         assert "ClusterTimeoutError: can't look up" in report.failure.root.message

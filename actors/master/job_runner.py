@@ -1,4 +1,4 @@
-"""`JobLife`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
+"""`JobRunner`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
 
 Ray restarts that process whenever it dies. The checkpoint storage holds everything that it must not forget.
 The new process reads the decision log there, begins a new attempt, which fences the old one, and takes over
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -46,12 +46,6 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.node_processes import own_place
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.actors.shared.snapshot_answers import (
-    CheckpointReply,
-    SavepointAnswer,
-    answer_of_report,
-    reply_of_report,
-)
 from penstock.actors.shared.system_ports import SystemClock
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -64,13 +58,11 @@ from penstock.runtime.errors import (
     StorageTimeoutError,
 )
 from penstock.runtime.execution.heartbeats import Watch
-from penstock.runtime.execution.job_execution import hand_to_scheduler
-from penstock.runtime.execution.messages import SubtaskReport
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.reports import SubtaskReport
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
@@ -100,7 +92,7 @@ _NOTHING_KNOWN: Final = (
 )
 
 
-class JobLife:
+class JobRunner:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
@@ -111,6 +103,9 @@ class JobLife:
         on_over: Called when the job has ended and its report is kept. Told whether the process may run
             another job as far as this one knows. It must not wait for ever.
         on_fenced: Called when another process has begun an attempt of the job.
+
+    Attributes:
+        requests: Takes what users ask of the job.
     """
 
     def __init__(
@@ -120,7 +115,7 @@ class JobLife:
         cluster: ClusterCalls,
         log_key: bytes | None = None,
         *,
-        on_over: Callable[[JobLife, bool], Awaitable[None]],
+        on_over: Callable[[JobRunner, bool], Awaitable[None]],
         on_fenced: Callable[[str], None],
     ) -> None:
         job_id = job.job_id
@@ -141,12 +136,12 @@ class JobLife:
         place = own_place()
         process = JobMasterProcess(place.pid, place.node_id, place.started)
         self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
+        self.requests = JobRequests(self._guarded.guard, self._prepared, self._ended, self._reporter.report)
         self._job_id = job_id
         self._output = capture_job_master(job_id, log_key)
         self._processes: RayFleet | None = None
         self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None
-        self._requests: JobRequests | None = None
         self._metrics = JobMetrics(job_id, job.name)
         self._traces = traces_of(job_id, job.name, self._reporter.warn)
         self._storage: SnapshotStorage = MemoryStorage()
@@ -211,34 +206,6 @@ class JobLife:
             return self._prepared.is_set()
         return self._scheduler.state.is_terminal
 
-    async def checkpoint(self, full: bool) -> CheckpointReply:
-        """Take a checkpoint now; returns when it is complete, or why there is none."""
-        await self._prepared.wait()
-        if self._requests is None:
-            return reply_of_report(self._reporter.report())
-        return await self._requests.checkpoint(full)
-
-    async def savepoint(self, target: str | None) -> SavepointAnswer:
-        """Take a savepoint; returns when it is complete, or why there is none."""
-        await self._prepared.wait()
-        if self._requests is None:
-            return answer_of_report(self._reporter.report())
-        return await self._requests.savepoint(target)
-
-    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
-        await self._prepared.wait()
-        if self._requests is None:
-            return answer_of_report(self._reporter.report(), drain=drain)
-        return await self._requests.stop(drain, target)
-
-    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
-        await self._prepared.wait()
-        if self._requests is None:
-            return RescaleRefused("the job could not be taken up")
-        return await self._requests.rescale(parallelism)
-
     async def checkpoints(self, checkpoint_id: int | None) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with what each subtask measured, oldest first; with an id, those with it."""
         await self._prepared.wait()
@@ -247,11 +214,11 @@ class JobLife:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def report(self, role: Role, report: SubtaskReport) -> None:
-        """Hand a subtask's message to the scheduler, which ignores those of old attempts."""
+        """Take what a subtask of this job reports; the scheduler ignores those of old attempts."""
         scheduler = self._scheduler
         if scheduler is None or role.job_id != self._job_id:
             return
-        self._guarded.guard(lambda: hand_to_scheduler(scheduler, role.attempt, report))
+        self._guarded.guard(lambda: scheduler.report(role.attempt, report))
 
     # -- the job's life -------------------------------------------------------------------------------------
 
@@ -393,9 +360,7 @@ class JobLife:
         """Take clients' requests from now on, and watch the subtasks."""
         fleet = processes.fleet
         self._reporter.observe(scheduler, fleet)
-        self._requests = JobRequests(
-            scheduler, self._storage.url, self._guarded.guard, self._ended, self._reporter.report
-        )
+        self.requests.serve(scheduler, self._storage.url)
         reporter = self._reporter
         self._watch = Watch(
             fleet,
