@@ -53,9 +53,6 @@ if TYPE_CHECKING:
 def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
     """A block with the columns that all blocks of its dataset have.
 
-    Args:
-        number: Of the block, for the message.
-
     Raises:
         ConnectorError: The block has other columns; the message names the block, the column and both types.
 
@@ -108,11 +105,7 @@ class DatasetHolder:
 
 @dataclass(frozen=True, slots=True)
 class BlockSplit:
-    """A block, and how many of its rows were read.
-
-    Attributes:
-        row: The next row in it.
-    """
+    """A block, and how many of its rows were read."""
 
     number: int
     row: int = 0
@@ -122,8 +115,6 @@ class DatasetSource:
     """The blocks of a dataset as splits.
 
     Args:
-        name: Name of the holder.
-        blocks: Number of blocks.
         record_format: Arrow batches, or rows as dicts.
         schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
     """
@@ -144,7 +135,6 @@ class DatasetSource:
         self._holder = holder
 
     def splits(self, parallelism: int) -> Sequence[BlockSplit]:
-        """One for each block."""
         return [BlockSplit(number) for number in range(self._blocks)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[BlockSplit]) -> DatasetReader:
@@ -216,7 +206,6 @@ class DatasetReader:
         return list(self._splits)
 
     def close(self) -> None:
-        """Release the block."""
         self._table = self._call = self._reference = None
 
     def _fetch(self) -> bool:

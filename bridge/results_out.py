@@ -46,10 +46,7 @@ def dataframe_of_blocks(
     """A DataFrame with one partition for each block.
 
     Args:
-        spark: The session to read them in.
-        blocks: Blocks by their numbers in the holder.
         schema: Schema of all blocks where it is known; needed when there are no blocks.
-        holder: Name of their holder.
 
     Raises:
         PenstockError: There is no block and no schema, or the blocks have different schemas.
@@ -75,26 +72,18 @@ def _owners(references: Sequence[Any]) -> list[bytes]:
 
 
 def is_raydp(spark: SparkSession) -> bool:
-    """Whether the executors of a session are actors of Ray."""
     return str(spark.sparkContext.master).startswith("ray")
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Fetches blocks in Spark's Python workers; a function for `DataFrame.mapInArrow`.
-
-    Attributes:
-        address: Address of the Ray cluster.
-        holder: Name of the holder.
-        blocks: Their numbers.
-    """
+    """Fetches blocks in Spark's Python workers; a function for `DataFrame.mapInArrow`."""
 
     address: str
     holder: str
     blocks: tuple[int, ...]
 
     def __call__(self, places: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the blocks at these places."""
         join_existing(self.address)
         holder: Any = find_holder(self.holder)
         for batch in places:

@@ -93,7 +93,6 @@ class ReadParts:
 
     Attributes:
         parts: All its parts; a row of the input is the number of one.
-        schema: The schema of the rows.
     """
 
     query: StateQuery
@@ -101,7 +100,6 @@ class ReadParts:
     schema: pa.Schema
 
     def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
-        """The rows."""
         for table in _tables(self.query, self.parts, numbers, self.schema):
             yield from table.to_batches(_BATCH_ROWS)
 
@@ -119,12 +117,7 @@ def _tables(
 
 @dataclass(frozen=True, slots=True)
 class RouteRows:
-    """Adds to each row the subtask that its key belongs to.
-
-    Attributes:
-        place: Which state is written.
-        conversion: Converts keys to those of the stream.
-    """
+    """Adds to each row the subtask that its key belongs to."""
 
     place: StatePlace
     conversion: Conversion
@@ -145,14 +138,7 @@ class RouteRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteParts:
-    """Writes the state of the subtasks whose rows come to one task.
-
-    Attributes:
-        folder: URL of the savepoint's folder.
-        token: Names this try to write the savepoint.
-        place: Which state is written.
-        conversion: Converts keys and values to those of the stream.
-    """
+    """Writes the state of the subtasks whose rows come to one task."""
 
     folder: str
     token: str
@@ -207,7 +193,6 @@ class Collected:
     schema: pa.Schema
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """A row for each batch."""
         for batch in batches:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, self.schema) as writer:

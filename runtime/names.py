@@ -139,8 +139,6 @@ def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None)
     """Refuse a keyword argument that a call does not have.
 
     Args:
-        call: Named in the message.
-        given: The keywords of this call.
         known: The keywords that it takes; `None` stands for any.
 
     Raises:

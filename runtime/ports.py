@@ -52,9 +52,6 @@ class AsyncRunner(Protocol):
         """Run `work` in the background; then exactly one callback, in the caller's own thread.
 
         After `cancel` neither callback is called; the work itself may still run to its end.
-
-        Args:
-            work: What blocks.
         """
         ...
 
@@ -66,15 +63,12 @@ class SnapshotStorage(Protocol):
     """
 
     @property
-    def url(self) -> str:
-        """Where this storage is, for messages."""
-        ...
+    def url(self) -> str: ...
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data` under `path`.
 
         Args:
-            path: Where.
             create: Only if nothing is there; this is atomic among all writers.
 
         Raises:
@@ -161,10 +155,6 @@ class Disk(Protocol):
     def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes:
         """The content of a file.
 
-        Args:
-            path: Relative to the root.
-            on_progress: Called for each piece.
-
         Raises:
             FileNotFoundError: There is none.
             OSError: It could not be read.
@@ -234,9 +224,7 @@ class SpillFile(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Give the room back."""
-        ...
+    def close(self) -> None: ...
 
 
 class SpillFileOpener(Protocol):
@@ -259,7 +247,6 @@ class StagesFiles(Protocol):
         """Delete what they have left; returns the number of files.
 
         Args:
-            prefix: Folder to look in.
             is_past: Whether the writer of an object, given by its path, can't be writing it any more.
 
         Raises:
@@ -275,7 +262,6 @@ class StorageOpener(Protocol):
         """Open the storage behind a URL; blocks.
 
         Args:
-            url: Where it is.
             create: It is to be written, and may not be there yet.
 
         Raises:

@@ -134,7 +134,6 @@ def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
     """Where the `@` behind a secret stands, -1 for none.
 
     Args:
-        start: Where the URL's scheme ends.
         last: Where the last `@` of all stands.
     """
     if last < start:

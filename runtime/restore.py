@@ -245,7 +245,6 @@ def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> Operato
 
 
 def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState]) -> frozenset[int]:
-    """Indices of a vertex's subtasks that had finished, as they are numbered now."""
     by_operator: dict[str, frozenset[int]] = {}
     for spec in vertex.operators:
         state = operators.get(spec.id)
@@ -285,8 +284,6 @@ def assign_states(
     """Assign to every subtask of a graph its part of a checkpoint.
 
     Args:
-        graph: The job that starts.
-        checkpoint: The snapshot that it starts from.
         read: Reads the bytes behind a handle; blocks.
         allow_non_restored_state: Leave out the state of operators that the graph does not have.
 

@@ -71,7 +71,6 @@ def function_location(function: Callable[..., Any]) -> str:
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that the user wrote, under partials, methods and decorators."""
     for _ in range(_DEEPEST):
         if isinstance(function, functools.partial):
             function = function.func
@@ -96,7 +95,6 @@ def _short_name(name: str) -> str:
 
 
 def file_of(code: CodeType, module: Mapping[str, Any]) -> str:
-    """The file of some code as it is shown to people."""
     path = code.co_filename.replace("\\", "/")
     if "ipykernel" in path or path.startswith("<ipython-input"):
         return _notebook_cell(code.co_filename, module)

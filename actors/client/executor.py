@@ -63,7 +63,6 @@ def ship_script_modules() -> None:
 
 
 def _installed() -> set[Path]:
-    """Where packages are installed."""
     return {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
 
 

@@ -61,7 +61,6 @@ class Garbage:
     """What may be deleted.
 
     Attributes:
-        jobs: Ids of jobs that have ended long ago.
         keys: Records, without the reports of those jobs.
         reports: Their reports, which go last.
     """
@@ -76,10 +75,6 @@ class CollectedGarbage:
     """What was deleted, or would be.
 
     Attributes:
-        jobs: Ids of the jobs whose records and lines they were.
-        records: Number of records in the key-value store.
-        files: Number of files with what the jobs have printed.
-        bytes: Their size.
         silent_nodes: Nodes that did not answer, by the beginning of their ids.
         unknown_jobs: Ids of jobs that the cluster no longer knows, whose lines were still there.
     """
@@ -99,7 +94,6 @@ class Records:
     Attributes:
         values: By key; only those of `master-of` and `job-of-master` are needed.
         reports: The last report of each job.
-        actors: Names of the actors in Penstock's namespace.
     """
 
     values: Mapping[str, bytes]
@@ -111,7 +105,6 @@ def find_garbage(records: Records, now: float, older_than: float) -> Garbage:
     """Decide what may be deleted.
 
     Args:
-        records: What there is.
         now: Wall-clock seconds.
         older_than: Seconds that must have passed since a job's end.
     """
@@ -155,7 +148,6 @@ def _ended_before(report: JobReport, moment: float) -> bool:
 
 
 def _is_used(job_id: str, records: Records) -> bool:
-    """Whether an actor may still do something for a job."""
     master = records.values.get(f"master-of:{job_id}")
     if master is not None and master_name(master.decode()) in records.actors:
         return True
@@ -242,11 +234,7 @@ def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any
 
 
 def list_files(folder: Path | None = None) -> dict[str, float]:
-    """When each file of lines on this node was written last: wall-clock seconds by name.
-
-    Args:
-        folder: Another folder than this node's folder of logs.
-    """
+    """When each file of lines on this node was written last: wall-clock seconds by name."""
     found: dict[str, float] = {}
     for path in (folder or logs_folder()).glob(LOG_FILES):
         with suppress(FileNotFoundError):  # somebody else has deleted it
@@ -255,13 +243,7 @@ def list_files(folder: Path | None = None) -> dict[str, float]:
 
 
 def delete_files(patterns: Iterable[str], dry_run: bool, folder: Path | None = None) -> dict[str, float]:
-    """Delete files of this node's folder of logs; sizes by name.
-
-    Args:
-        patterns: Glob patterns of names.
-        dry_run: Delete nothing.
-        folder: Another folder.
-    """
+    """Delete files of this node's folder of logs; sizes by name."""
     found: dict[str, float] = {}
     for pattern in patterns:
         for path in (folder or logs_folder()).glob(pattern):

@@ -121,7 +121,6 @@ def name_job(stop: BaseException, job_id: str, what: str) -> None:
     """Tell the user of an interrupt which job it has left, and how to stop it.
 
     Args:
-        stop: The interrupt.
         what: What the job does, such as `runs on`.
     """
     stop.add_note(

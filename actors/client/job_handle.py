@@ -80,7 +80,6 @@ class RayJobHandle(NearestMembers):
         return f"RayJobHandle({self._job_id!r})"
 
     def _ipython_display_(self) -> None:
-        """A card in a notebook that follows the job."""
         show_card(lambda: self.report(fresh=False), self._link)
 
     def _link(self) -> str | None:

@@ -208,9 +208,6 @@ def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
 def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
     """All jobs that the joined cluster has seen, and those that have ended and left a report, oldest first.
 
-    Args:
-        storage: Where to look for reports besides the cluster.
-
     Raises:
         StorageError: The storage can't be read.
     """
@@ -242,11 +239,6 @@ def with_archived(
 
 def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:
     """The job that a user means by an id, the beginning of one, or a name.
-
-    Args:
-        text: What the user says.
-        known: All jobs.
-        storage: Where they were looked for besides the cluster.
 
     Raises:
         ConfigurationError: No job, or several; the message names them, and the nearest one.
@@ -294,7 +286,6 @@ def short_ids(job_ids: Iterable[str]) -> dict[str, str]:
 
 
 def _shared(one: str, other: str) -> int:
-    """Number of characters at their beginning that are the same."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

@@ -70,8 +70,6 @@ class FilePart:
 
     Attributes:
         header: The first line, which names the owner.
-        data: Complete lines.
-        end: Where the next part begins.
         is_refused: Whether it is a file that this process may not read.
     """
 
@@ -93,7 +91,6 @@ class LogReader:
         silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
         refused_files: Files of the job's that this user may not read, nor Ray on their node.
         foreign_lines: Lines in files of the job's that no process of the job has written.
-        nodes: Tells which nodes to ask.
         key: Gives the key of the job's lines; `None` while no process of the job has begun.
     """
 
@@ -181,13 +178,7 @@ class LogReader:
 
 
 def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None) -> list[FilePart]:
-    """The parts of this node's files that have not been read.
-
-    Args:
-        pattern: A glob pattern for files in the folder of logs.
-        read_to: How far each file was read, by name.
-        folder: Another folder.
-    """
+    """The parts of this node's files that have not been read."""
     parts = []
     for path in sorted((folder or logs_folder()).glob(pattern)):
         if path.suffix == ".1" and read_to:

@@ -71,7 +71,6 @@ class Deadline:
 
     @property
     def has_passed(self) -> bool:
-        """Whether it is in the past."""
         return self._at is not None and time.monotonic() >= self._at
 
     def left(self, at_most: float | None = None) -> float | None:
@@ -90,7 +89,6 @@ class Deadline:
 
         Args:
             late: What has not happened, where more is known than at first.
-            advice: Likewise what goes on, and what to do.
         """
         what = f"{late or self._late} after {self._seconds or 0:g} s"
         return JobTimeoutError(f"{what}; {advice or self._advice}")
@@ -106,7 +104,6 @@ def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadlin
 
 
 def checkpoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    """For a checkpoint by hand."""
     advice = (
         f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
         "To ask again would take another one"
@@ -115,7 +112,6 @@ def checkpoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
 
 
 def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    """For a savepoint."""
     advice = (
         f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
         "A complete one is answered when the checkpoint after it has ended, too. "
@@ -125,7 +121,6 @@ def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
 
 
 def stop_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    """For the end of a job that is stopped with a savepoint."""
     advice = (
         f"it goes on stopping: `penstock status {job_id}` shows where it is. "
         "To ask again waits for the same end, to cancel it gives the savepoint up"
@@ -134,13 +129,11 @@ def stop_deadline(job_id: str, timeout: Duration | None) -> Deadline:
 
 
 def rescale_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    """For a job that is to run at another parallelism."""
     advice = f"the change goes on: `penstock status {job_id}` shows where it is"
     return Deadline(timeout, f"job {job_id} does not run at the new parallelism", advice)
 
 
 def end_deadline(job_id: str, timeout: Duration | None) -> Deadline:
-    """For the end of a job."""
     return Deadline(timeout, f"job {job_id} has not ended", "it goes on")
 
 
@@ -280,9 +273,6 @@ class MasterCalls:
         """Ask what a JobMaster answers at once.
 
         Args:
-            name: What is asked, for the message.
-            call: Makes the call of the actor.
-            of_ended: Gives the answer of a job that has ended.
             timeout: Seconds after which a JobMaster that is silent is said to be stuck; `None` for never.
             within: A deadline of the user's; it counts instead if it comes first.
 
@@ -304,8 +294,6 @@ class MasterCalls:
         """Ask, and again while the JobMaster is restarted; of an ended job its last report answers.
 
         Args:
-            call: Makes the call of the actor.
-            of_ended: Gives the answer of a job that has ended.
             deadline: Until when.
             request: What is asked, if the report of an ended job does not say whether it was done.
 

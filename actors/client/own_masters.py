@@ -44,10 +44,6 @@ class OwnMasters:
     def begin(self, submitted: Callable[[], SubmittedJob], may_reuse: bool) -> str:
         """Begin a job and return its id when it has been taken up.
 
-        Args:
-            submitted: Makes the job, with a new id each time.
-            may_reuse: Whether a process that has run another job will do.
-
         Raises:
             DeploymentError: No JobMaster starts.
         """

@@ -139,7 +139,6 @@ class PlainDisplay:
     """Prints a line every two seconds, when the state changes, and at the end.
 
     Args:
-        write: Prints one line.
         clock: Monotonic seconds.
     """
 
@@ -174,11 +173,9 @@ class TerminalDisplay:
         self._live.start()
 
     def show(self, line: str, status: JobStatus) -> None:
-        """Redraw the line."""
         self._live.update(Text(line, style=_COLOURS.get(status, "")), refresh=True)
 
     def close(self) -> None:
-        """Leave the last line where it is."""
         self._live.stop()
 
 
@@ -190,7 +187,6 @@ class NotebookDisplay:
         self._handle: Any = None
 
     def show(self, line: str, status: JobStatus) -> None:
-        """Update the text."""
         content = {"text/plain": line}
         if self._handle is None:
             self._handle = self._ipython.display(content, raw=True, display_id=True)
@@ -213,7 +209,6 @@ class Progress:
         self._text = ProgressText()
 
     def update(self, report: JobReport) -> None:
-        """Show a report."""
         self._display.show(self._text.line(report, time.monotonic()), report.status)
 
     def __enter__(self) -> Progress:
@@ -226,7 +221,6 @@ class Progress:
 
 
 def find_display() -> Display:
-    """The display for where this program runs."""
     console = Console(stderr=True)
     if console.is_jupyter:
         return NotebookDisplay()
@@ -249,7 +243,6 @@ def card(report: JobReport, line: str, link: str | None = None) -> str:
 
     Args:
         line: What `ProgressText` says of the report.
-        link: Address of the page of the job.
     """
     rows = [f"<b>{escape(report.name)}</b> <code>{escape(report.job_id)}</code>"]
     rows.append(escape(line.removeprefix(f"{report.name}: ")))
@@ -267,9 +260,7 @@ class LiveCard:
     """Draws the card of one job again and again, until the job has ended or does not answer.
 
     Args:
-        report: Asks for a report.
         update: Draws a card, given as HTML and as text, instead of the one before.
-        link: Tells the address of the job's page, if there is one.
     """
 
     def __init__(

@@ -51,11 +51,7 @@ _listening: Final = threading.local()
 
 
 class NoticeFiles:
-    """The files of the jobs that this process has submitted; any thread may call it.
-
-    Args:
-        folder: Tells where the files belong.
-    """
+    """The files of the jobs that this process has submitted; any thread may call it."""
 
     def __init__(self, folder: Callable[[], Path] = logs_folder) -> None:
         self._folder = folder
@@ -64,11 +60,7 @@ class NoticeFiles:
         self._keys: dict[str, bytes] = {}
 
     def follow(self, job_id: str, key: bytes = b"") -> None:
-        """Write notices for a job from now on; its file begins with the first one.
-
-        Args:
-            key: The key of the job's lines.
-        """
+        """Write notices for a job from now on; its file begins with the first one."""
         with self._lock:
             self._jobs[job_id] = None
             self._keys[job_id] = key
@@ -118,7 +110,6 @@ NOTICES: Final = NoticeFiles()
 
 
 def take(text: str, files: NoticeFiles = NOTICES) -> None:
-    """Log a notice, and keep it for the jobs of this process."""
     logger.info("%s", text.rstrip("\n"))
     files.add(text)
 
@@ -154,7 +145,6 @@ def take_notices_of_processes() -> None:
 
 
 def _prints_as_expected() -> bool:
-    """Whether this Ray prints notices by the functions that are replaced here."""
     return hasattr(ray_worker, _LISTEN) and hasattr(ray_worker, _PRINT)
 
 

@@ -24,7 +24,6 @@ class UserInterface:
     """A server of `penstock ui` that this program has started.
 
     Attributes:
-        address: Where it is.
         login: The address that begins a session, once, with the page of the job.
         process: Its process. It ends when its standard input is closed, also when this program is killed.
     """
@@ -48,7 +47,6 @@ class UserInterface:
             _OPEN.remove(self)
 
     def _repr_html_(self) -> str:
-        """A link for notebooks."""
         return f'<a href="{escape(self.login)}" target="_blank">Penstock</a> at {escape(self.address)}'
 
 
@@ -57,7 +55,6 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
 
     Args:
         job_id: The job of the first page.
-        storage: Where to look for ended jobs besides the cluster.
         open_browser: Open a browser; without one the address is in the answer.
 
     Raises:

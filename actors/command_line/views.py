@@ -112,7 +112,6 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
 
 
 def _troubles(info: SubtaskInfo) -> Iterator[str]:
-    """What is wrong with a subtask right now, for people."""
     process = info.process
     where = "" if process is None else f" (pid {process.pid} on node {process.node_id[:8]})"
     for trouble in (info.silence, info.long_call):
@@ -121,7 +120,6 @@ def _troubles(info: SubtaskInfo) -> Iterator[str]:
 
 
 def _history_line(entry: HistoryEntry) -> str:
-    """One thing that happened to a job."""
     if isinstance(entry, Takeover):
         return f"{_time_of_day(entry.at)} the JobMaster died, another process took over"
     cause = f": {entry.cause}" if entry.cause else ""
@@ -129,7 +127,6 @@ def _history_line(entry: HistoryEntry) -> str:
 
 
 def _rescale_line(rescale: RescaleRecord) -> str:
-    """One change of the parallelism, and what became of it."""
     changes = ", ".join(f"{each} {rescale.before[each]} -> {n}" for each, n in rescale.after.items())
     line = f"{_time_of_day(rescale.requested_at)} {changes}"
     if rescale.failure:

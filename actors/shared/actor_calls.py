@@ -35,11 +35,6 @@ class NoAnswerError(PenstockError, TimeoutError):
 def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
     """The answer of a call.
 
-    Args:
-        call: The reference that the actor's call returned.
-        who: The actor and the question, for the message.
-        seconds: Upper limit.
-
     Raises:
         NoAnswerError: It has taken longer.
         ray.exceptions.RayActorError: The actor is gone.
@@ -78,8 +73,6 @@ class RepeatedCall(Generic[T]):
 
     Args:
         make: Makes the call, which may reach the actor more than once; returns its reference.
-        who: The actor, for messages.
-        patience: Which errors are repeated, and for how long.
         clock: Monotonic seconds.
     """
 
@@ -105,7 +98,6 @@ class RepeatedCall(Generic[T]):
 
     @property
     def gave_up(self) -> bool:
-        """Whether the actor was away for longer than the patience lasted."""
         return self._gave_up_after is not None
 
     @property

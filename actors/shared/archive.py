@@ -40,8 +40,6 @@ def check_types(value: object, kind: Any, where: str = "") -> None:
 
     Args:
         value: A dataclass, or a part of one.
-        kind: Its declared type.
-        where: The way to it, for the message.
 
     Example:
         >>> from penstock.runtime.snapshot.ids import SubtaskId
@@ -150,7 +148,6 @@ class UnreadableReport:
 
 
 def save_to_cluster(report: JobReport) -> None:
-    """Keep the report in the cluster, over an earlier one."""
     internal_kv._internal_kv_put(
         _PREFIX + report.job_id.encode(),
         json.dumps(_to_keep(report)).encode(),
@@ -186,7 +183,6 @@ def remember_cancellation(job_id: str) -> None:
 
 
 def is_to_be_cancelled(job_id: str) -> bool:
-    """Whether that was noted."""
     return internal_kv._internal_kv_get(_CANCELLED + job_id.encode(), namespace=_NAMESPACE) is not None
 
 
@@ -236,7 +232,6 @@ def open_proven(
         job_id: Lower-case letters, digits and `-`.
         is_new: Whether the job was only just submitted. The log of another submission under its id is then
             another job's.
-        submission: A token that all processes have that are given the job.
         timeout: Seconds without progress after which a call is given up.
 
     Returns:

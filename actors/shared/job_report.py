@@ -102,7 +102,6 @@ class SubtaskInfo:
     state_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         process = self.process
         return {
             "vertex": self.subtask.vertex,
@@ -335,7 +334,6 @@ class JobReport(NearestMembers):
 
 
 def statistics_from_dict(data: Mapping[str, Any]) -> JobStatistics:
-    """The counters of a job from their plain values."""
     operators = {
         operator: OperatorStatistics.from_dict(counters) for operator, counters in data["operators"].items()
     }

@@ -73,7 +73,6 @@ class VertexSummary:
     state_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return asdict(self)
 
 
@@ -123,7 +122,6 @@ class Bottleneck:
 
 
 def summarize_vertices(graph: GraphInfo, subtasks: Sequence[SubtaskInfo]) -> tuple[VertexSummary, ...]:
-    """The sums over the subtasks of each vertex, sources first."""
     of_vertex: defaultdict[str, list[SubtaskInfo]] = defaultdict(list)
     for each in subtasks:
         of_vertex[each.subtask.vertex].append(each)

@@ -40,7 +40,6 @@ def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str)
         job_id: Lower-case letters, digits and `-`.
         vertex: Any text; `JOB_MASTER` or `RAY` if `index` is `None`.
         index: Index of the subtask; `None` for a JobMaster and for Ray.
-        incarnation: Tells actors of the same subtask from each other.
 
     Example:
         >>> log_file_name("words-1", "count", 0, "2"), log_file_name("words-1", JOB_MASTER, None, "n-7")

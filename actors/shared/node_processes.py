@@ -40,7 +40,6 @@ def own_node() -> str:
 
 
 def own_place() -> Place:
-    """Where this process runs."""
     pid = os.getpid()
     fields = _fields(pid)
     return Place(pid, own_node(), 0 if fields is None else fields[_STARTED])

@@ -42,14 +42,7 @@ _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
 class LogFile:
-    """A bounded file of lines with their times; any thread may add to it.
-
-    Args:
-        path: Where it is.
-        header: Whose output it is, as plain values for JSON.
-        max_bytes: When to begin a new file.
-        key: The key that the job's lines are signed with.
-    """
+    """A bounded file of lines with their times; any thread may add to it."""
 
     def __init__(
         self, path: Path, header: Mapping[str, Any], max_bytes: int = MAX_BYTES, key: bytes = b""
@@ -91,7 +84,6 @@ class LogFile:
             self._begun.clear()
 
     def close(self) -> None:
-        """Flush and close the file."""
         self.flush()
         self._file.close()
 

@@ -88,7 +88,6 @@ class _Exits:
         self._register = atexit.register
 
     def watch(self) -> None:
-        """From now on, for good."""
         atexit.register = self.register
 
     def register(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:

@@ -112,7 +112,6 @@ class SubmittedJob:
 
     Attributes:
         job_id: Lower-case letters, digits and `-`.
-        name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
         submission: A token that all processes have that are given the job, and nobody else. Empty when an
@@ -127,7 +126,6 @@ class SubmittedJob:
 
 
 def set_master(job_id: str, process: str) -> None:
-    """Note which process is the JobMaster of a job."""
     _put(_MASTER_OF + job_id, process.encode())
 
 
@@ -137,7 +135,6 @@ def remove_master(job_id: str) -> None:
 
 
 def is_master(job_id: str, process: str) -> bool:
-    """Whether this process is the JobMaster of a job."""
     return _get(_MASTER_OF + job_id) == process.encode()
 
 
@@ -155,14 +152,12 @@ def find_master(job_id: str) -> Any:
 
 
 def has_master(job_id: str) -> bool:
-    """Whether a job has a JobMaster, or one that Ray restarts."""
     process = _get(_MASTER_OF + job_id)
     # A handle would load the actor's class, and all that it imports, into this process.
     return process is not None and master_name(process.decode()) in _living()
 
 
 def jobs_with_master() -> set[str]:
-    """The jobs that have a JobMaster."""
     jobs = {key.removeprefix(_MASTER_OF): _get(key) for key in _keys(_MASTER_OF)}
     living = _living()
     return {job for job, process in jobs.items() if process and master_name(process.decode()) in living}
@@ -179,7 +174,6 @@ def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
 
     Args:
         process: As in `keep_job`.
-        first: The job that it was started with.
     """
     data = _get(_JOB_OF + process)
     if data is None:
@@ -194,7 +188,6 @@ def job_in(data: bytes) -> str | None:
 
 
 def give_job(job_id: str) -> None:
-    """Note that a process is about to be given this job."""
     _put(_GIVEN + job_id, b"")
 
 
@@ -204,7 +197,6 @@ def accept_job(job_id: str) -> bool:
 
 
 def offer_master(process: str) -> None:
-    """Let the program that has started a process claim it for another job."""
     _put(_WARM + process, b"")
 
 
@@ -214,7 +206,6 @@ def claim_master(process: str) -> bool:
 
 
 def forget_process(process: str) -> None:
-    """Delete what is kept of a process that has ended for good."""
     _delete(_JOB_OF + process)
     _delete(_WARM + process)
 
@@ -225,7 +216,6 @@ def warm_masters() -> Sequence[str]:
 
 
 def living_masters() -> set[str]:
-    """The processes of JobMasters that live, or that Ray restarts."""
     return {process for name in _living() if (process := process_of_master(name)) is not None}
 
 

@@ -23,7 +23,6 @@ class SavepointTaken:
     """The savepoint exists.
 
     Attributes:
-        path: URL of its folder.
         still_needed: Why the job would still restart from it; empty when it would not.
     """
 
@@ -33,11 +32,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRefused:
-    """There is no savepoint.
-
-    Attributes:
-        why: For people.
-    """
+    """There is no savepoint."""
 
     why: str
 
@@ -46,7 +41,6 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
-    """The JobMaster's answer that follows from the coordinator's."""
     if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))
@@ -109,11 +103,7 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRefused:
-    """There is no checkpoint.
-
-    Attributes:
-        why: For people.
-    """
+    """There is no checkpoint."""
 
     why: str
 
@@ -122,7 +112,6 @@ CheckpointReply: TypeAlias = CheckpointResult | CheckpointRefused
 
 
 def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointReply:
-    """The JobMaster's reply that follows from the coordinator's answer."""
     if not isinstance(answer, CheckpointSucceeded):
         number = "" if answer.checkpoint_id is None else f"checkpoint {answer.checkpoint_id} failed: "
         return CheckpointRefused(f"{number}{refusal_text(answer)}")
@@ -137,7 +126,6 @@ def checkpoint_reply(answer: CheckpointAnswer, storage_url: str) -> CheckpointRe
 
 
 def reply_of_report(report: JobReport) -> CheckpointRefused:
-    """The reply that follows from the last report of a job."""
     why = f"the job has ended: {report.status.value}"
     if report.failure is not None:
         why += f"; {failure_text(report.failure.root)}"

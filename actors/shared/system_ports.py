@@ -34,7 +34,6 @@ class LoopTimers:
 
     Args:
         loop: Its thread runs the callbacks.
-        guard: Runs each callback and handles its failure.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Callable[[Callable[[], None]], None]) -> None:
@@ -72,7 +71,6 @@ class BackgroundRunner:
     """Runs work in threads and posts outcomes to the owner.
 
     Args:
-        threads: Where the work runs.
         post: Brings a callable into the owner's thread; may be called from any thread.
     """
 

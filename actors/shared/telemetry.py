@@ -40,7 +40,6 @@ class TraceSpan:
     Attributes:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
-        attributes: What is known of it, by names with dots.
         failure: Why it failed, without secrets; empty when it did not.
         parts: What it consists of, the first one first.
     """

@@ -34,7 +34,6 @@ AGREED, YES = b"a", b"y"
 
 
 def main() -> None:
-    """Have a worker forked, or become it."""
     try:
         connection = _agreement()
     except Exception:  # whatever is wrong with the template: the node gets its worker
@@ -80,7 +79,6 @@ def _inherited() -> dict[str, object]:
 
 
 def _flags() -> list[str]:
-    """The interpreter's flags that Ray passes on to workers."""
     return [flag for flag, is_set in (("-S", sys.flags.no_site), ("-s", sys.flags.no_user_site)) if is_set]
 
 

@@ -159,7 +159,6 @@ def _comparable(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _become_worker(request: Request) -> None:
-    """Run Ray's program for workers in this forked process."""
     inherited = request.inherited
     worker = os.environ[WORKER]
     _take_over(inherited, request.streams)

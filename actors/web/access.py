@@ -58,7 +58,6 @@ class Access:
     """The sessions of a server, and the hosts that it answers to.
 
     Args:
-        port: The one that it listens on.
         hosts: Names and addresses of this server, without the port.
         token: Standing token for programs; `None` for none.
 
@@ -87,7 +86,6 @@ class Access:
         self.cookie = f"penstock-{port}"
 
     def new_login(self) -> str:
-        """A token that begins one session."""
         login = secrets.token_urlsafe(32)
         self._logins.add(login)
         return login

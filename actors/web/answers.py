@@ -31,7 +31,6 @@ from penstock.runtime.state.key_groups import check_parallelism, subtask_of_key_
 
 
 def record_of(record: CheckpointRecord) -> dict[str, Any]:
-    """A checkpoint of the history as plain values, under both names."""
     failure = None
     if record.status is CheckpointStatus.FAILED:
         reason = "" if record.failure is None else record.failure.value.replace("_", " ")
@@ -52,7 +51,6 @@ def record_of(record: CheckpointRecord) -> dict[str, Any]:
 
 
 def details_of(details: CheckpointDetails) -> dict[str, Any]:
-    """A checkpoint with what each subtask measured, as plain values under both names."""
     rows = [{**row, **_subtask(row)} for row in details.to_dict()["by_subtask"]]
     return {**record_of(details.record), "by_subtask": rows}
 
@@ -80,7 +78,6 @@ _PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def overview_of(known: KnownJob) -> dict[str, Any]:
-    """A job in the list of jobs."""
     report = known.report
     rates = [
         subtask.rates.operators[operator.id].records_out
@@ -251,7 +248,6 @@ def _plain(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]
 
 
 def _distribution(name: str, histogram: HistogramStatistics) -> Iterator[tuple[str, float]]:
-    """A histogram under the names that Flink's REST gives its parts."""
     count = histogram.count
     yield f"{name}_count", count
     yield f"{name}_sum", histogram.total
@@ -274,9 +270,6 @@ def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
 
 def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, Any]:
     """What changes, vertex by vertex.
-
-    Args:
-        parallelism: By operator id, as for a rescale.
 
     Raises:
         ConfigurationError: There is no such operator, or it can't run at this parallelism.

@@ -55,7 +55,6 @@ def description() -> dict[str, Any]:
 
 
 def make_application(server: WebServer) -> web.Application:
-    """The application of a server."""
     application = web.Application(middlewares=[_guard(server)], client_max_size=_LARGEST)
     for route in ROUTES:
         application.router.add_route(route.method, route.path, _handler(server, route))
@@ -156,12 +155,7 @@ class ServerOptions:
     """How a server is to run.
 
     Attributes:
-        host: Address to listen on.
         port: Port; `None` for the first free one from 8275 on, 0 for any.
-        storage: Where ended jobs are looked for besides the cluster.
-        read_only: Refuse whatever changes a job.
-        token: Standing token for programs, needed beyond loopback.
-        allowed_hosts: Further names that requests may come to.
         ends_with_input: End when standard input is closed: the program that holds its other end has ended.
     """
 

@@ -35,7 +35,6 @@ class JobLog:
 
         Args:
             offset: Number of the first line; `None` for the last 500.
-            is_wanted: Which of them to give.
 
         Returns:
             The lines, and the number with which to ask for those behind them.

@@ -45,11 +45,7 @@ _SLACK: Final = 200
 
 
 class KnownCheckpoints:
-    """The checkpoints of one job.
-
-    Attributes:
-        is_complete: Whether it has all that the JobMaster remembers.
-    """
+    """The checkpoints of one job."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -60,7 +56,6 @@ class KnownCheckpoints:
         return [*self._joined(shown).values()]
 
     def merge(self, shown: Sequence[CheckpointRecord]) -> None:
-        """A report has come, with these."""
         newest = shown[-CHECKPOINTS_SHOWN:]
         if len(newest) < CHECKPOINTS_SHOWN:  # there are no others
             self._known = _by_key(shown)
@@ -76,7 +71,6 @@ class KnownCheckpoints:
             self.is_complete = False
 
     def take(self, remembered: Iterable[CheckpointRecord]) -> None:
-        """The JobMaster has given all that it remembers."""
         given = _by_key(remembered)
         self._known = {
             key: each
@@ -133,14 +127,8 @@ _NEW: Final = 0.2
 class JobWatcher:
     """The newest report of a job and its curves.
 
-    Args:
-        handle: The job's.
-        in_thread: Runs blocking calls.
-
     Attributes:
         report: The newest one; `None` before the first answer.
-        samples: The job's curves.
-        version: Counts reports.
         error: Why the last question was not answered; `None` when it was.
     """
 
@@ -182,7 +170,6 @@ class JobWatcher:
 
     @property
     def has_viewers(self) -> bool:
-        """Whether somebody looks at it."""
         return self._viewers > 0
 
     @property
@@ -194,7 +181,6 @@ class JobWatcher:
 
     @property
     def is_answering(self) -> bool:
-        """Whether the JobMaster answers, as far as is known."""
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
@@ -252,7 +238,6 @@ class JobWatcher:
 
     @asynccontextmanager
     async def viewed(self) -> AsyncIterator[None]:
-        """Somebody looks at the job inside."""
         self._viewers += 1
         self._wanted.set()
         self.begin()

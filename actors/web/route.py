@@ -24,12 +24,10 @@ class Route:
 
     Attributes:
         path: With `{names}` as aiohttp has them.
-        summary: What it does, in one line.
         answer: Form of its answer; `None` for one without a body or with a form of its own.
         body: Form of the request's body; `None` without one.
         query: What each parameter behind `?` means.
         is_open: Whether it answers without a session.
-        status: Of HTTP, of an answer.
     """
 
     method: str
@@ -49,11 +47,7 @@ class Route:
 
 
 class Problem(Exception):
-    """A request that is answered with an error.
-
-    Attributes:
-        status: Of HTTP.
-    """
+    """A request that is answered with an error."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

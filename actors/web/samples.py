@@ -51,12 +51,10 @@ class Sample:
     checkpoint_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return asdict(self)
 
 
 def sample_of(report: JobReport, at: float) -> Sample:
-    """The figures of a report that came at this moment."""
     sources = {operator.id for operator in report.operators if operator.is_source}
     sinks = {operator.id for operator in report.operators if operator.is_sink}
     rates = [subtask.rates.operators for subtask in report.subtasks if subtask.rates is not None]
@@ -151,7 +149,6 @@ class LagTrend:
         return f"is gone in about {_about(self.gone_in)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {**asdict(self), "text": str(self)}
 
 

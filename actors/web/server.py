@@ -46,7 +46,6 @@ class JobDirectory:
     """All jobs of the joined cluster, if any, and of a storage. Its methods block; threads may share it.
 
     Args:
-        storage: Where to look for reports of ended jobs besides the cluster.
         clock: Monotonic seconds.
     """
 
@@ -58,7 +57,6 @@ class JobDirectory:
 
     @property
     def storage(self) -> str | None:
-        """Where it looks besides the cluster."""
         return self._storage
 
     def all(self) -> list[KnownJob]:
@@ -103,9 +101,7 @@ class RequestTrigger:
     """One request to a job.
 
     Attributes:
-        job_id: The job that is asked.
         asked: What was asked: a request with the same id asks the same.
-        is_done: Whether it has ended.
         result: What came of it; `None` while it goes on, and when it has failed.
         failure: Why it has failed, or why its outcome is unknown.
     """
@@ -144,9 +140,6 @@ class RequestTriggers:
         """Begin to wait for a call; the id to ask for.
 
         Args:
-            job_id: The job that is asked.
-            call: Gives the answer.
-            asked: Text by which the same request is told from another.
             trigger_id: The caller's id for it, which no request of this job has.
         """
         trigger_id = trigger_id or secrets.token_hex(16)
@@ -199,15 +192,7 @@ _ENDED_KEPT: Final = 200
 
 
 class WebServer:
-    """Jobs, sessions and requests of one server.
-
-    Args:
-        directory: Finds jobs.
-        access: Who may ask.
-        address: URL at which it is reached, for people.
-        read_only: Refuse whatever changes a job.
-        description: Of its paths, for programs.
-    """
+    """Jobs, sessions and requests of one server."""
 
     def __init__(
         self,
@@ -262,7 +247,6 @@ class WebServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def info(self) -> dict[str, Any]:
-        """The server itself."""
         return {
             "version": version("penstock"),
             "read_only": self.read_only,
@@ -358,8 +342,6 @@ class WebServer:
         """Begin a request to the job that a path names; the answer has its trigger id.
 
         Args:
-            request: What came.
-            call: What is done with the job's handle.
             body: What it holds; a request with its `triggerId` is begun once.
 
         Raises:

@@ -71,7 +71,6 @@ def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
     """The Arrow schema in which rows of a DataFrame are transferred.
 
     Args:
-        schema: The DataFrame's schema.
         time_zone: Spark's session time zone; timestamps carry it, those without a zone none.
 
     Raises:
@@ -95,11 +94,6 @@ def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
 
 def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
     """The Arrow type of one Spark type.
-
-    Args:
-        kind: The Spark type.
-        path: Path of the column, for messages.
-        time_zone: Spark's session time zone.
 
     Raises:
         UnsupportedTypeError: It can't be transferred.

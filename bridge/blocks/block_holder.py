@@ -37,7 +37,6 @@ class Block:
 
     Attributes:
         data: Reference to its bytes.
-        rows: Number of rows.
         size: Bytes.
         schema: Its Arrow schema, serialised.
     """
@@ -61,7 +60,6 @@ class BlockHolder:
         self._numbers = count()
 
     def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
-        """Register a sink whose subtask is going to bring rows."""
         self._sinks[job_id, operator] = schema
 
     def sinks(self, job_id: str) -> dict[str, bytes | None]:
@@ -93,7 +91,6 @@ class BlockHolder:
         return missing
 
     def drop(self, keys: list[TransactionKey]) -> None:
-        """Forget staged transactions."""
         for key in keys:
             self._staged.pop(key, None)
 
@@ -145,7 +142,6 @@ class BlockHolder:
 
 
 def open_holder(name: str) -> Any:
-    """Start a holder, which ends with this program."""
     actor: Any = ray.remote(BlockHolder)
     return actor.options(name=HOLDER_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
 

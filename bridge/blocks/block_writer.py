@@ -88,7 +88,6 @@ class OpenBlock:
         return int(self._sink.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
         if self._stream is None:
             self.schema = batch.schema
             self._stream = pa.ipc.new_stream(self._sink, batch.schema)
@@ -110,7 +109,6 @@ class BlockWriter:
     """Gathers the rows of one subtask into blocks.
 
     Args:
-        holder: The actor that holds the blocks.
         schema: The rows' Arrow schema; without it the first rows decide.
         known: Their schema if there are no rows.
 
@@ -137,14 +135,12 @@ class BlockWriter:
         self._ask(holder.serve, context.job_id, context.operator_id, serialised)
 
     def write(self, batch: Batch) -> None:
-        """Add rows to the open block."""
         if not len(batch):
             return
         for block in self._blocks.add(self._batches.convert(batch)):
             self._stage(block)
 
     def prepare_commit(self) -> Sequence[TransactionKey]:
-        """Stage the blocks of this transaction."""
         block = self._blocks.rest()
         if block is not None:
             self._stage(block)
@@ -190,7 +186,6 @@ class BlockWriter:
 
     @property
     def _key(self) -> TransactionKey:
-        """Key of the open transaction."""
         return (*self._of, self._number)
 
     def _settle(self, left: int) -> None:

@@ -41,15 +41,10 @@ def results_of(
     """Wait for the end of a job, or run the job of a stream, and read its results.
 
     Args:
-        method: The method that the user has called, for messages.
         job_or_stream: A submitted job with a sink for its results, or a stream whose job is run now.
-        id: Id of the sink.
         default_id: Id of a stream's sink if the user gives none.
-        kind: The kind of sink.
         schema: Arrow schema of a stream's rows, or `None`.
-        read: Makes the user's result from the sink.
         timeout: Seconds for the job; `None` waits for ever.
-        progress: Show a live line meanwhile.
 
     Raises:
         GraphError: It is neither a job nor a stream.
@@ -115,9 +110,7 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
     """The rows that a job has left in a sink of this kind, found from any program of the cluster.
 
     Args:
-        job_id: Id of a job in this cluster.
         sink: Id of the sink; needed when the job has several of this kind.
-        kind: The kind of sink.
 
     Raises:
         PenstockError: There is no such sink, or its rows have been released; or there are several.
@@ -139,7 +132,6 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
 
 
 def _holders() -> list[str]:
-    """The names of all holders of results in the cluster."""
     actors = list_named_actors(all_namespaces=True)
     return [
         actor["name"].removeprefix(HOLDER_PREFIX)

@@ -48,12 +48,7 @@ class BufferSplit:
     """The split of a reader: one receive buffer, and how far it was read.
 
     Attributes:
-        index: Index of the receive buffer.
-        of: Number of receive buffers.
         buffer: Incarnation that the position belongs to; empty when nothing was read.
-        frame: Frames that were read completely.
-        row: Rows read of the next frame.
-        rows: Rows read so far, by partition.
         epoch: The newest micro-batch that was read completely; -1 for none.
         is_whole: Nothing was read after the end of that micro-batch.
     """
@@ -69,16 +64,7 @@ class BufferSplit:
 
 
 class BufferReader:
-    """Reads one receive buffer; requests the next frames while earlier ones are processed.
-
-    Args:
-        buffer: Handle of the receive buffer.
-        split: How far it was read.
-        staged: Rows come in micro-batches.
-
-    Attributes:
-        position: How far it is read now.
-    """
+    """Reads one receive buffer; requests the next frames while earlier ones are processed."""
 
     def __init__(self, buffer: Any, split: BufferSplit, *, staged: bool) -> None:
         self.position = split
@@ -103,7 +89,6 @@ class BufferReader:
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything has been read."""
         return self._last and not self._frames and not self._batches
 
     def wait_until_there(self) -> None:
@@ -237,7 +222,6 @@ class SparkSource:
         transfer: Id of the transfer, by which receive buffers find the program with the DataFrame.
         record_format: Arrow batches, or rows as dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
-        staged: Rows come in micro-batches of a streaming query.
         max_disk_bytes: Bytes that each receive buffer may hold in files.
         arrow_schema: Arrow schema of the DataFrame; `None` when it is not known.
     """
@@ -252,7 +236,6 @@ class SparkSource:
     arrow_schema: pa.Schema | None = None
 
     def splits(self, parallelism: int) -> Sequence[BufferSplit]:
-        """One receive buffer for each reader."""
         return [BufferSplit(index, parallelism) for index in range(parallelism)]
 
     def reader(self, context: ConnectorContext, splits: Sequence[BufferSplit]) -> SparkReader:
@@ -261,11 +244,7 @@ class SparkSource:
 
 
 class SparkReader:
-    """Reads its receive buffers in turn: one that nobody reads would hold Spark tasks up.
-
-    Args:
-        splits: The receive buffers, and how far each was read.
-    """
+    """Reads its receive buffers in turn: one that nobody reads would hold Spark tasks up."""
 
     makes_new_records: ClassVar[bool] = True
 
@@ -281,7 +260,6 @@ class SparkReader:
         self._pause = _PAUSE
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """The next rows, from the next receive buffer that has some."""
         for _ in range(len(self._open)):
             split = self._open[0]
             batch = split.next_batch(arrow_rows(max_rows) if self._arrow else max_rows)
@@ -306,12 +284,10 @@ class SparkReader:
         return [split.snapshot() for split in self._open]
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
-        """Remember which frames this checkpoint covers."""
         positions = {i: split.position for i, split in enumerate(self._all)}
         self._snapshots.append((checkpoint_id, positions))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Let the receive buffers release what the checkpoint covers."""
         covered: Mapping[int, BufferSplit] = {}
         while self._snapshots and self._snapshots[0][0] <= checkpoint_id:
             _, covered = self._snapshots.popleft()

@@ -53,12 +53,7 @@ class ReceiveBufferActor:
     """A receive buffer that can be called from every process of the cluster.
 
     Args:
-        job_id: The job that reads it.
-        transfer: Id of the transfer.
-        index: Index of the reader.
-        of: Number of readers.
         window: Bytes that may wait for the reader, and that are held in memory.
-        staged: Rows come in micro-batches.
         max_disk_bytes: Bytes that may be held in files.
     """
 
@@ -102,9 +97,6 @@ class ReceiveBufferActor:
         Args:
             instance: Incarnation that the position belongs to; empty for a reader that begins.
             epoch: The micro-batch at whose end the reader goes on; -1 for none, `None` inside of one.
-
-        Returns:
-            The incarnation of this receive buffer.
         """
         emitted = -1 if epoch is None else epoch
         if instance not in ("", self._instance, self._resumed):
@@ -183,9 +175,6 @@ class ReceiveBufferActor:
             epoch: The newest epoch whose end the reader knows.
             max_bytes: Limit, exceeded only by a larger first frame.
             patience: Seconds.
-
-        Returns:
-            The frames, or the reason why the transfer has failed.
         """
         deadline = time.monotonic() + patience
         buffer = self._buffer
@@ -271,7 +260,6 @@ class ReceiveBufferActor:
         self._notify()
 
     async def fail(self, reason: str) -> None:
-        """Record that the transfer has failed, and wake everyone who waits."""
         self._buffer.fail(reason)
         self._notify()
 
@@ -280,7 +268,6 @@ class ReceiveBufferActor:
         return asdict(self._buffer.statistics())
 
     async def leave(self) -> None:
-        """End this actor, with all its frames."""
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     def _notify(self) -> None:

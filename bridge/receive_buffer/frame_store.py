@@ -154,13 +154,11 @@ class FrameStore:
         return place
 
     def read(self, place: FramePlace) -> bytes:
-        """The frame at a place."""
         if place.file == _MEMORY:
             return self._kept[place.offset]
         return os.pread(self._segments[place.file].file.fileno(), place.size, place.offset)
 
     def release(self, place: FramePlace) -> None:
-        """Forget a frame."""
         if place.file == _MEMORY:
             self.memory_bytes -= len(self._kept.pop(place.offset))
             return
@@ -170,7 +168,6 @@ class FrameStore:
             self._drop_if_empty(place.file)
 
     def close(self) -> None:
-        """Forget all frames and close the files."""
         self._kept.clear()
         self.memory_bytes = 0
         for segment in self._segments.values():

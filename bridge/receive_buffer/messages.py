@@ -24,11 +24,7 @@ class Frame:
     Attributes:
         epoch: Number of the epoch; 0 for a DataFrame.
         run: Names one try to transfer the epoch.
-        partition: Index of the Spark partition.
-        attempt: Spark's id of the task attempt that computed it.
         number: Its number within the partition, from 0.
-        rows: Number of rows.
-        data: The IPC stream.
     """
 
     epoch: int
@@ -77,8 +73,6 @@ class ReadFrame:
     """A frame on its way to the reader.
 
     Attributes:
-        partition: Index of the Spark partition.
-        data: The IPC stream.
         ends: The newest epoch that ends after this frame; `None` if none does.
     """
 
@@ -92,7 +86,6 @@ class Chunk:
     """The result of one read.
 
     Attributes:
-        frames: The frames from the requested position on.
         complete: These are the last frames: all partitions have been transferred.
         epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
     """
@@ -195,7 +188,6 @@ def buffer_name(job_id: str, transfer: str, index: int) -> str:
 
 
 def buffer_prefix(job_id: str) -> str:
-    """Prefix of the names of all receive buffers of a job."""
     return f"{_PREFIX}{job_id}:"
 
 
@@ -210,7 +202,6 @@ def rendezvous_name(transfer: str) -> str:
 
 
 def actor_exists(name: str) -> bool:
-    """Whether an actor of this name is alive."""
     # A handle would load the actor's class, and all that it imports, into this process.
     named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
     return {"name": name, "namespace": NAMESPACE} in named

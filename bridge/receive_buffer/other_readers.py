@@ -48,11 +48,6 @@ class OtherReaders:
     """Whether all readers of a job have registered at the rendezvous of a transfer.
 
     Readers that were finished in a snapshot do not come again, and without them nothing is transferred.
-
-    Args:
-        transfer: Id of the transfer.
-        job_id: Whose readers are counted.
-        of: Number of readers.
     """
 
     def __init__(self, transfer: str, job_id: str, of: int) -> None:
@@ -94,7 +89,6 @@ async def registered(register: Callable[[], Any], away: float = _AWAY) -> str | 
     The rendezvous recognises a repeated registration by the buffer's incarnation.
 
     Args:
-        register: Finds the rendezvous and calls it.
         away: Seconds for which Ray may not reach it.
 
     Returns:

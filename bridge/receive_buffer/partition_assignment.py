@@ -26,9 +26,6 @@ from penstock.actors.shared.registry import NAMESPACE
 class PartitionAssignment:
     """Knows the receive buffer of each partition of the newest epoch.
 
-    Args:
-        buffers: Number of receive buffers.
-
     Example:
         >>> assignment = PartitionAssignment(2)
         >>> [assignment.assign(0, partition, [0, 0]) for partition in (0, 1, 0)]
@@ -50,7 +47,6 @@ class PartitionAssignment:
 
         Args:
             epoch: Number of the epoch; epochs are assigned one after the other.
-            partition: Index of the Spark partition.
             backlogs: Bytes that wait in each receive buffer.
         """
         if epoch < self._epoch:
@@ -74,7 +70,6 @@ class PartitionAssignment:
         return self._buffer_of.get(partition) if epoch == self._epoch else None
 
     def done(self, epoch: int, partition: int) -> None:
-        """An attempt of this partition has pushed all its frames."""
         if epoch == self._epoch and partition in self._buffer_of:
             self._pushing[self._buffer_of[partition]].discard(partition)
 
@@ -106,7 +101,6 @@ class BufferBacklogs:
         """Bytes that wait in each receive buffer, by index.
 
         Args:
-            here: Index of the receive buffer that asks.
             backlog: Its own backlog.
         """
         backlogs = [backlog] * len(self._names)

@@ -114,12 +114,7 @@ class ClosedEpochs:
 
 @dataclass(slots=True)
 class PushedPartition:
-    """The accepted frames of one partition.
-
-    Attributes:
-        digests: Digests of the frames, by number.
-        attempts: Spark's ids of the task attempts that have pushed.
-    """
+    """The accepted frames of one partition."""
 
     digests: list[bytes] = field(default_factory=list)
     rows: int = 0
@@ -131,10 +126,7 @@ class OpenEpoch:
     """The epoch that is being transferred.
 
     Attributes:
-        run: Names this try to transfer it.
         begin: Frames that the receive buffer had accepted before it.
-        partitions: What has come, by partition.
-        is_prepared: All of it has come, and nothing more is accepted.
     """
 
     number: int
@@ -179,14 +171,10 @@ class ReceiveBuffer:
     """Holds the frames of one reader's partitions; see the module's text.
 
     Args:
-        index: Index of the reader.
-        store: Where the frames lie.
         window: Bytes that may wait for the reader.
         staged: Frames of an epoch can be read only after it is closed.
 
     Attributes:
-        is_complete: All partitions have been transferred.
-        failure: Why the transfer has failed, if it has.
         epochs: The closed epochs, and how far the reader and the checkpoints have come.
     """
 
@@ -317,11 +305,6 @@ class ReceiveBuffer:
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Compare what has come of an epoch with what Spark counted.
 
-        Args:
-            epoch: Its number.
-            run: The run of Spark's job that pushed it.
-            expected: Frames and rows of each partition, as Spark counted them.
-
         Returns:
             What does not match, or `None`; then the epoch can be closed and accepts nothing more.
         """
@@ -378,7 +361,6 @@ class ReceiveBuffer:
             self.failure = reason
 
     def statistics(self) -> ReceiveBufferStatistics:
-        """Counters."""
         opened = self._epoch
         pending = {} if opened is None or opened.number <= self.epochs.newest else opened.partitions
         return ReceiveBufferStatistics(

@@ -38,7 +38,6 @@ _BACKEND: Final = "org.apache.spark.scheduler.cluster.raydp.RayCoarseGrainedSche
 
 
 def new_credentials() -> bytes:
-    """A Hadoop token file with a fresh secret."""
     secret = secrets.token_hex(32).encode()
     return b"".join((_BEGIN, b"\x01", _counted(_ALIAS), _counted(secret)))
 
@@ -53,7 +52,6 @@ def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, st
 
     Args:
         options: All settings; without `spark.authenticate` they are returned as they are.
-        credentials: The file.
     """
     found = dict(options)
     if found[AUTHENTICATE] == "true":

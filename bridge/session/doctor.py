@@ -38,7 +38,6 @@ class DoctorFinding:
     Attributes:
         name: Ray, RayDP, Spark, Arrow, pandas, Java or Python.
         version: The installed version; `None` when it is missing.
-        fits: Whether it fits.
         note: What to do, or details.
     """
 
@@ -83,8 +82,6 @@ def examine(
     """Run all checks.
 
     Args:
-        wanted: Requirements by distribution.
-        installed: Tells the version of a distribution.
         environment: Environment variables, as `os.environ`.
     """
     findings = [DoctorFinding("Python", platform.python_version(), sys.version_info >= (3, 11))]

@@ -92,7 +92,6 @@ def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
     """Let a Spark context that is made inside have these settings; its JVM has forgotten them afterwards.
 
     Args:
-        secret: By name.
         folder: For a file; only this user can read it.
 
     Raises:

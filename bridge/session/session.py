@@ -144,7 +144,6 @@ def _living_session() -> _Running | None:
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether a session can still run queries."""
     context = session.sparkContext
     java_context = context._jsc
     return java_context is not None and not java_context.sc().isStopped()
@@ -198,7 +197,6 @@ def _check_resources(wanted: _Settings) -> None:
 
 
 def _scales() -> bool:
-    """Whether the cluster may grow, so that its present size says nothing."""
     return len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
 
 
@@ -244,7 +242,6 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
 
 
 def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, str]:
-    """The settings of a session whose files are in a folder."""
     settings = authenticated(options, folder.credentials)
     settings[_LOCAL_FOLDERS] = ",".join(map(str, folder.paths))
     jvm = driver_jvm()

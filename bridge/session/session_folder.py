@@ -57,7 +57,6 @@ class SessionFolder:
 
     @property
     def credentials(self) -> Path:
-        """The file with the credentials."""
         return self.paths[0] / _CREDENTIALS
 
     def remove(self) -> None:
@@ -121,6 +120,5 @@ def write_here(paths: list[Path], credentials: bytes) -> None:
 
 
 def remove_here(paths: list[Path]) -> None:
-    """Delete the folders on this node."""
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)

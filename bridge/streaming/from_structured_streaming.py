@@ -86,11 +86,7 @@ class QueryRestarts:
         return self._left < 0
 
     def pause(self, *, progress: bool) -> float:
-        """Count a failed run; returns the seconds until the next one.
-
-        Args:
-            progress: Spark has committed a micro-batch in the run.
-        """
+        """Count a failed run; returns the seconds until the next one."""
         if progress:
             self._left, self._pause = self._most, SHORTEST
         else:
@@ -116,13 +112,9 @@ def rest(
     """Wait, unless the query is no longer wanted.
 
     Args:
-        seconds: How long.
         is_wanted: Checked every second.
         ends: Ends the wait at once.
         clock: Monotonic seconds.
-
-    Returns:
-        Whether the whole time has passed.
     """
     deadline = clock() + seconds
     while (left := deadline - clock()) > 0:
@@ -215,7 +207,6 @@ class QueryEnd:
     Attributes:
         failure: Why it failed; `None` when it did not.
         stopped_here: It was stopped because its job or its program ends; the stream has not ended.
-        is_final: Another run would fail in the same way.
     """
 
     failure: str | None = None
@@ -227,12 +218,8 @@ class StreamingQuery:
     """Runs the query for one job.
 
     Args:
-        df: The streaming DataFrame.
-        name: Part of the query's name in Spark.
-        checkpoint_location: Where Spark keeps the progress of the query.
         trigger: Arguments of Spark's `trigger`.
         restarts: How often it is restarted without progress.
-        induce: The end of a micro-batch induces a checkpoint.
         rest: Waits between two runs; see `query_restarts.rest`.
     """
 

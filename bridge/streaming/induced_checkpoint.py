@@ -53,8 +53,6 @@ def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None
     """Return when a completed checkpoint covers a closed epoch in all receive buffers.
 
     Args:
-        buffers: The receive buffers of the job.
-        epoch: Number of the micro-batch.
         induce: Request the checkpoint; otherwise wait for the next periodic one.
 
     Raises:

@@ -183,7 +183,6 @@ class TableWriter:
     """Writes the files of one subtask, with types that Spark reads right.
 
     Args:
-        files: Writes the Parquet files.
         schema: The columns that the user has given; without it the table's columns or the first rows decide.
     """
 
@@ -196,7 +195,6 @@ class TableWriter:
         self._batches = None if known is None else self._to(known)
 
     def write(self, batch: Batch) -> None:
-        """Add rows to the open file."""
         if len(batch):
             readable = self._converted(batch)
             self._files.write(ArrowBatch(readable.replace_schema_metadata(_CALENDAR)))
@@ -216,7 +214,6 @@ class TableWriter:
         return self._files.prepare_commit()
 
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
-        """Give files their final names."""
         self._files.commit(committables, permit)
 
     def abort(self, committables: Sequence[PendingFile]) -> None:

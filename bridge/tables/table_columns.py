@@ -45,11 +45,7 @@ class OtherColumnsError(BadRecordError, SuppressRestartsError):
 
 
 class TableColumns:
-    """What a job knows and decides about the columns of a table that it owns.
-
-    Args:
-        job_id: The owner.
-    """
+    """What a job knows and decides about the columns of a table that it owns."""
 
     def __init__(self, path: str, job_id: str) -> None:
         #: Path of the table.
@@ -95,7 +91,6 @@ class TableColumns:
                 return
 
     def _newest(self) -> tuple[int, pa.Schema | None]:
-        """Number of recorded schemas, and the one that counts for this job."""
         names = self._storage.list(_SCHEMAS)
         if not names:
             return 0, None
@@ -159,7 +154,6 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
-    """A schema, and the job that wrote it."""
     schema = pa.ipc.read_schema(pa.py_buffer(storage.get(name)))
     return schema.remove_metadata(), schema.metadata[_JOB].decode()
 
@@ -175,7 +169,6 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
     """The path or URL of a table's folder, and its Arrow schema.
 
     Args:
-        spark: The session whose catalog is asked.
         name: As in SQL: `totals`, `shop.totals`.
 
     Raises:

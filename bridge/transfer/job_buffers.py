@@ -49,7 +49,6 @@ def left_out(epoch: int, newest: int) -> QueryPositionError:
     """The query gives a micro-batch, and the job lacks some before it.
 
     Args:
-        epoch: The micro-batch.
         newest: The last one that the job has, mostly from its snapshot; -1 for none.
 
     Example:
@@ -104,9 +103,6 @@ class JobBuffers:
     """The receive buffers of one job.
 
     Attributes:
-        names: Names of the receive buffers, by index.
-        handles: Their actors, by index.
-        address: Address of the Ray cluster.
         schema: The Arrow schema of the rows, serialised.
     """
 

@@ -44,7 +44,6 @@ class PushPartition:
     """The function that pushes a partition, for `DataFrame.mapInArrow`; it is sent to the Spark executors.
 
     Attributes:
-        address: Address of the Ray cluster.
         buffers: Names of the receive buffers; the first one assigns partitions.
         schema: The Arrow schema of all frames, serialised; columns are taken by their place.
         epoch: Number of the epoch.

@@ -41,7 +41,6 @@ class TransferRequest:
     """All readers of a job have registered and want rows.
 
     Attributes:
-        job_id: The job that reads the rows.
         epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
     """
 
@@ -67,10 +66,6 @@ class Rendezvous:
         """Register a receive buffer; its job's request is complete with the last one. May be repeated.
 
         Args:
-            job_id: The job that reads the rows.
-            index: Index of the receive buffer.
-            of: Number of receive buffers of the job.
-            instance: Incarnation of the receive buffer.
             epoch: The micro-batch after which its reader continues; -1 for none.
 
         Returns:
@@ -90,7 +85,6 @@ class Rendezvous:
         return None
 
     async def has_all(self, job_id: str, of: int) -> bool:
-        """Whether all receive buffers of a job have registered."""
         return len(self._registered.get(job_id, {})) == of
 
     async def request(self, number: int, patience: float) -> TransferRequest | None:
@@ -114,7 +108,6 @@ class Rendezvous:
 
 
 def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
-    """Start the rendezvous of a transfer."""
     actor: Any = ray.remote(Rendezvous)
     return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)
 
@@ -146,9 +139,6 @@ class TransferService:
     seconds and checks the session every second.
 
     Args:
-        session: The session of the DataFrame.
-        schema: The Arrow schema of the rows.
-        serve: Transfers the rows to one job.
         one_job: Serve only the first job that asks.
     """
 
@@ -164,7 +154,6 @@ class TransferService:
         self._thread = threading.Thread(target=self._run, name=f"transfer-{self.id}", daemon=True)
 
     def start(self) -> None:
-        """Begin to serve requests."""
         self._thread.start()
 
     def _run(self) -> None:

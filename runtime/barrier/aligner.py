@@ -42,12 +42,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class CheckpointBarrierAligner(CheckpointBarrierHandler):
-    """Aligns barriers over several channels; see the module's text.
-
-    Args:
-        inputs: Blocks and unblocks channels.
-        end_of_partition: What the end of a channel means to the running alignment.
-    """
+    """Aligns barriers over several channels; see the module's text."""
 
     def __init__(
         self,
@@ -156,7 +151,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._trigger(running.barrier, running.started_at)
 
     def _end_alignment(self) -> None:
-        """End the alignment, for whatever reason, and release all channels."""
         if self._alignment is not None:
             self._alignment_duration = self._clock.monotonic() - self._alignment.started_at
         self._alignment = None

@@ -76,7 +76,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             self._unaligned.barrier_announced(channel, barrier)
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Begin checkpoints, and capture what belongs to the one that runs."""
         if not any(isinstance(element, CheckpointBarrier) for element in elements):
             self._unaligned.elements_arrived(channel, elements)
             return
@@ -95,7 +94,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             self._active.process_barrier(channel, barrier)
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """Hand a marker to the active side."""
         self._cancelled_id = max(self._cancelled_id, marker.checkpoint_id)
         self._active.process_cancellation(channel, marker)
 

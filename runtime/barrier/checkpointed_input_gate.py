@@ -158,7 +158,6 @@ class CheckpointedInputGate:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the end of every channel has been consumed."""
         return self.gate.is_finished
 
     def consumed(self, channel: int) -> int:
@@ -166,7 +165,6 @@ class CheckpointedInputGate:
         return self.gate.consumed(channel)
 
     def take_progressed_channels(self) -> list[int]:
-        """Channels that have consumed something since the last call, barriers included."""
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
@@ -181,7 +179,6 @@ class CheckpointedInputGate:
         return self.gate.check_gaps(now)
 
     def statistics(self) -> CheckpointedInputGateStatistics:
-        """Counters of the channels and of the barrier handler."""
         return CheckpointedInputGateStatistics(self.gate.statistics(), self.handler.statistics())
 
 
@@ -216,7 +213,6 @@ class StoredChannels:
         self.blocked.add(channel)
 
     def unblock(self, channel: int) -> None:
-        """Store nothing more from this channel."""
         self.blocked.discard(channel)
         self.was_released = True
 
@@ -226,8 +222,6 @@ class StoringInputGate(CheckpointedInputGate):
 
     Args:
         handler: Aligns barriers; made for `channels`.
-        channels: Which channels are blocked.
-        storage: Keeps what comes from them.
         size_of: Bytes that an element counts for.
     """
 
@@ -263,7 +257,6 @@ class StoringInputGate(CheckpointedInputGate):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the end of every channel has been handed to the task."""
         return self.gate.is_finished and self._storage.is_empty and not self._storage.pending_bytes
 
     def poll_next(self) -> tuple[int, StreamElement] | None:
@@ -302,7 +295,6 @@ class StoringInputGate(CheckpointedInputGate):
         self._storage.close()
 
     def storage_statistics(self) -> BufferStorageStatistics:
-        """Counters of what was stored."""
         return self._storage.statistics()
 
     def _next(self) -> tuple[int, StreamElement, int | None] | None:

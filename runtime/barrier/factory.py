@@ -65,11 +65,7 @@ class BarrierSettings:
     """Everything that the choice depends on, but the number of channels.
 
     Attributes:
-        mode: What checkpoints promise.
-        unaligned: Checkpoints overtake data.
-        has_aligned_timeout: They begin aligned.
         stores: An alignment stores what comes from blocked channels, instead of holding it.
-        end_of_partition: What the end of a channel means to a waiting checkpoint.
     """
 
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
@@ -87,7 +83,6 @@ class BarrierSettings:
         """The settings of a job; without checkpointing no barrier ever comes.
 
         Args:
-            checkpointing: How the job takes checkpoints, if it does.
             end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         """
         if checkpointing is None:
@@ -138,7 +133,6 @@ class InFlightCapture:
     """What unaligned checkpoints need beside channels.
 
     Attributes:
-        timers: Ends alignments that take too long.
         aligned_channels: Channels on which no barrier overtakes.
     """
 
@@ -160,11 +154,6 @@ def create_input_gate(
     storage: Callable[[], BufferStorage] | None = None,
 ) -> CheckpointedInputGate:
     """Make the input of one subtask with its handler; its listener is set afterwards.
-
-    Args:
-        settings: How barriers are dealt with.
-        capture: For unaligned checkpoints.
-        storage: Makes the storage for what comes from blocked channels.
 
     Raises:
         ConfigurationError: The settings contradict each other.
@@ -196,9 +185,6 @@ def create_barrier_handler(
 
     Args:
         mode: What checkpoints promise: `EXACTLY_ONCE` aligns, `AT_LEAST_ONCE` only counts.
-        channels: Number of channels, over all inputs of the subtask.
-        inputs: The subtask's input gate.
-        end_of_partition: What the end of a channel means to a waiting checkpoint.
 
     Raises:
         ValueError: There are no channels (a source's subtask has no barrier handler).

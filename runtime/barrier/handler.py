@@ -122,10 +122,6 @@ class BarrierHandlerStatistics:
 class CheckpointBarrierHandler(ABC):
     """Decides when a checkpoint begins; see the module's text.
 
-    Args:
-        channels: Number of channels, over all inputs of the subtask.
-        end_of_partition: What the end of a channel means to a waiting checkpoint.
-
     Raises:
         ValueError: There are no channels.
     """
@@ -153,7 +149,6 @@ class CheckpointBarrierHandler(ABC):
         """Set the task; once, before the first event.
 
         Args:
-            listener: The task.
             is_ready: Whether it can take a checkpoint at this moment. Asked when a checkpoint is due ahead of
                 its barriers. A task that says no calls `trigger_if_due` later.
         """
@@ -206,7 +201,6 @@ class CheckpointBarrierHandler(ABC):
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Checkpoints that wait for barriers, oldest first."""
         return ()
 
     @property
@@ -269,7 +263,6 @@ class BarrierCount:
     """Counts the barriers of one checkpoint, channel by channel.
 
     Args:
-        channels: Channels that owe a barrier.
         started_at: Monotonic time of the first sign of the checkpoint.
         barrier: The first barrier that came; `None` when the first sign was a cancellation.
 

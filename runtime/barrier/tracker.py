@@ -35,9 +35,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
 
     Under `EndOfPartitionPolicy.ABORTS` an ended channel goes on owing barriers, so no later checkpoint
     triggers.
-
-    Args:
-        end_of_partition: What the end of a channel means to pending checkpoints.
     """
 
     def __init__(
@@ -52,7 +49,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Checkpoints that wait for barriers, oldest first."""
         counts = list(self._counts.values())  # in one step: another thread may ask
         return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 

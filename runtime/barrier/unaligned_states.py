@@ -44,11 +44,9 @@ class UnalignedCheckpoint:
     Args:
         barrier: The first sign of it.
         open_channels: Channels whose end was not consumed.
-        arriving: Channels on which the barrier may still arrive.
         started_at: Monotonic time of the first sign.
 
     Attributes:
-        barrier: As it was sent.
         started_at: Monotonic time of the first sign.
         unconsumed: Channels that have not consumed their barrier or end.
         unarrived: Channels whose barrier, or end, has not arrived.
@@ -77,7 +75,6 @@ class UnalignedCheckpoint:
 
     @property
     def id(self) -> int:
-        """The checkpoint's id."""
         return self.barrier.checkpoint_id
 
 
@@ -85,14 +82,11 @@ class OvertakenInput:
     """Acts for the states of one handler.
 
     Args:
-        inputs: Blocks channels, and shows what waits in them.
         aligned_channels: Channels on which no barrier overtakes.
-        is_ready: Whether the task can take a checkpoint at this moment.
         trigger: Tells the task to take a checkpoint: its barrier, and the monotonic time of its first sign.
 
     Attributes:
         aligned_channels: Channels on which no barrier overtakes.
-        is_ready: Whether the task can take a checkpoint at this moment.
     """
 
     def __init__(
@@ -115,7 +109,6 @@ class OvertakenInput:
         self._inputs.block(channel)
 
     def release(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Nothing waits for the trigger of this checkpoint any more."""
         blocked, checkpoint.blocked = checkpoint.blocked, []
         for channel in blocked:
             self._inputs.unblock(channel)
@@ -140,11 +133,9 @@ class OvertakenInput:
                 self._writer.add_input(checkpoint.id, channel, elements)
 
     def capture(self, checkpoint: UnalignedCheckpoint, channel: int, element: StreamElement) -> None:
-        """Persist what has arrived in front of a barrier."""
         self._writer.add_input(checkpoint.id, channel, (element,))
 
     def finish(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Nothing more of the checkpoint can arrive."""
         self._writer.finish_input(checkpoint.id)
 
     def abort(self, checkpoint: UnalignedCheckpoint) -> None:
@@ -157,7 +148,6 @@ class BarrierState:
 
     Attributes:
         checkpoint: The checkpoint that is not complete; `None` when there is none.
-        is_triggered: Whether the task has taken it.
     """
 
     checkpoint: UnalignedCheckpoint | None = None
@@ -171,7 +161,6 @@ class BarrierState:
         """Another state follows."""
 
     def barrier_consumed(self, channel: int) -> BarrierState:
-        """A channel has consumed the barrier of the checkpoint."""
         return self
 
     def barrier_arrived(self, channel: int) -> BarrierState:
@@ -179,7 +168,6 @@ class BarrierState:
         return self
 
     def end_consumed(self, channel: int) -> BarrierState:
-        """A channel has consumed its end, which counts as the barrier."""
         return self
 
     def element_arrived(self, channel: int, element: StreamElement) -> None:
@@ -230,7 +218,6 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
     """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
 
     Args:
-        inputs: Blocks channels.
         timer: Turns it unaligned when it runs out; `None` when only a sender can.
     """
 
@@ -280,12 +267,10 @@ class WaitingForLastBarriers(BarrierState):
         self._inputs = inputs
 
     def enter(self) -> BarrierState:
-        """Trigger, and persist what waits."""
         self._inputs.trigger_unaligned(self.checkpoint)
         return self._complete_or_wait()
 
     def barrier_consumed(self, channel: int) -> BarrierState:
-        """It has arrived at the latest now."""
         return self.barrier_arrived(channel)
 
     def barrier_arrived(self, channel: int) -> BarrierState:
@@ -312,7 +297,6 @@ class Aligned(BarrierState):
         self._inputs = inputs
 
     def enter(self) -> BarrierState:
-        """Trigger."""
         self._inputs.trigger_aligned(self._taken)
         return WaitingForFirstBarrier()
 
@@ -325,6 +309,5 @@ class InputComplete(BarrierState):
         self._inputs = inputs
 
     def enter(self) -> BarrierState:
-        """Finish the input part of the channel state."""
         self._inputs.finish(self._taken)
         return WaitingForFirstBarrier()

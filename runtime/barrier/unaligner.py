@@ -81,7 +81,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     It decides which checkpoint an event belongs to; its state decides what the event leads to.
 
     Args:
-        inputs: Blocks channels, and shows what waits in them.
         writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
             task aborts what it is told to abort.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
@@ -256,7 +255,6 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
     A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
 
     Args:
-        inputs: Blocks channels, and shows what waits in them.
         timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.

@@ -27,9 +27,7 @@ def seconds(name: str, value: object, *, at_least: float = 0.0, above: float | N
     """A duration as seconds.
 
     Args:
-        name: The setting, for the message.
         value: A `timedelta`, or seconds as int or float; `True` is not a number.
-        at_least: Smallest allowed value.
         above: The value must be greater than this; replaces `at_least`.
 
     Raises:
@@ -57,10 +55,6 @@ def seconds(name: str, value: object, *, at_least: float = 0.0, above: float | N
 def whole_number(name: str, value: object, *, at_least: int) -> int:
     """A whole number.
 
-    Args:
-        name: Of the setting, for the message.
-        at_least: The smallest that is allowed.
-
     Raises:
         ConfigurationError: It is no int (a bool is none either), or too small.
 
@@ -76,11 +70,6 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
 def real_number(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> float:
     """A finite number within bounds, both included.
-
-    Args:
-        name: Of the setting, for the message.
-        at_least: The smallest that is allowed.
-        at_most: The largest.
 
     Raises:
         ConfigurationError: It is no number, or out of bounds.
@@ -113,9 +102,6 @@ def truth(name: str, value: object) -> bool:
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
     """A member of `kind`, given as such or by its value.
 
-    Args:
-        name: Of the setting, for the message.
-
     Raises:
         ConfigurationError: There is no such member; the message lists them all.
     """
@@ -131,11 +117,6 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
 def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> None:
     """Refuse names that are not allowed, naming the nearest one that is.
-
-    Args:
-        owner: What the settings belong to, for the message.
-        given: The settings.
-        allowed: The names that there are.
 
     Raises:
         ConfigurationError: There is an unknown name.

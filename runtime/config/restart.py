@@ -235,7 +235,6 @@ class RestartStrategy(Protocol):
 
         Args:
             memory: As the newest attempt in the log has it.
-            age: The highest that the log has.
         """
         ...
 
@@ -255,9 +254,7 @@ class RestartStrategy(Protocol):
         """The attempt failed; what next?"""
         ...
 
-    def memory(self) -> RestartMemory:
-        """What the next attempt's record is to hold."""
-        ...
+    def memory(self) -> RestartMemory: ...
 
     def statistics(self) -> RestartStatistics:
         """Counters so far."""

@@ -81,10 +81,7 @@ class _Input:
     """An edge, as its receiver sees it.
 
     Attributes:
-        sender: The sending vertex.
         is_aligned: No barrier overtakes.
-        is_forward: Each subtask sends to one.
-        is_single: A receiver has one channel.
     """
 
     edge: int

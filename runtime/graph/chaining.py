@@ -83,7 +83,6 @@ class _Walk:
     is_closed: bool = False
 
     def needed(self) -> NeededColumns:
-        """What the source is told."""
         if not self.is_closed:
             return NeededColumns(wanted=self.wanted)
         return NeededColumns(tuple(dict.fromkeys(self.names)), tuple(self.expressions), self.wanted)
@@ -206,7 +205,6 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     """Chain a stream graph and lay its edges.
 
     Args:
-        graph: What the user wrote.
         chaining: `False` gives every operator a vertex of its own.
     """
     ids = graph.operator_ids()

@@ -50,7 +50,6 @@ class CollectionReader(Generic[T]):
     """Reads ranges of a tuple, one after the other.
 
     Args:
-        values: All values of the source.
         splits: Ranges `(start, stop)` of their indices.
     """
 
@@ -74,7 +73,6 @@ class CollectionReader(Generic[T]):
 
     @property
     def split_progress(self) -> SplitProgress:
-        """The range that is being read, named by its end."""
         return self._progress
 
     def snapshot(self) -> Sequence[tuple[int, int]]:

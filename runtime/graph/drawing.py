@@ -116,7 +116,6 @@ def _label(edge: EdgeInfo) -> str:
 
 
 def _whole(operator: OperatorInfo) -> str:
-    """All that is known of an operator, for the mouse."""
     line = "" if operator.defined_at is None else f"\n{operator.defined_at}"
     return f"{operator.id}  {operator.name}{line}"
 
@@ -134,9 +133,7 @@ def graph_page(what: str, build: Callable[[], JobGraph], note: str = "") -> str:
     """A picture with a caption; a graph that can't be built is answered with the reason.
 
     Args:
-        what: The object that is shown, as text.
         build: Called once; what it raises of Penstock's own is shown instead of the picture.
-        note: A sentence more for the caption.
     """
     try:
         graph = graph_info(build())

@@ -21,11 +21,6 @@ class InputChannelSpec:
     """One incoming channel of a subtask.
 
     Attributes:
-        index: The receiver's number for it.
-        gate: Number of the input gate (one gate an incoming edge).
-        sender: The subtask at the other end.
-        edge: The exchange that it belongs to.
-        partitioner: How the exchange spreads records.
         forced_aligned: Barriers stay in line although what is in flight could be redistributed; see
             `edges_to_align`.
     """
@@ -50,12 +45,7 @@ class InputChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputChannelSpec:
-    """One outgoing channel: the receiving subtask and its number for the channel.
-
-    Attributes:
-        receiver: The receiving subtask.
-        channel: Its number for the channel.
-    """
+    """One outgoing channel: the receiving subtask and its number for the channel."""
 
     receiver: SubtaskId
     channel: int
@@ -66,12 +56,8 @@ class ResultPartitionSpec:
     """What a subtask sends on one edge.
 
     Attributes:
-        operator: Operator of the chain whose output it is.
         tag: Side output, or `None` for the main one.
-        partitioner: How records are spread over the channels.
-        max_parallelism: Number of key groups of the receiver.
         channels: One a receiving subtask, in the order of subtasks (a forward edge has one channel).
-        edge: The exchange.
         forced_aligned: As in `InputChannelSpec`.
     """
 
@@ -91,12 +77,7 @@ class ResultPartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSubtask:
-    """One subtask with all its channels.
-
-    Attributes:
-        inputs: Its input channels, by their numbers.
-        outputs: What it sends, edge by edge.
-    """
+    """One subtask with all its channels."""
 
     id: SubtaskId
     vertex: JobVertex
@@ -110,7 +91,6 @@ class ExecutionSubtask:
 
     @property
     def output_ids(self) -> dict[OutputChannelSpec, ChannelId]:
-        """Names of the outgoing channels."""
         return {
             channel: ChannelId(partition.edge, self.id.index, channel.receiver.index)
             for partition in self.outputs
@@ -120,12 +100,7 @@ class ExecutionSubtask:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionGraph:
-    """All subtasks of a job, sources first.
-
-    Attributes:
-        job: The job graph that it was made of.
-        subtasks: All subtasks.
-    """
+    """All subtasks of a job, sources first."""
 
     job: JobGraph
     subtasks: tuple[ExecutionSubtask, ...]

@@ -125,9 +125,7 @@ class JobInterface(Protocol):
     """A page that shows a job in a browser."""
 
     @property
-    def address(self) -> str:
-        """Where its server is."""
-        ...
+    def address(self) -> str: ...
 
     @property
     def login(self) -> str:
@@ -315,7 +313,6 @@ def load_executor(installed: list[EntryPoint], name: str | None = None) -> Execu
     """Choose among entry points and load the choice; see `find_executor`.
 
     Args:
-        installed: Entry points of the group.
         name: Which one; the only one or the default when left out.
 
     Raises:

@@ -154,7 +154,6 @@ class GraphInfo:
 
 
 def graph_info(job: JobGraph) -> GraphInfo:
-    """The plain values of a job graph."""
     return GraphInfo(job.name, tuple(map(_vertex, job.vertices)), tuple(map(_edge, job.edges)))
 
 
@@ -232,13 +231,11 @@ def describe(graph: GraphInfo) -> str:
 
 
 def graph_head(graph: GraphInfo) -> str:
-    """How large a graph is."""
     subtasks = sum(vertex.parallelism for vertex in graph.vertices)
     return f"{_count(len(graph.vertices), 'vertex', 'vertices')}, {_subtasks(subtasks)}"
 
 
 def vertex_head(vertex: VertexInfo) -> str:
-    """How many subtasks a vertex has, and what each of them needs."""
     head = _subtasks(vertex.parallelism)
     for amount, what in _amounts(vertex):
         if amount:
@@ -247,7 +244,6 @@ def vertex_head(vertex: VertexInfo) -> str:
 
 
 def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo | None) -> bool:
-    """Whether an arrow straight down says everything about what leaves a vertex."""
     if following is None or len(leaving) != 1 or leaving[0].side_output is not None:
         return False
     entering = sum(edge.target == following.id for edge in graph.edges)
@@ -255,7 +251,6 @@ def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo 
 
 
 def _box(vertex: VertexInfo) -> Iterator[str]:
-    """The vertex with one line an operator."""
     head = vertex_head(vertex)
     column = max(len(operator.id) for operator in vertex.operators)
     rows = [head, *(f"{operator.id:<{column}}  {operator.name}" for operator in vertex.operators)]

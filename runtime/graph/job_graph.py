@@ -68,17 +68,9 @@ class OperatorSpec:
         id: The user's id, or a made one for stateless operators; unique in the graph.
         name: What it does, for people: `flat_map(split_words)`.
         factory: Makes the operator in the subtask; `None` for a source.
-        source: The source, when this operator is one.
-        defined_at: The user's line.
-        stateful: Whether it puts anything into snapshots.
-        keyed: Whether it has keyed state.
-        is_sink: Whether it writes records to an external system.
         coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
             enumerator.
-        states: The keyed states that its function's class declares.
-        watermarks: Where event time begins with the source, if it does.
         state_backend: Where it keeps its keyed state; `None` for the job's backend.
-        in_columns: Whether its keyed state is in columns.
     """
 
     id: str
@@ -103,9 +95,6 @@ class JobVertex:
     Attributes:
         id: Id of the chain's first operator.
         operators: The chain; each operator's main output is the next one's input.
-        num_cpus: CPUs that Ray reserves for each subtask.
-        num_gpus: GPUs likewise.
-        resources: Other resources of Ray's likewise, by name.
     """
 
     id: str
@@ -123,7 +112,6 @@ class JobVertex:
 
     @property
     def is_source(self) -> bool:
-        """Whether the chain begins with a source."""
         return self.operators[0].source is not None
 
     def locations(self, subtask: int) -> list[OperatorLocation]:
@@ -142,12 +130,8 @@ class JobEdge:
     """An exchange between two vertices.
 
     Attributes:
-        source_vertex: Vertex that sends.
-        source_operator: Operator of that vertex whose output is sent.
         tag: Name of a side output; `None` for the main output.
-        target_vertex: Vertex that receives.
         input_index: Which input of the target (0 except for operators with two inputs).
-        partitioner: How records find their subtask.
     """
 
     source_vertex: str
@@ -163,7 +147,6 @@ class JobGraph:
     """A whole job, ready to be deployed.
 
     Attributes:
-        name: The user's name for it.
         vertices: In topological order, sources first.
         edges: In the order in which they were built.
         classes: Classes that subtasks can't import and get sent along: those of the user's `__main__`.
@@ -190,7 +173,6 @@ def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
     """The graph with some vertices at another parallelism.
 
     Args:
-        job: As it was submitted.
         parallelism: By vertex id; the others stay.
 
     Example:
@@ -210,10 +192,6 @@ def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
     """Whether what an unaligned checkpoint has captured in one graph fits the other.
 
     It does not where a rebalance becomes forward again: a forward channel takes only what was sent on it.
-
-    Args:
-        before: The graph that the checkpoint was taken in.
-        after: The same job at another parallelism.
     """
     exchanges = zip(before.edges, after.edges, strict=True)
     return all(

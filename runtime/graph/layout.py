@@ -39,7 +39,6 @@ class Layered:
     Attributes:
         layers: The nodes of each layer, the highest first. Nodes below `vertices` are vertices, others bends.
         routes: For each edge the nodes that it passes, from its source to its target.
-        vertices: Number of vertices.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -125,7 +124,6 @@ def order_layers(graph: Layered) -> list[list[int]]:
 
 
 def crossings(order: Sequence[Sequence[int]], below: Mapping[int, Sequence[int]]) -> int:
-    """How many pairs of links cross."""
     count = 0
     for upper, lower in itertools.pairwise(order):
         place = {node: index for index, node in enumerate(lower)}
@@ -158,8 +156,6 @@ def place_nodes(
     """The middle of each node; the left edge of the picture is 0.
 
     Args:
-        order: The nodes of each layer from left to right.
-        widths: Width of each node.
         gap: Least distance of two nodes in a layer.
 
     Example:
@@ -233,7 +229,6 @@ class Box:
 
     @property
     def middle(self) -> float:
-        """Its middle, from the left."""
         return self.x + self.width / 2
 
 
@@ -242,7 +237,6 @@ class Layout:
     """A picture without its words.
 
     Attributes:
-        boxes: Of each vertex.
         curves: Of each edge: the points between which it runs, from top to bottom. It leaves and enters all
             of them straight down.
     """
@@ -258,7 +252,6 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
 
     Args:
         sizes: Width and height of each vertex; vertices are in topological order.
-        edges: Source and target of each.
 
     Example:
         >>> layout = lay_out([(100, 20), (60, 20)], [(0, 1)])
@@ -292,7 +285,6 @@ def lay_out(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int
 
 
 def _spans(graph: Layered, sizes: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Top and bottom of each layer."""
     spans, top = [], 0.0
     for layer in graph.layers:
         bottom = top + max(sizes[node][1] for node in layer if node < len(sizes))

@@ -54,7 +54,6 @@ def problem_with_id(operator_id: object) -> str | None:
 
 
 def _fitting(text: str) -> str:
-    """An id that is as near to this text as one can be."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     return re.sub(r"[^A-Za-z0-9_.]+", "-", plain).strip("-.")[:100] or "my-operator"
 
@@ -86,7 +85,6 @@ class Upstream:
     """One output of one operator, as it is read by another.
 
     Attributes:
-        node: Number of the producing node.
         tag: Name of a side output; `None` for the main one.
         partitioner: What the user asked for; `None` lets chaining choose.
     """
@@ -107,26 +105,15 @@ class StreamNode:
     Attributes:
         kind: What it does: `map`, `source`.
         name: The same for people: `map(split_words)`.
-        defined_at: The user's line.
         id: The user's id; `None` when one is to be made up.
         factory: Makes the operator; `None` for a source.
-        source: The source, when it is one.
         inputs: What it reads; empty for a source.
-        stateful: Whether it puts anything into snapshots.
-        keyed: Whether it has keyed state.
-        is_sink: Whether it ends a stream.
         makes_watermarks: Whether event time begins with it, whatever came before.
         coordinator: Makes its coordinator in the JobMaster; `None` for none.
-        states: The keyed states that its function's class declares.
-        side_outputs: Names of the side outputs that the user's function declares.
-        watermarks: Where event time begins with the source, if it does.
         num_cpus: What the user asked for; `None` takes what the chain has.
-        num_gpus: Likewise.
-        resources: Likewise.
         start_new_chain: Never chain it to its producer.
         disable_chaining: Never chain it to anything.
         state_backend: Where it keeps its keyed state; `None` for the job's backend.
-        in_columns: Whether its keyed state is in columns.
     """
 
     kind: str
@@ -188,7 +175,6 @@ class StreamGraph:
         return tuple(self._nodes)
 
     def node(self, number: int) -> StreamNode:
-        """The node with this number."""
         return self._nodes[number]
 
     def add(self, node: StreamNode) -> int:
@@ -227,5 +213,4 @@ class StreamGraph:
         return None
 
     def operator_ids(self) -> list[str]:
-        """The id of each node, the user's or a made one."""
         return fill_in_ids([n.kind for n in self._nodes], [n.id for n in self._nodes])

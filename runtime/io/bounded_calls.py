@@ -55,8 +55,6 @@ class BoundedCalls:
         """Make a call, and wait for it while it makes progress.
 
         Args:
-            what: What it does and where, for the error.
-            call: Is given a function to call whenever it has made progress.
             size: Bytes that it moves without showing progress.
 
         Raises:
@@ -108,7 +106,6 @@ class _Call(Generic[T]):
             late()
 
     def take_progress(self) -> bool:
-        """Whether there was any since this was asked last."""
         made, self._progress = self._progress, False
         return made
 

@@ -150,7 +150,6 @@ class PosixDisk:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The folder that a path is in, opened, and the name in it."""
         above, _, name = path.rpartition("/")
         fd = self._open(above, _PASS)
         try:
@@ -205,7 +204,6 @@ class PosixFolder:
     """An open folder; closed when nobody holds it any more.
 
     Args:
-        path: Where it is.
         fd: It, opened; by default it is opened here.
     """
 
@@ -224,7 +222,6 @@ class PosixFolder:
                 raise
 
     def is_still_there(self) -> bool:
-        """Whether its path still leads to it."""
         try:
             found = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):

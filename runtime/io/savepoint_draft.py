@@ -42,11 +42,7 @@ class SavepointDraft:
     """A savepoint that is being made; see `write_state` for the arguments.
 
     Args:
-        target: Folder of the new savepoint.
-        operator: Id of the operator that is to have the state.
-        state: The state's name.
         kind: `"keyed"`, `"list"`, `"map"` or `"columns"`, or how a list state is redistributed.
-        base: A snapshot that the new one is made from.
         parallelism: Subtasks of the operator; 1, or that of the base.
         max_parallelism: Number of key groups; that of the base, or the default.
 
@@ -83,7 +79,6 @@ class SavepointDraft:
             raise _taken(self.folder)
 
     def files(self) -> PartFiles:
-        """Makes places for the files that this program writes."""
         source = None if self._base is None else storage_of(self._base)
         return PartFiles(self.folder, self.token, source)
 
@@ -114,10 +109,6 @@ class SavepointDraft:
 
         Args:
             parts: The new state by subtask; its files are in the folder.
-            files: Makes places for the base's.
-
-        Returns:
-            The savepoint's URL.
 
         Raises:
             ConfigurationError: Somebody else has made a savepoint here meanwhile.

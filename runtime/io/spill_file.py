@@ -56,7 +56,6 @@ class TemporarySpillFile:
 
     Args:
         file: Open for reading and writing, without a buffer; belongs to this object.
-        place: The folder of the file, for messages.
     """
 
     def __init__(self, file: IO[bytes], place: Path) -> None:
@@ -99,7 +98,6 @@ class TemporarySpillFile:
         return self._ahead[first : first + size]
 
     def close(self) -> None:
-        """Give the room back."""
         self._ahead = b""
         self._file.close()
 

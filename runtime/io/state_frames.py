@@ -108,9 +108,6 @@ def parts_of_columns(
     Args:
         table: Columns of the key and of the value; `key_group` is not looked at.
         keys: Names of the key's columns; `None` where `read_state` has made the table.
-        draft: The savepoint that is made.
-        codec: Of the savepoint.
-        files: Makes places for the files.
 
     Raises:
         ConfigurationError: It is not known which columns are the key's, one is missing, or a key comes twice.
@@ -201,14 +198,10 @@ class PandasFrame(Protocol):
     """A `pandas.DataFrame`, which is not needed otherwise."""
 
     @property
-    def columns(self) -> Any:
-        """Its columns."""
-        ...
+    def columns(self) -> Any: ...
 
     @property
-    def index(self) -> Any:
-        """Its index."""
-        ...
+    def index(self) -> Any: ...
 
 
 @checked_keywords
@@ -345,9 +338,6 @@ def parts_of_table(
 
     Args:
         table: Has the columns `key` and `value`, or `value` alone for list state.
-        draft: The savepoint that is made.
-        conversion: Makes keys and values of the columns.
-        files: Makes places for the files.
 
     Raises:
         ConfigurationError: A column is missing, or a key comes twice.

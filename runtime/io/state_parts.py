@@ -61,10 +61,8 @@ class Conversion:
 
     Attributes:
         key: Applied to each key; `None` leaves it.
-        value: Applied to each value.
         encoded: Values are bytes of the value codec.
         classes: Classes that the state's values have and that can't be found through their modules.
-        allow_pickle: Whether values may be pickled, and modules be imported.
     """
 
     key: Convert | None = None
@@ -79,7 +77,6 @@ class Conversion:
             raise ConfigurationError(msg)
 
     def codec(self) -> ValueCodec:
-        """A codec with these settings."""
         return ValueCodec(self.allow_pickle, self.classes)
 
     def keys(self, keys: Sequence[Any]) -> Sequence[Any]:
@@ -87,25 +84,17 @@ class Conversion:
         return one_nan(list(keys) if self.key is None else list(map(self.key, keys)))
 
     def encode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
-        """Values of a state for a column."""
         convert = codec.dumps if self.encoded else self.value
         return values if convert is None else list(map(convert, values))
 
     def decode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
-        """Values of a column for a state."""
         convert = codec.loads if self.encoded else self.value
         return values if convert is None else list(map(convert, values))
 
 
 @dataclass(frozen=True, slots=True)
 class StateQuery:
-    """One state of one operator of a snapshot.
-
-    Attributes:
-        snapshot: Its URL.
-        state: The state's name.
-        conversion: What becomes of keys and values.
-    """
+    """One state of one operator of a snapshot."""
 
     snapshot: str
     operator: str
@@ -124,11 +113,7 @@ class StateQuery:
 
 
 class OpenState:
-    """One state of an opened snapshot; every method but `parts` blocks.
-
-    Args:
-        opened: The snapshot.
-    """
+    """One state of an opened snapshot; every method but `parts` blocks."""
 
     def __init__(self, query: StateQuery, opened: OpenedSnapshot) -> None:
         self._query = query
@@ -147,7 +132,6 @@ class OpenState:
         return [(each.first, each.last) for each in ranges]
 
     def whole(self) -> tuple[int, int]:
-        """All parts as one."""
         return 0, (self._state.max_parallelism if self.is_keyed else self._state.parallelism) - 1
 
     def check(self) -> None:
@@ -253,9 +237,7 @@ class PartFiles:
     """Makes the places for files in a savepoint's folder; blocks.
 
     Args:
-        folder: URL of the savepoint's folder.
         token: Is in the name of every file, so that two writers never write over each other.
-        read_from: Where files of a base are.
     """
 
     def __init__(self, folder: str, token: str, read_from: SnapshotStorage | None = None) -> None:
@@ -266,7 +248,6 @@ class PartFiles:
         self._made: dict[tuple[str, int], StateFiles] = {}
 
     def of(self, operator: str, subtask: int) -> StateFiles:
-        """The place for one subtask's files."""
         key = (operator, subtask)
         if key not in self._made:
             path = partial(self._path, f"{escape_name(operator)}-{subtask}-{self._token}")
@@ -283,7 +264,6 @@ class PartFiles:
             files.remove_written()
 
     def paths(self) -> Iterator[str]:
-        """Paths of all files that were written."""
         for files in self._made.values():
             yield from (handle.path for handle in files.written)
 
@@ -292,7 +272,6 @@ class PartFiles:
 
 
 def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
-    """The storage that the files of a snapshot are in."""
     location = opened.checkpoint.location
     if location is None or location == opened.storage.url:
         return opened.storage

@@ -85,7 +85,6 @@ def open_location(
 
     Args:
         url: As for `open_storage`.
-        create: Make a missing local folder.
         timeout: As for `open_storage`.
         most: Bytes behind which an object is not read on: somebody else may have put it there.
 
@@ -113,10 +112,7 @@ class ObjectStorage:
     """The `SnapshotStorage` over a disk or an object store; may be used from several threads.
 
     Args:
-        store: Rooted at the storage's folder.
-        url: For messages.
         made: Local folders that were made for it, outermost first; they go when they are empty again.
-        calls: Makes its calls, each with a bound.
         most: Bytes behind which an object is not read on, within two pieces; `None` for no bound.
     """
 
@@ -138,7 +134,6 @@ class ObjectStorage:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -198,10 +193,6 @@ class ObjectStorage:
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
         """Delete what writers that were killed have left half-way; returns the number of files.
 
-        Args:
-            prefix: Folder to look in.
-            is_past: Whether the writer of an object can't be writing it any more.
-
         Raises:
             StorageError: They could not be listed or deleted.
         """
@@ -234,7 +225,6 @@ class ObjectStorage:
             raise
 
     def statistics(self) -> StorageStatistics:
-        """Counters."""
         return self._counters.freeze()
 
     @contextmanager
@@ -358,10 +348,8 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
     """See that this node reads what `write_proof` wrote elsewhere; blocks.
 
     Args:
-        storage: The storage as this node opened it.
         path: As given to `write_proof`.
         token: As given to `write_proof`.
-        node: Name of this node, for the message.
 
     Raises:
         StorageError: This node sees another storage, or can't read it.

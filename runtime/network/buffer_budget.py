@@ -44,7 +44,6 @@ class BufferDebloater:
 
     Args:
         max_rows: No buffer holds more rows.
-        credits: Buffers that may be outstanding.
         target: Seconds that the receiver is meant to need for as many buffers.
 
     Attributes:
@@ -71,7 +70,6 @@ class BufferDebloater:
         """The receiver has answered a frame: it begins with its rows.
 
         Args:
-            rows: Of the frame.
             now: Monotonic seconds.
             more: Whether others are outstanding, or wait for this one's credit.
         """
@@ -146,7 +144,6 @@ class BufferBudget:
             self.observe(encode(RowBatch(list(rows[::step]))))
 
     def observe(self, buffer: Buffer) -> None:
-        """Learn from a buffer that was just encoded."""
         self._is_new = False
         if buffer.rows:
             bytes_per_row = max(1.0, len(buffer.payload) / buffer.rows)

@@ -46,7 +46,6 @@ class StoredElement:
     """One element that was kept.
 
     Attributes:
-        channel: Where it came from.
         size: Bytes that it counts for, unless the storage counts pages.
     """
 
@@ -63,9 +62,7 @@ class StoredSequence(Protocol):
         """Bytes of its elements that went to a disk."""
         ...
 
-    def append(self, stored: StoredElement) -> None:
-        """Add one at the end."""
-        ...
+    def append(self, stored: StoredElement) -> None: ...
 
     def take(self) -> StoredElement | None:
         """The next one; `None` when all were taken.
@@ -75,9 +72,7 @@ class StoredSequence(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Give its memory or file back."""
-        ...
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +130,6 @@ class BufferStorage(ABC):
 
     @property
     def pending_spilled_bytes(self) -> int:
-        """Those of them that went to a disk."""
         pending = self._pending
         return 0 if pending is None else pending.sequence.spilled_bytes
 
@@ -151,7 +145,6 @@ class BufferStorage(ABC):
 
     @property
     def is_full(self) -> bool:
-        """Whether more is kept than the limit allows."""
         return self._max_bytes is not None and self.pending_bytes + self.rolled_bytes > self._max_bytes
 
     @property
@@ -164,7 +157,6 @@ class BufferStorage(ABC):
         return None
 
     def add(self, stored: StoredElement) -> None:
-        """Keep an element."""
         if self._pending is None:
             self._pending = _Sized(self._new_sequence())
         sequence = self._pending.sequence
@@ -200,7 +192,6 @@ class BufferStorage(ABC):
         return stored
 
     def close(self) -> None:
-        """Give everything back."""
         for sized in (self._pending, self._reading, *self._interrupted):
             if sized is not None:
                 sized.sequence.close()
@@ -208,7 +199,6 @@ class BufferStorage(ABC):
         self._interrupted.clear()
 
     def statistics(self) -> BufferStorageStatistics:
-        """Counters of this storage."""
         return BufferStorageStatistics(
             self._elements,
             self._bytes,
@@ -310,7 +300,6 @@ class _Memory:
         return True
 
     def gives(self, stored: StoredElement) -> None:
-        """An element that was taken is gone."""
         self.left += stored.size + ELEMENT_OVERHEAD
 
 

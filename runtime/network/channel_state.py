@@ -40,7 +40,6 @@ class ChannelStateWriter(Protocol):
         """These arrived in front of a channel's barrier, and were not consumed before the snapshot.
 
         Args:
-            channel: Number of the input channel.
             elements: What arrived, in order.
         """
         ...
@@ -49,9 +48,9 @@ class ChannelStateWriter(Protocol):
         """Every barrier has arrived: the input part is complete."""
         ...
 
-    def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """The barrier has overtaken these encoded elements, which wait to be sent."""
-        ...
+    def add_output(
+        self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]
+    ) -> None: ...
 
     def finish_output(self, checkpoint_id: int) -> None:
         """The barrier has left on every output: the output part is complete."""

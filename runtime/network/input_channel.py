@@ -72,13 +72,7 @@ class InputChannelStatistics:
 
 
 class InputChannel:
-    """One incoming channel; see the module's text. Numbers begin at 0.
-
-    Args:
-        index: The channel's number in its subtask.
-        clock: Tells since when a gap has been open.
-        sender: The sending subtask, for messages.
-    """
+    """One incoming channel; see the module's text. Numbers begin at 0."""
 
     def __init__(self, index: int, clock: Clock, sender: str = "unknown sender") -> None:
         self.index = index
@@ -105,12 +99,10 @@ class InputChannel:
 
     @property
     def has_ready(self) -> bool:
-        """Whether an element waits to be consumed."""
         return bool(self._ready)
 
     @property
     def has_restored(self) -> bool:
-        """Whether elements of the restored checkpoint wait to be consumed."""
         return self._restored > 0
 
     @property
@@ -140,7 +132,6 @@ class InputChannel:
 
         Args:
             first_sequence_number: Number of its first element.
-            elements: Encoded elements with consecutive numbers.
 
         Returns:
             The elements that have got into order with this frame.
@@ -172,7 +163,6 @@ class InputChannel:
         return number, self._ready.popleft()
 
     def describe_gap(self) -> str:
-        """What is missing and what waits for it, in words."""
         first = min(self._early, default=self._expected)
         return (
             f"{self}: element {self._expected} has not arrived, and {len(self._early)} later "
@@ -180,7 +170,6 @@ class InputChannel:
         )
 
     def statistics(self) -> InputChannelStatistics:
-        """Counters of this channel."""
         arrived = list(self._ready)[self._restored :]
         buffers = [element for element in arrived if isinstance(element, Buffer)]
         return InputChannelStatistics(

@@ -90,7 +90,6 @@ class InputGate:
         """The gate for the input channels of a deployed subtask.
 
         Args:
-            specs: The channels, by their numbers.
             gap_timeout: Seconds for which an element may be missing while later ones are there.
         """
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
@@ -105,7 +104,6 @@ class InputGate:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the end of every channel has been consumed."""
         return len(self._finished) == len(self._channels)
 
     def watch_arrivals(self, watcher: ArrivalWatcher) -> None:
@@ -252,7 +250,6 @@ class InputGate:
         return sum(channel.received_bytes for channel in self._channels)
 
     def statistics(self) -> InputGateStatistics:
-        """Counters of this gate and its channels."""
         return InputGateStatistics(
             tuple(channel.statistics() for channel in self._channels),
             self.blocked_channels,

@@ -43,10 +43,6 @@ _FEW: Final = 4
 class ArrowSplitter:
     """Finds the channel of each row by the key group of its key.
 
-    Args:
-        key: Names the key's columns.
-        max_parallelism: Number of key groups of the receiver.
-
     Example:
         >>> splitter = ArrowSplitter(ColumnKey(("k",)), channels=2, max_parallelism=128)
         >>> batch = ArrowBatch(pa.record_batch({"k": ["word", "line", "word"], "n": [1, 2, 3]}))
@@ -132,7 +128,6 @@ class RebalanceSelector:
     """Spreads records evenly: contiguous pieces, beginning with another channel each time.
 
     Args:
-        channels: Number of receiving subtasks.
         first: Where the first batch begins; taken modulo `channels`.
 
     Example:
@@ -163,8 +158,6 @@ class KeyGroupSelector:
 
     Args:
         key_selector: From a record to its key: the user's function, or a `ColumnKey`.
-        channels: Number of receiving subtasks.
-        max_parallelism: Number of key groups of the receiver.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -177,7 +170,6 @@ class KeyGroupSelector:
             self._splitter = ArrowSplitter(key_selector, channels, max_parallelism)
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """The batch split by key group."""
         if isinstance(batch, ArrowBatch):
             if self._splitter is not None:
                 return self._splitter.split(batch)
@@ -221,9 +213,6 @@ def channel_selector(
     """The selector of an edge; `None` for a broadcast, where every channel gets everything.
 
     Args:
-        partitioner: The edge's partitioning.
-        channels: Number of receiving subtasks.
-        max_parallelism: Number of key groups of the receiver.
         subtask: Index of the sender; senders begin their rounds at different channels.
 
     Raises:

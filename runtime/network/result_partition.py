@@ -26,7 +26,6 @@ class NetworkConfig:
     """Sizes of the data plane.
 
     Attributes:
-        credits: Buffers that may be outstanding on a channel.
         buffer_rows: Most rows of a buffer.
         buffer_bytes: Intended most bytes of a buffer.
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
@@ -54,9 +53,7 @@ class ResultPartition:
     """The output of one operator on one edge (Flink's `RecordWriter` and `ResultPartition` in one).
 
     Args:
-        spec: The edge as the execution graph laid it out.
         send: Hands a frame over: position of the channel in `spec.channels`, first number, elements.
-        config: Sizes.
     """
 
     def __init__(
@@ -86,11 +83,9 @@ class ResultPartition:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the receivers have consumed everything, or are gone."""
         return all(s.is_drained for s in self.subpartitions)
 
     def emit(self, batch: Batch) -> None:
-        """Send a batch to the channels that its records belong to."""
         if not len(batch):
             return
         if self._selector is None:
@@ -118,7 +113,6 @@ class ResultPartition:
                 subpartition.add_buffer(buffer)
 
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on every channel."""
         for subpartition in self.subpartitions:
             subpartition.add_event(event)
 
@@ -159,20 +153,16 @@ class ResultPartition:
         return zip(self.spec.channels, self.subpartitions, strict=True)
 
     def flush(self) -> None:
-        """Send open buffers whatever they hold."""
         for subpartition in self.subpartitions:
             subpartition.flush()
 
     def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
-        """A receiver has consumed a frame."""
         self.subpartitions[channel].consumed(first_sequence_number, now)
 
     def give_up(self, channel: int) -> None:
-        """The receiver of a channel is gone."""
         self.subpartitions[channel].give_up()
 
     def statistics(self) -> tuple[SubpartitionStatistics, ...]:
-        """Counters, one entry a channel."""
         return tuple(s.statistics() for s in self.subpartitions)
 
 

@@ -108,7 +108,6 @@ class OpenArrowBuffer:
 
 
 def _joined(parts: list[ArrowBatch]) -> list[ArrowBatch]:
-    """Batches of one schema as one, copied."""
     stamps = None
     if parts[0].timestamps is not None:
         stamps = pa.concat_arrays([part.timestamps for part in parts])
@@ -131,9 +130,7 @@ SendFrame: TypeAlias = Callable[[int, list[bytes]], None]
 class BatchEncoder(Protocol):
     """Encodes batches; a `BatchCodec`, or what stands in front of one."""
 
-    def encode(self, batch: Batch) -> Buffer:
-        """Encode a batch."""
-        ...
+    def encode(self, batch: Batch) -> Buffer: ...
 
 
 class _Sent(NamedTuple):
@@ -167,14 +164,8 @@ class ResultSubpartition:
 
     Args:
         send: Hands a frame over; must not block.
-        credits: How many buffers may be outstanding.
-        budget: When an open buffer is full.
         rest: Seconds between two buffers that leave because nothing is outstanding.
         arrow: Collects Arrow batches; by default as many as `JobConfig` says.
-
-    Attributes:
-        queue: What waits for a credit.
-        has_open_rows: Whether records wait for their buffer to be closed.
     """
 
     def __init__(
@@ -215,7 +206,6 @@ class ResultSubpartition:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the receiver has consumed everything that was ever added, or is gone."""
         return self._is_given_up or not (self.has_open_rows or self.queue or self._in_flight)
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
@@ -266,7 +256,6 @@ class ResultSubpartition:
         return overtaken
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        """Whether a barrier of this checkpoint waits to be sent."""
         return self.queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
@@ -321,7 +310,6 @@ class ResultSubpartition:
         """The receiver has consumed the frame that begins with this number: its credits are back.
 
         Args:
-            first_sequence_number: Of the frame.
             now: Monotonic time. Rows that waited for this leave here, and not behind the next piece of work.
         """
         frame = self._in_flight.pop(first_sequence_number, None)
@@ -352,7 +340,6 @@ class ResultSubpartition:
             self._send(first, elements)
 
     def statistics(self) -> SubpartitionStatistics:
-        """Counters of this channel."""
         return SubpartitionStatistics(
             self._buffers, self._frames, self._bytes, len(self.queue), self._outstanding
         )

@@ -31,8 +31,6 @@ class OutgoingFrame(NamedTuple):
 
     Attributes:
         elements: Encoded, in order.
-        credits: How many of them need a credit.
-        rows: Records in them.
     """
 
     elements: list[bytes]
@@ -55,9 +53,6 @@ class _Queued:
 class SendQueue:
     """The elements of one channel that wait to be sent.
 
-    Attributes:
-        buffers: How many of them are buffers.
-
     Example:
         >>> queue = SendQueue()
         >>> queue.add_event(Watermark(5))
@@ -74,7 +69,6 @@ class SendQueue:
         return len(self._elements)
 
     def add_buffer(self, buffer: Buffer) -> None:
-        """Add a buffer at the end."""
         self._elements.append(
             _Queued(encode_element(buffer), needs_credit=True, rows=buffer.rows, is_buffer=True)
         )
@@ -106,7 +100,6 @@ class SendQueue:
         self.buffers += is_buffer
 
     def put_first(self, barrier: CheckpointBarrier) -> None:
-        """Let a barrier overtake everything."""
         first = _Queued(encode_element(barrier), needs_credit=False, is_captured=False, barrier=barrier)
         self._elements.appendleft(first)
 
@@ -115,7 +108,6 @@ class SendQueue:
         return [queued.data for queued in self._elements if queued.is_captured]
 
     def has_barrier(self, checkpoint_id: int) -> bool:
-        """Whether a barrier of this checkpoint waits."""
         return self._place_of(checkpoint_id) is not None
 
     def take_barrier(self, checkpoint_id: int) -> tuple[CheckpointBarrier, list[bytes]] | None:
@@ -131,9 +123,6 @@ class SendQueue:
 
     def take_frame(self, credits: int) -> OutgoingFrame:
         """Take out what may be sent together: as far as the credits reach, and to an aligned barrier.
-
-        Args:
-            credits: How many elements that need one may be taken.
 
         Returns:
             The frame; without elements when nothing may be sent.

@@ -57,9 +57,6 @@ class LocatedOperators:
 
     Args:
         operators: Each with its place in the job, in order.
-
-    Attributes:
-        locations: The places.
     """
 
     def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:
@@ -69,9 +66,6 @@ class LocatedOperators:
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
         """Open all operators, the last one first: when an operator emits, everything below it is open.
-
-        Args:
-            contexts: By operator id, one for each operator.
 
         Raises:
             OperatorError: An operator failed; `close` releases those that were opened.
@@ -206,14 +200,10 @@ class OperatorChain:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch, watermark or end of data is in progress."""
         return self._busy
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
         """Open all operators, the last one first: when an operator emits, everything below it is open.
-
-        Args:
-            contexts: By operator id, one for each operator.
 
         Raises:
             OperatorError: An operator failed; `close` releases those that were opened.
@@ -403,8 +393,6 @@ class OperatorChain:
         """Pull everything out of what `begin` starts in operator `start`, down through the chain.
 
         Args:
-            start: Index of the operator.
-            begin: Starts it.
             passing: The watermark or status that it is told of, if that is what begins.
         """
         if self._busy:

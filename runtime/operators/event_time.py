@@ -106,7 +106,6 @@ class TimedBatch(NamedTuple):
     """A batch with timestamps.
 
     Attributes:
-        batch: Every record has a timestamp.
         newest: The newest of them, in microseconds.
     """
 
@@ -124,9 +123,6 @@ class Timestamper:
     """Gives records the timestamps that a strategy speaks of.
 
     An Arrow batch stays one unless a function gives the timestamps.
-
-    Args:
-        cursor: Knows which record is being looked at, for errors.
     """
 
     def __init__(self, strategy: WatermarkStrategy[Any], cursor: RecordCursor) -> None:
@@ -135,7 +131,6 @@ class Timestamper:
 
     @property
     def doing(self) -> str:
-        """The function or the column that gives timestamps."""
         if self._strategy.timestamp_column is not None:
             return f"timestamp column {self._strategy.timestamp_column!r}"
         if self._strategy.timestamp_assigner is None:
@@ -215,9 +210,6 @@ def _of_column(name: str) -> Callable[[Any], Any]:
 class WatermarkProgress:
     """Follows one stream; see the module's text.
 
-    Args:
-        cursor: Knows which record is being looked at, for errors.
-
     Attributes:
         doing: The user's code that runs; empty while none does.
 
@@ -247,7 +239,6 @@ class WatermarkProgress:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody need wait for the stream."""
         return self._output.is_idle
 
     def observe(self, stamped: TimedBatch) -> None:
@@ -382,7 +373,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function or the column that gives timestamps, or the generator of watermarks."""
         generator = self._making if self._progress is None else self._progress.doing
         return generator or self._timestamper.doing
 
@@ -407,7 +397,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         return None if self._progress is None else self._progress.tick_at
 
     def tick(self, now: float) -> Iterator[Output]:
-        """Emit what time alone brings."""
         self._opened.tick(now)
         yield from self._changes()
 

@@ -35,10 +35,6 @@ from penstock.runtime.snapshot.handles import RedistributionMode
 class ReachedWatermark:
     """The highest watermark so far.
 
-    Args:
-        context: What the operator is opened with.
-        name: Of the list state that holds it.
-
     Attributes:
         timestamp: In microseconds; `None` before the first one.
     """
@@ -54,7 +50,6 @@ class ReachedWatermark:
         return self.timestamp
 
     def state(self) -> SavedList:
-        """What a snapshot keeps."""
         return SavedList([(*self._subtask, self.timestamp)], RedistributionMode.UNION)
 
     def _restored(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
@@ -140,7 +135,6 @@ def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: boo
     Args:
         due: What fires, in order. Nothing is drawn behind the last that is given.
         monotonic: Seconds that never go backwards.
-        everything: Give all of it.
 
     Example:
         >>> due = iter(range(3000))

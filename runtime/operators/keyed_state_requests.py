@@ -268,12 +268,7 @@ _SHORTEST_REST: Final = 0.001
 
 
 class StateSweep:
-    """When the next slice is due, and the slice itself.
-
-    Args:
-        backend: The operator's keyed state.
-        clock: Measures slices.
-    """
+    """When the next slice is due, and the slice itself."""
 
     def __init__(self, backend: KeyedStateBackend, clock: Clock) -> None:
         self._backend = backend

@@ -424,7 +424,6 @@ def _bucket_of(number: float) -> int:
 
 
 def _middle_of(bucket: int) -> float:
-    """The geometric middle of a bucket."""
     if bucket == 0:
         return 0.0
     size: float = 2.0 ** ((abs(bucket) - _SHIFT - 0.5) / PER_DOUBLING)

@@ -32,12 +32,7 @@ from penstock.runtime.state.time_to_live import Ttl
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A batch for a side output.
-
-    Attributes:
-        tag: Name of the side output.
-        batch: What goes there.
-    """
+    """A batch for a side output."""
 
     tag: str
     batch: Batch

@@ -33,9 +33,7 @@ class SavedList:
 
     Attributes:
         values: What is kept; each value is an atom when the list is redistributed.
-        mode: How it is redistributed on restore.
         of_type: Name of the declared type; empty without any.
-        is_declared: Whether the function's class declares it.
     """
 
     values: Sequence[Any]
@@ -52,8 +50,6 @@ class ListStates:
 
     Args:
         unasked: Mode and encoded values of this subtask's own part of each restored list.
-        decode: Decodes a value.
-        restored: What this subtask got of each restored list.
         refusal: Why the operator can't have lists; empty if it can.
     """
 
@@ -165,9 +161,6 @@ class RawState:
 class RestoredRawState:
     """Raw state that a subtask got from a snapshot, until its operator has read it.
 
-    Args:
-        raw: What it got.
-
     Attributes:
         was_read: Whether the operator has taken it over: from then on it gives it to snapshots itself.
     """
@@ -179,7 +172,6 @@ class RestoredRawState:
         self.was_read = False
 
     def read(self) -> RawState:
-        """Hand it over to the operator."""
         self.was_read = True
         return self._raw
 

@@ -299,7 +299,6 @@ class RemovesUncovered(Protocol):
         Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
 
         Args:
-            operator_id: The sink's operator.
             covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
                 starts from it will commit them, so they stay. Some may be committed already.
         """
@@ -399,7 +398,6 @@ class NeededColumns:
 
     Attributes:
         names: Columns that are needed by name; `None` when all are.
-        expressions: The columns that these look at are needed, too.
         wanted: Only rows for which this is true are needed; `None` for all rows. Whoever drops the others
             still does so.
     """

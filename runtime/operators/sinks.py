@@ -121,14 +121,7 @@ COMMITTABLES: Final = "committables"
 
 
 class SinkOperator(Operator):
-    """Writes a stream to a sink.
-
-    Args:
-        sink: The user's sink.
-
-    Attributes:
-        sink: The user's sink.
-    """
+    """Writes a stream to a sink."""
 
     takes: ClassVar[BatchFormats] = "both"
 
@@ -148,7 +141,6 @@ class SinkOperator(Operator):
 
     @property
     def doing(self) -> str:
-        """The writer's method that runs."""
         return f"sink {type(self.sink).__name__}: {self._phase}"
 
     def open(self, context: OperatorContext) -> None:
@@ -175,7 +167,6 @@ class SinkOperator(Operator):
         self._commit(permit)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Add a batch to the open transaction."""
         self._phase = "write"
         self._writer.write(batch)
         self._records_in += len(batch)
@@ -197,7 +188,6 @@ class SinkOperator(Operator):
         return {COMMITTABLES: SavedList(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Commit all transactions that the checkpoint covers, oldest first."""
         self._commit(permit)
         self._remove_leftovers(permit)
 

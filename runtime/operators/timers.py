@@ -66,9 +66,6 @@ _LEAST_WASTE: Final = 1024
 class TimerQueue:
     """Timers of one subtask and one kind of time; a moment is in microseconds.
 
-    Args:
-        table: A nested table, with the restored timers.
-
     Example:
         >>> from penstock.runtime.state.state_table import StateTable
         >>> queue = TimerQueue(StateTable("timers", nested=True))
@@ -233,7 +230,6 @@ class KeyedTimerService(FunctionTimerService):
     with their keys.
 
     Args:
-        owner: Knows the current key.
         can_fire: Whether the function has an `on_timer`.
     """
 
@@ -257,21 +253,17 @@ class KeyedTimerService(FunctionTimerService):
         self._processing_floor: int | None = None
 
     def register_event_time_timer(self, at: datetime | int) -> None:
-        """Set a timer for the current key."""
         if self._watermark == END_OF_TIME:
             return
         self._register(self._event, micros_of(at), self._event_floor, "event")
 
     def register_processing_time_timer(self, at: datetime | int) -> None:
-        """Set a timer for the current key."""
         self._register(self._processing, micros_of(at), self._processing_floor, "processing")
 
     def delete_event_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the current key."""
         self._event.delete(self._key("event"), micros_of(at))
 
     def delete_processing_time_timer(self, at: datetime | int) -> None:
-        """Delete a timer of the current key."""
         self._processing.delete(self._key("processing"), micros_of(at))
 
     def begin_batch(self, watermark: int | None) -> None:
@@ -332,13 +324,8 @@ class FunctionTimers:
     """Fires timers in order, some at a time.
 
     Args:
-        context: What the operator is opened with.
         on_timer: Calls the user's function; `None` when it has no `on_timer`. Restored timers are then kept,
             and do not fire.
-        collector: Makes batches of the results.
-
-    Attributes:
-        service: What the function uses.
     """
 
     def __init__(
@@ -416,7 +403,6 @@ class FunctionTimers:
         yield from self._collector.collect(results, stamps)
 
     def _results(self, queue: TimerQueue, until: int, is_event_time: bool, everything: bool) -> Iterator[Any]:
-        """What the function returns for each timer."""
         assert self._on_timer is not None, "without on_timer nothing fires"
         service, reached = self.service, self._reached.timestamp
         for at, key in some_of(queue.due(until), self._clock.monotonic, everything=everything):

@@ -62,7 +62,6 @@ class EventOfSubtask:
 
     Attributes:
         number: Counts the events of this subtask and attempt from 1. Reports may overtake each other.
-        data: The event, encoded.
     """
 
     number: int
@@ -76,7 +75,6 @@ class EventOfCoordinator:
     Attributes:
         after: The newest checkpoint that the coordinator had taken its part of; -1 for none. The event
             belongs behind it.
-        data: The event, encoded.
     """
 
     after: int
@@ -104,14 +102,7 @@ class _Recording:
 
 
 class UserCoordinator(OperatorCoordinator):
-    """Runs the coordinator of a user's operator; see the module's text. It is the coordinator's context.
-
-    Args:
-        operator: Makes the coordinator, anew for each attempt.
-        context: The calls that it may make.
-        codec: Encodes state and events.
-        location: The operator, for errors.
-    """
+    """Runs the coordinator of a user's operator; see the module's text. It is the coordinator's context."""
 
     def __init__(
         self,
@@ -137,12 +128,10 @@ class UserCoordinator(OperatorCoordinator):
 
     @property
     def operator_id(self) -> str:
-        """Id of the operator."""
         return self._context.operator_id
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks the operator has."""
         return self._context.parallelism
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
@@ -205,7 +194,6 @@ class UserCoordinator(OperatorCoordinator):
             self._handle(subtask, data)
 
     def close(self) -> None:
-        """Close the user's coordinator."""
         user, self._user = self._user, None
         if user is not None:
             self._guarded("close", user.close)
@@ -281,7 +269,6 @@ class UserCoordinator(OperatorCoordinator):
         return all(self._inboxes.setdefault(s, _Inbox()).handled >= n for s, n in sent.items())
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
-        """The state with the events that were on their way."""
         recording = self._recordings.get(checkpoint_id)
         if recording is None:
             return None
@@ -299,7 +286,6 @@ class UserCoordinator(OperatorCoordinator):
             )
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted."""
         self._recordings.pop(checkpoint_id, None)
         if self._asked == checkpoint_id:
             self._asked = None

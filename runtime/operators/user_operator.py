@@ -107,7 +107,6 @@ class UserOperator(Operator):
             self._given = None
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Event time has advanced."""
         if self._opened.keyed_state is not None:
             self._opened.keyed_state.time.advance(watermark.timestamp)
         yield from self._checked_outputs("process_watermark", self._user.process_watermark, watermark)
@@ -128,7 +127,6 @@ class UserOperator(Operator):
         yield from self._checked_outputs("end_of_data", self._user.end_of_data)
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Emit what belongs in front of a barrier."""
         name = "prepare_snapshot_pre_barrier"
         yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
 
@@ -196,16 +194,13 @@ class UserOperator(Operator):
         return self._opened.restored_raw.with_unread(given)
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """A checkpoint is complete."""
         self._call("notify_checkpoint_complete", permit)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted."""
         self._call("notify_checkpoint_aborted", checkpoint_id)
 
     @property
     def doing(self) -> str:
-        """The method of the user's operator that runs, or the key selector."""
         if self._at == "key_by" and self._select is not None:
             return selector_location(self._select)
         return f"operator {function_location(getattr(self._user, self._at))}"
@@ -216,7 +211,6 @@ class UserOperator(Operator):
         return self._cursor.current
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
 
     def close(self) -> None:

@@ -38,12 +38,6 @@ def read_batch(
 ) -> pa.RecordBatch:
     """The first batch of an Arrow IPC stream; its columns are views into the data.
 
-    Args:
-        data: Where it is.
-        start: Where the stream begins.
-        any_type: Also columns of extension types that may run code.
-        thorough: Check every value, because a stranger may have written them.
-
     Raises:
         CodecError: A column has an extension type that may run code; says what to do.
         pyarrow.ArrowException: The bytes are damaged. They decide what else may be raised.
@@ -120,7 +114,6 @@ def _check_names(schema: pa.Schema) -> None:
 
 
 def _names_in(field: pa.Field) -> Iterator[str]:
-    """The extension types in a column, as deep as it goes."""
     kind, metadata = field.type, field.metadata or {}
     for mark in (_MARK, _OTHER_MARK):
         if mark in metadata:
@@ -152,7 +145,6 @@ def _check_rows(batch: pa.RecordBatch, size: int) -> None:
 
 
 def _inside(array: pa.Array) -> list[pa.Array]:
-    """The arrays that an array is made of."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return [array.storage]

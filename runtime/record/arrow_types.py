@@ -57,11 +57,7 @@ _UNITS: Final = ("s", "ms", "us", "ns")
 
 
 class NoColumnTypeError(PenstockError, TypeError):
-    """A value that no column of Arrow carries exactly.
-
-    Attributes:
-        place: Number of the row that has it.
-    """
+    """A value that no column of Arrow carries exactly."""
 
     place: int = 0
 
@@ -113,7 +109,6 @@ def _family_of(kind: pa.DataType) -> str:
 
 
 def refuse(value: Any, why: str) -> NoReturn:
-    """Raise for a value."""
     msg = f"{reprlib.repr(value)} ({describe_type(type(value))}) has no exact form in a column: {why}"
     raise NoColumnTypeError(msg)
 
@@ -424,12 +419,10 @@ _SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
 
 
 def names_of(kind: pa.StructType) -> list[str]:
-    """The names of a struct's fields."""
     return [field.name for field in kind]
 
 
 def are_of_tuple(names: Sequence[str]) -> bool:
-    """Whether a struct with fields of these names stands for a tuple."""
     return list(names) == [f"_{i}" for i in range(1, len(names) + 1)]
 
 

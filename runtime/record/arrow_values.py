@@ -37,7 +37,6 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     """A column of values.
 
     Args:
-        name: Of the column, for messages.
         kind: Its type; by default the one that `arrow_type_of` finds.
 
     Raises:

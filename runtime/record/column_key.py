@@ -63,9 +63,6 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
 def canonical_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
     """A column of keys in canonical form; the same object where it is that already.
 
-    Args:
-        name: Of the column, for messages.
-
     Raises:
         KeyTypeError: Its type has no stable hash, or a time is not of whole microseconds; names both.
 
@@ -200,7 +197,6 @@ class ColumnKey:
 
     @property
     def __name__(self) -> str:
-        """How graphs and messages call it."""
         return f"column{'' if self.is_single else 's'} {', '.join(map(repr, self.names))}"
 
     def __call__(self, row: Any) -> Any:

@@ -287,7 +287,6 @@ class BatchCodec:
     Args:
         allow_pickle: Whether values that have no codec of their own may be pickled. Without it columns have
             no extension types of Arrow that may run code.
-        classes: Classes of records that can't be found through their modules.
         thorough: Check every value of an Arrow batch that is decoded: a stranger may have written it.
 
     Example:

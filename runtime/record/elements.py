@@ -176,7 +176,6 @@ class Buffer:
 
     Attributes:
         payload: The encoded batch (see `penstock.runtime.record.element_codec`).
-        rows: How many records it holds.
     """
 
     payload: bytes
@@ -220,7 +219,6 @@ class CheckpointOptions:
     """How a checkpoint is to be taken; travels in its barrier.
 
     Attributes:
-        unaligned: The barrier may overtake buffers.
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
         drain: With a synchronous savepoint: event time goes to its end first, and what waits for it fires.
         location: URL of the folder that takes a savepoint's files; `None` for a place in the job's own
@@ -246,7 +244,6 @@ class CheckpointBarrier:
     Attributes:
         checkpoint_id: Grows within a job; gaps are normal.
         timestamp: When the coordinator triggered it, seconds since the epoch.
-        options: How to take it.
         confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). State
             written for it may be named again by this one; nothing newer or older may.
     """

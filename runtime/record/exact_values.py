@@ -59,7 +59,6 @@ def exact_column(
     Args:
         values: They, and `None`.
         kind: The column's type; found by Arrow when left out.
-        name: Of the column, for messages.
         rounds: Python's floats may be rounded to a type of fewer bits, as somebody has asked for it.
 
     Raises:
@@ -130,7 +129,6 @@ _NESTED: Final = {
 
 
 def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> Sequence[Any]:
-    """The values of a struct's fields."""
     if isinstance(value, list) and all(
         isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
     ):

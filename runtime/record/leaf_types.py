@@ -103,9 +103,7 @@ class LeafType:
 
     Attributes:
         type: Exactly this type, no subclass.
-        code: Its extension code.
         to_payload: Makes the payload, or `UNSUPPORTED`.
-        from_payload: Makes the value again.
     """
 
     type: type

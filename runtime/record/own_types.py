@@ -166,7 +166,6 @@ def _type_of_all(
     """The type of all values; `None` if they have none in common, or if one may not fit it.
 
     Args:
-        numbers: Whole numbers and floats go together.
         apart: Only values that have exactly this type alone.
     """
     types = set(map(type, values))
@@ -274,7 +273,6 @@ def common_fields(
 
 
 def _merged(column: RowColumn) -> RowColumn:
-    """The column with types that go together made one."""
     found: list[pa.DataType] = []
     code_of = []
     for kind in column.kinds:

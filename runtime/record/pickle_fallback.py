@@ -32,14 +32,7 @@ _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 class PickleFallback:
     """Pickles and unpickles for one codec.
 
-    Args:
-        allowed: Whether pickle may be used.
-        classes: Finds classes by name.
-
     Attributes:
-        allowed: Whether pickle may be used.
-        pickled: Values written as pickle.
-        unpickled: Values read from pickle.
         types: Names of the first types that were pickled.
 
     Example:
@@ -105,7 +98,6 @@ class PickleFallback:
         return values
 
     def _pickled(self, value: Any, cls: type, count: int) -> tuple[bytes, Any]:
-        """The pickle, and what it gives when it is read."""
         name = describe_type(cls)
         if not self.allowed:
             msg = (

@@ -62,7 +62,6 @@ class ClassDirectory:
         """Create a directory.
 
         Args:
-            classes: Classes that can't be found through their module in this process.
             may_import: Import a module that is not loaded.
         """
         self._given: dict[tuple[str, str], type] = {(c.__module__, c.__qualname__): c for c in classes}
@@ -71,7 +70,6 @@ class ClassDirectory:
 
     @property
     def given(self) -> frozenset[type]:
-        """The classes that were handed in."""
         return frozenset(self._given.values())
 
     def name_of(self, cls: type) -> tuple[str, str]:
@@ -180,14 +178,10 @@ class RecordShape:
     """The fields of one named tuple or dataclass.
 
     Attributes:
-        cls: The class.
         names: Its fields in order.
         defaults: Plain default values by field.
         is_tuple: A named tuple, else a dataclass.
         has_dict: Instances have a `__dict__`.
-        in_dict: The fields that are kept there.
-        slots: The attributes that are kept in slots.
-        values: Takes all fields out of an instance as a tuple.
         harmless: Attributes that are known to hide no method; grows.
     """
 
@@ -289,7 +283,6 @@ class RecordShape:
         return records
 
     def _fitted(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-        """The states with one value for each field that the class has now."""
         if set(map(type, states)) - {tuple} or set(map(len, states)) - {len(names)}:
             msg = f"the data of a {describe_type(self.cls)} does not have one value per field"
             raise CodecError(msg)

@@ -47,7 +47,6 @@ class UniformRows(NamedTuple):
 
     Attributes:
         places: Numbers of the rows in their batch; `None` for all of them.
-        columns: By name.
     """
 
     places: Places | None
@@ -59,7 +58,6 @@ class RowColumn:
     """The values of one name in the rows of a batch.
 
     Attributes:
-        kinds: The types of the values.
         codes: Of each row the position of its type; `None` where there is one type.
         array: All values, where they have one type beside null and are already an array.
     """
@@ -81,8 +79,6 @@ class RowColumn:
         """The column of some values.
 
         Args:
-            values: One a row.
-            find: Gives the type of a value.
             convert: Makes another value of one that is of no plain type.
             nulls_apart: Whether nulls are of a type of their own beside values. Otherwise a null has the
                 type of the value before it.
@@ -182,8 +178,6 @@ def uniform_rows(
     """Rows dealt out by the types of their values.
 
     Args:
-        columns: By name.
-        rows: How many rows there are.
         in_order: Whether all rows keep their order, and not only those of equal types.
 
     Example:

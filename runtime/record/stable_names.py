@@ -248,7 +248,6 @@ def home_of(module: str, qualname: str) -> tuple[str, str] | None:
 
     Args:
         module: `penstock`, or the module that the class was in when the data was written.
-        qualname: Its name in the data.
 
     Example:
         >>> home_of("penstock", "RowBatch")

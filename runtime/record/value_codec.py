@@ -47,12 +47,7 @@ _LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
 
 
 class ValueDecoder:
-    """Decodes values; used through `ValueCodec`.
-
-    Args:
-        classes: Finds classes by name.
-        pickles: Reads pickled values.
-    """
+    """Decodes values; used through `ValueCodec`."""
 
     def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._classes = classes

@@ -239,8 +239,6 @@ class TypeLowering:
     """Answers the encoder's question how a type is lowered.
 
     Args:
-        encoder: Encodes what a value is lowered to.
-        classes: Finds classes by name.
         pickles: Takes values that nothing else takes.
     """
 

@@ -91,7 +91,6 @@ class CheckpointRecord:
     detail: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {
             "checkpoint_id": self.checkpoint_id,
             "attempt": self.attempt,
@@ -136,7 +135,6 @@ class CheckpointDetails:
     subtasks: Mapping[SubtaskId, CheckpointMetrics]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {**self.record.to_dict(), "by_subtask": subtask_rows(self.subtasks)}
 
 
@@ -182,7 +180,6 @@ class CoordinatorStatistics:
     latest_size: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 

@@ -32,7 +32,6 @@ class CarriedState:
     """What a checkpoint takes over of subtasks that had finished before it.
 
     Attributes:
-        subtasks: Their indices by operator id.
         location: URL of the storage that their files are in; `None` for the job's own.
     """
 
@@ -47,15 +46,12 @@ class CompletedCheckpoint:
     It exists once its record is in the decision log.
 
     Attributes:
-        attempt: The attempt that took it.
-        operators: State by operator id.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
         metadata: Its metadata file; `None` until it is written.
         size: Bytes of all its state, shared files included.
         location: URL of the storage that holds its files of state; `None` for the storage that holds its
             metadata.
-        master_states: State of master hooks.
         carried: State of finished subtasks whose files are still to be copied; `None` once its metadata is
             written.
         statistics: `None` when it was not measured, or an older version wrote it.
@@ -105,10 +101,6 @@ def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterS
 def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
     """The URL by which a job can start from a snapshot.
 
-    Args:
-        checkpoint: With its metadata.
-        storage_url: The storage that its metadata is in.
-
     Example:
         >>> point, metadata = SnapshotKind.SAVEPOINT, FileHandle("j/savepoint-7-1/metadata", 1, "")
         >>> snapshot_url(CompletedCheckpoint(7, 1, point, {}, 0.0, 0.0, metadata), "/data")
@@ -124,10 +116,7 @@ class OperatorRestore:
     """The state that one operator of one subtask starts from.
 
     Attributes:
-        keyed: Handles that hold keys of this subtask's range.
         lists: Named list states; each value still encoded.
-        raw_keyed: Handles that hold raw keyed state of this subtask's range.
-        raw_operator: Pieces of raw operator state.
         unasked: What a snapshot keeps of each list until the operator asks for it, with the list's mode.
     """
 
@@ -156,7 +145,6 @@ class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
     Attributes:
-        attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.
         channels: Data in flight in its channels; `None` for none.

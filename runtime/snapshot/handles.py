@@ -34,11 +34,7 @@ class FileHandle:
 
 @dataclass(frozen=True, slots=True)
 class InlineHandle:
-    """State that is so small that it stands in the metadata itself.
-
-    Attributes:
-        data: The encoded state.
-    """
+    """State that is so small that it stands in the metadata itself."""
 
     data: bytes
 
@@ -109,7 +105,6 @@ class SavedTime:
 
     Attributes:
         event: The watermark; `None` before the first one.
-        processing: The latest time that its clock has shown.
         expired: Only for state in the files of RocksDB, which may still hold entries that had expired: by
             table, the latest stamp of these.
     """
@@ -127,9 +122,7 @@ class KeyedStateHandle:
     file of changes and keeps naming the older ones until they are compacted.
 
     Attributes:
-        key_groups: The range that the writing subtask owned.
         files: Base first, newest changes last.
-        entries: Number of entries written, over all files.
         types: Names of the states whose function has declared a type, each with the type's name.
         states: The states that functions have used; those of operators of Penstock are left out.
         names: Only for state in the files of RocksDB: the name of each file in the database's folder. Such
@@ -164,9 +157,6 @@ class OperatorStateHandle:
     """One named list state of an operator in one subtask.
 
     Attributes:
-        mode: How its values are redistributed on restore.
-        state: The encoded list of values.
-        count: How many values it holds.
         of_type: Name of the declared type of the values; empty without any.
         is_declared: Whether the function's class declares it; otherwise it was asked for at run time.
     """
@@ -185,8 +175,6 @@ class ChannelStateHandle:
 
     Attributes:
         state: The file, or the data itself when it is small.
-        elements: How many elements it holds.
-        edges: The exchanges that they were in flight on.
     """
 
     state: StateHandle
@@ -199,8 +187,6 @@ class OperatorSubtaskState:
     """All state of one operator in one subtask.
 
     Attributes:
-        keyed: Managed keyed state.
-        operator: Managed operator state, one handle a name.
         raw_keyed: Raw keyed state: bytes by key group, which the operator has encoded itself.
         raw_operator: Raw operator state: pieces of bytes.
         channels: In-flight data of the whole subtask; only at the first operator of its chain, and only in
@@ -215,11 +201,9 @@ class OperatorSubtaskState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was written."""
         return next(self.handles(), None) is None and not (self.keyed or self.operator)
 
     def handles(self) -> Iterator[StateHandle]:
-        """Every handle in this state."""
         for keyed in (*self.keyed, *self.raw_keyed):
             yield from keyed.files
         for state in (*self.operator, *self.raw_operator):
@@ -228,7 +212,6 @@ class OperatorSubtaskState:
             yield self.channels.state
 
     def files(self) -> Iterator[FileHandle]:
-        """Every file that this state needs."""
         for handle in self.handles():
             if isinstance(handle, FileHandle):
                 yield handle
@@ -239,7 +222,6 @@ class SubtaskSnapshot:
     """The state that one subtask acknowledges a checkpoint with, by operator in the chain's order.
 
     Attributes:
-        operators: State by operator id.
         ended: All that its operators will ever emit is in front of the barrier.
         events: How many events its operators had sent to their coordinators, for those that have one.
     """
@@ -265,7 +247,6 @@ class SubtaskSnapshot:
         )
 
     def files(self) -> Iterator[FileHandle]:
-        """Every file that this snapshot needs."""
         for state in self.operators.values():
             yield from state.files()
 
@@ -275,9 +256,6 @@ class OperatorState:
     """All state of one operator in a checkpoint.
 
     Attributes:
-        operator_id: The user's id.
-        parallelism: With which it was taken.
-        max_parallelism: Number of key groups.
         subtasks: State by subtask index; a subtask without state has no entry.
         finished: Indices of the subtasks that have finished and do not run again.
         coordinator: State of the operator's coordinator; `None` when it has none.
@@ -292,18 +270,15 @@ class OperatorState:
 
     @property
     def is_fully_finished(self) -> bool:
-        """Whether every subtask has finished."""
         return len(self.finished) == self.parallelism
 
     def handles(self) -> Iterator[StateHandle]:
-        """Every handle in this operator's state."""
         for state in self.subtasks.values():
             yield from state.handles()
         if self.coordinator is not None:
             yield self.coordinator
 
     def files(self) -> Iterator[FileHandle]:
-        """Every file that this operator's state needs."""
         for handle in self.handles():
             if isinstance(handle, FileHandle):
                 yield handle
@@ -311,11 +286,7 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class MasterState:
-    """The state of a master hook in a checkpoint.
-
-    Attributes:
-        data: Its state, encoded.
-    """
+    """The state of a master hook in a checkpoint."""
 
     identifier: str
     data: bytes

@@ -17,10 +17,7 @@ class EdgeId:
     """An exchange, named by the operators that it connects.
 
     Attributes:
-        source_operator: Operator whose output is sent.
         tag: Name of a side output; `None` for the main output.
-        target_operator: Operator that receives.
-        input_index: Index of the receiver's input.
         copy: Number of the exchange among equal ones (a stream that is united with itself).
 
     Example:
@@ -39,7 +36,6 @@ class EdgeId:
         return f"{self.source_operator} -> {self.target_operator}"
 
     def encode(self) -> list[Any]:
-        """As a list of plain values."""
         return [self.source_operator, self.tag, self.target_operator, self.input_index, self.copy]
 
     @classmethod
@@ -55,13 +51,7 @@ class EdgeId:
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """One channel of an exchange, named by the numbers of its two subtasks.
-
-    Attributes:
-        edge: The exchange.
-        sender: Index of the sending subtask.
-        receiver: Index of the receiving subtask.
-    """
+    """One channel of an exchange, named by the numbers of its two subtasks."""
 
     edge: EdgeId
     sender: int
@@ -73,7 +63,6 @@ class SubtaskId:
     """One subtask of one job vertex.
 
     Attributes:
-        vertex: Id of the job vertex.
         index: Which of its subtasks, from 0.
 
     Example:

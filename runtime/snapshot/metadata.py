@@ -100,7 +100,6 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 
 
 def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
-    """The error for a missing file of a snapshot."""
     msg = (
         f"{storage.url}/{path} is part of a snapshot but is not there; put it back, and see that nothing but "
         "Penstock deletes files there (a bucket's lifecycle rule, a cleaner of temporary files)"
@@ -238,7 +237,6 @@ def _decode_list_types(lists: object) -> dict[str, tuple[str, bool]]:
 def _with_list_types(
     state: OperatorState, lists: Mapping[str, Mapping[str, tuple[str, bool]]]
 ) -> OperatorState:
-    """The same with what is known of the lists of this operator."""
     known = lists.get(state.operator_id)
     if not known:
         return state
@@ -405,7 +403,6 @@ class StateFiles:
     Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
 
     Args:
-        next_path: Returns the path of each new file.
         read_from: Holds older files; by default `storage`.
         inline_limit: Most bytes that stay inline; by default `INLINE_LIMIT`.
     """

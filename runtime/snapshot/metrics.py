@@ -148,7 +148,6 @@ class CompletedCheckpointStatistics:
             raise damaged(_WHAT, "a part of its metadata", f"it can't be decoded ({error})") from error
 
     def encode(self) -> list[Any]:
-        """Encode them for the checkpoint's metadata."""
         return [
             self.triggered,
             self.completed,
@@ -185,7 +184,6 @@ class CompletedCheckpointStatistics:
 
 
 def subtask_rows(metrics: Mapping[SubtaskId, CheckpointMetrics]) -> list[dict[str, Any]]:
-    """Metrics by subtask as plain values that JSON carries."""
     return [{"vertex": s.vertex, "subtask": s.index, **asdict(m)} for s, m in sorted(metrics.items())]
 
 

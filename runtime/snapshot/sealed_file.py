@@ -47,7 +47,6 @@ def seal(magic: bytes, version: int, body: Any, *, sized: bool = False) -> bytes
         magic: 8 bytes that identify the kind of file.
         version: Of the body's layout, from 1.
         body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
-        sized: Write the length of the body, too.
 
     Example:
         >>> unseal(b"EXAMPLE.", 1, seal(b"EXAMPLE.", 1, [1, "a"]), "an example", "x")
@@ -68,7 +67,6 @@ def unseal(
         magic: What kind of file it must be.
         newest: The newest version that the caller understands.
         what: What the file is, for messages (`"the metadata of a checkpoint"`).
-        path: The file's path, for messages.
         sized_from: The first version that is sized; `None` for none.
 
     Raises:
@@ -191,7 +189,6 @@ def seconds(value: object) -> float:
 
 
 def text(value: object) -> str:
-    """A text."""
     return _of(str, value, "a text")
 
 
@@ -214,7 +211,6 @@ def items(value: object, length: int | None = None) -> list[Any]:
 
 
 def mapping(value: object) -> dict[Any, Any]:
-    """A map."""
     return _of(dict, value, "a map")
 
 

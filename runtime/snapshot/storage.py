@@ -86,10 +86,6 @@ class SyncedFiles:
     def get(self, path: str, on_progress: Callable[[], None] = lambda: None) -> bytes:
         """Read an object.
 
-        Args:
-            path: Relative to the root.
-            on_progress: Called for each piece.
-
         Raises:
             FileNotFoundError: Nothing is there.
             OSError: It could not be read.
@@ -251,17 +247,14 @@ class StorageCounters:
     errors: int = 0
 
     def wrote(self, size: int) -> None:
-        """Count a put."""
         self.puts += 1
         self.put_bytes += size
 
     def read(self, size: int) -> None:
-        """Count a get."""
         self.gets += 1
         self.get_bytes += size
 
     def freeze(self) -> StorageStatistics:
-        """A copy of the counters."""
         return StorageStatistics(
             self.puts,
             self.put_bytes,
@@ -277,9 +270,6 @@ class StorageCounters:
 class MemoryStorage:
     """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation.
 
-    Args:
-        url: A name for messages.
-
     Example:
         >>> storage = MemoryStorage()
         >>> storage.put("a/b", b"1")
@@ -294,7 +284,6 @@ class MemoryStorage:
 
     @property
     def url(self) -> str:
-        """A name for messages."""
         return self._url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -332,11 +321,9 @@ class MemoryStorage:
         return sorted(path for path in self._objects if path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects."""
         for path in paths:
             if self._objects.pop(check_path(path), None) is not None:
                 self._counters.deletes += 1
 
     def statistics(self) -> StorageStatistics:
-        """Counters."""
         return self._counters.freeze()

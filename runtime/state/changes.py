@@ -60,16 +60,12 @@ class Changes:
     """Entries that were written or deleted since the last snapshot.
 
     Args:
-        entries: Those of the table.
         nested: Whether an entry is a pair of key and second part.
-        fixed: Tells what can't change.
 
     Attributes:
         written: By entry the value that was written last, or `DELETED`. Another dict after each snapshot:
             views that hold it are attached.
-        looked_up: Entries whose values a snapshot looks up.
         add: Says that an entry was written or deleted.
-        update: Says so of many.
         is_sure: Whether all values in `written` are leaves.
         takes_all: Whether values of any type may be written; `is_sure` then never holds.
 
@@ -125,7 +121,6 @@ class Changes:
         view._written = self.written
 
     def accept_all(self) -> None:
-        """Somebody writes values of any type from now on."""
         self.takes_all, self.is_sure = True, False
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
@@ -155,7 +150,6 @@ class Changes:
             self.written[entry] = DELETED
 
     def put_all(self) -> None:
-        """Every entry of the table counts as written."""
         if self._nested:
             for key, held in self._entries.items():
                 self.written.update({(key, part): value for part, value in held.items()})
@@ -164,7 +158,6 @@ class Changes:
         self.is_sure = False
 
     def remove_all(self) -> None:
-        """Every entry of the table is about to be deleted."""
         self.put_all()
         self.written.update(dict.fromkeys(self.written, DELETED))
 
@@ -240,9 +233,6 @@ class Changes:
 class DirtyKeys(Changes):
     """Puts every entry that was written or deleted into a set, and keeps no value.
 
-    Args:
-        keys: The set. It is the backend's, which empties it.
-
     Example:
         >>> keys = set()
         >>> changed = DirtyKeys(keys)
@@ -261,15 +251,12 @@ class DirtyKeys(Changes):
         self.written = _Into(keys)
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
-        """Say that these entries were written."""
         self.update(entries)
 
     def put_new(self, entry: Any, value: Any) -> None:
-        """Say that an entry was put in."""
         self.add(entry)
 
     def remove(self, entry: Any) -> None:
-        """Say that an entry was deleted."""
         self.add(entry)
 
 
@@ -284,7 +271,6 @@ class _Into(dict[Any, Any]):
         self._keys.add(entry)
 
     def update(self, values: Iterable[Any]) -> None:  # type: ignore[override]
-        """All of these."""
         self._keys.update(values)
 
 

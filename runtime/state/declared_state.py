@@ -195,8 +195,6 @@ function that converts a saved value, or give the new state another name; the ol
         """A function says of what type the values of a table are.
 
         Args:
-            table: Holds what was restored.
-            of_type: The type of the values.
             part_type: The type of map keys; `None` when there are none, or any goes.
             migrate: Makes a value of the type of one that is not.
 
@@ -223,7 +221,6 @@ function that converts a saved value, or give the new state another name; the ol
             _check(table, _values(table), of_type, saved, "")
 
     def rename(self, before: str, name: str) -> None:
-        """A restored state has another name from now on."""
         if before in self._saved:
             self._saved[name] = self._saved.pop(before)
 
@@ -234,7 +231,6 @@ function that converts a saved value, or give the new state another name; the ol
 
 
 def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
-    """Each key with a value."""
     for key, held in table.entries.items():
         for value in held.values() if table.nested else (held,):
             yield key, value if table.lifetime is None else value[1]

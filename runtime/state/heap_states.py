@@ -40,13 +40,7 @@ from penstock.runtime.state.state_table import HasCurrentKey, NoCurrentKeyError,
 
 
 class HeapValueState(ValueState[Any]):
-    """A `ValueState` on the heap.
-
-    Args:
-        declaration: What was declared.
-        table: Where the values are.
-        owner: Knows the current key.
-    """
+    """A `ValueState` on the heap."""
 
     __slots__ = ("_changed", "_entries", "_is_loose", "_isolates", "_kinds", "_owner", "_type", "_written")
 
@@ -73,7 +67,6 @@ class HeapValueState(ValueState[Any]):
         return own_copy(value) if self._is_loose else value
 
     def update(self, value: Any) -> None:
-        """Set the current key's value."""
         if type(value) not in self._kinds:
             meet(self, value)
         if self._isolates and type(value) not in LEAVES:
@@ -88,7 +81,6 @@ class HeapValueState(ValueState[Any]):
         self._written[key] = value
 
     def clear(self) -> None:
-        """Delete the current key's value."""
         _clear_value(self._entries, self._written, self._owner, self.name)
 
 
@@ -108,7 +100,6 @@ class HeapReducingState(ReducingState[Any]):
         self._changed.attach(self)
 
     def get(self) -> Any:
-        """The current key's value."""
         try:
             value = self._entries.get(self._owner.current_key)
         except NoCurrentKeyError:
@@ -116,7 +107,6 @@ class HeapReducingState(ReducingState[Any]):
         return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def add(self, value: Any) -> None:
-        """Combine the current key's value with another one."""
         if type(value) not in self._kinds:
             meet(self, value)
         key, entries = self._owner.current_key, self._entries
@@ -133,7 +123,6 @@ class HeapReducingState(ReducingState[Any]):
         self._written[key] = value
 
     def clear(self) -> None:
-        """Delete the current key's value."""
         _clear_value(self._entries, self._written, self._owner, self.name)
 
 
@@ -154,7 +143,6 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         table.changed.accept_all()
 
     def get(self) -> Any:
-        """The result for the current key."""
         key, entries = self._owner.current_key, self._entries
         try:
             value = self.function.get_result(entries[key]) if key in entries else None
@@ -163,7 +151,6 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def add(self, value: Any) -> None:
-        """Fold a value into the current key's accumulator."""
         key, entries = self._owner.current_key, self._entries
         try:
             is_new = key not in entries
@@ -176,7 +163,6 @@ class HeapAggregatingState(AggregatingState[Any, Any]):
         self._written[key] = accumulator
 
     def clear(self) -> None:
-        """Delete the current key's accumulator."""
         _clear_value(self._entries, self._written, self._owner, self.name)
 
 
@@ -196,12 +182,10 @@ class HeapListState(ListState[Any]):
         self._changed.attach(self)
 
     def get(self) -> list[Any]:
-        """A copy of the current key's list."""
         held = self._held().values()
         return own_copies(list(held)) if self._isolates else list(held)
 
     def add(self, value: Any) -> None:
-        """Append an element."""
         if type(value) not in self._kinds:
             meet(self, value)
         if self._isolates and type(value) not in LEAVES:
@@ -215,7 +199,6 @@ class HeapListState(ListState[Any]):
         held[number] = self._written[key, number] = value
 
     def clear(self) -> None:
-        """Delete the current key's list."""
         _clear_parts(self._held(), self._entries, self._written, self._owner.current_key)
 
     def __len__(self) -> int:
@@ -258,7 +241,6 @@ class HeapMapState(MapState[Any, Any]):
         return own_copy(value) if self._isolates and type(value) not in LEAVES else value
 
     def clear(self) -> None:
-        """Delete the current key's map."""
         _clear_parts(self._held(), self._entries, self._written, self._owner.current_key)
 
     def __getitem__(self, key: Any) -> Any:
@@ -296,15 +278,12 @@ class HeapMapState(MapState[Any, Any]):
         return len(self._held())
 
     def keys(self) -> KeysView[Any]:
-        """The keys of the current key's map."""
         return self._held().keys()
 
     def values(self) -> ValuesView[Any]:
-        """The values of the current key's map."""
         return _OwnValues(self._held()) if self._isolates else self._held().values()
 
     def items(self) -> ItemsView[Any, Any]:
-        """The entries of the current key's map."""
         return _OwnItems(self._held()) if self._isolates else self._held().items()
 
     def _held(self) -> dict[Any, Any]:
@@ -342,7 +321,6 @@ VIEWS: Final[dict[str, type[KeyedState]]] = {
 
 
 def take_over(view: KeyedState, declaration: KeyedState) -> None:
-    """Give a view what every declaration has."""
     view.name, view.where = declaration.name, declaration.where
     view.migrate, view.renamed_from, view.ttl = declaration.migrate, declaration.renamed_from, declaration.ttl
 

@@ -112,11 +112,6 @@ def check_restored_keys(
 ) -> None:
     """Refuse restored keys that no record would find again, because their class has changed.
 
-    Args:
-        table: The state's name.
-        keys: The keys, as this program reads them.
-        groups: The key groups under which they were saved.
-
     Raises:
         StateMismatchError: A key has another key group now; names state and key.
     """
@@ -149,9 +144,6 @@ def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int)
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
     """The key groups that a subtask owns.
-
-    Args:
-        subtask: Its index.
 
     Raises:
         ConfigurationError: There are fewer key groups than subtasks, or no such subtask.
@@ -260,7 +252,6 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
     Args:
         old: By old subtask, its states by name; a subtask without state has an empty mapping.
-        new_parallelism: Number of new subtasks.
 
     Returns:
         By new subtask, its values by name. Every name that any old subtask had is there.
@@ -297,11 +288,7 @@ def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]
     """What each new subtask puts into a snapshot of lists that its operator has not asked for.
 
     Args:
-        old: By old subtask, its states by name.
         shares: What `redistribute` made of them.
-
-    Returns:
-        By new subtask, its states by name.
 
     Example:
         >>> old = [{"seen": (RedistributionMode.UNION, "ab")}, {"seen": (RedistributionMode.UNION, "c")}]
@@ -333,9 +320,6 @@ def reassign_keyed(
 
     Args:
         handles: By old subtask, its handles; a subtask without state has none.
-        old_parallelism: With which they were written.
-        new_parallelism: Number of new subtasks.
-        max_parallelism: Number of key groups, then and now.
 
     Raises:
         ConfigurationError: A parallelism does not fit the number of key groups.

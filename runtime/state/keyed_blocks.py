@@ -70,7 +70,6 @@ class KeyedBlock:
         return len(self.keys) * KEY_WEIGHT + len(self.values or b"")
 
     def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
-        """Add these entries to older ones."""
         values = repeat(DELETED, len(self.keys)) if self.values is None else codec.loads(self.values)
         changes.update(zip(self.keys, values, strict=True))
 
@@ -80,7 +79,6 @@ class DecodedBlock:
     """A block as it is read.
 
     Attributes:
-        key_groups: The key group of each entry.
         keys: The keys, of a nested table pairs of key and second part.
         values: Their values; `None` when the entries were deleted.
     """
@@ -95,7 +93,6 @@ class DecodedBlock:
         return len(self.keys)
 
     def put_into(self, changes: dict[Any, Any]) -> None:
-        """Add these entries to older ones."""
         values = repeat(DELETED, len(self.keys)) if self.values is None else self.values
         changes.update(zip(self.keys, values, strict=True))
 
@@ -134,7 +131,6 @@ def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], co
 
 
 def encode_deleted(table: str, keys: Sequence[Any], *, nested: bool = False) -> Iterator[KeyedBlock]:
-    """Blocks of deleted entries."""
     for start in range(0, len(keys), BLOCK_ENTRIES):
         yield KeyedBlock(table, keys[start : start + BLOCK_ENTRIES], None, nested)
 
@@ -155,7 +151,6 @@ def pack_rows(
 
     Args:
         key_groups: The range that the writer owns.
-        codec: Encodes the keys.
 
     Raises:
         KeyGroupError: A key is not the subtask's own: no restore would ever find it.
@@ -174,7 +169,6 @@ def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: boo
 
     Args:
         key_groups: The range that the writer owns.
-        any_type: Also columns of extension types that may run code where they are read.
 
     Raises:
         KeyGroupError: A key is not the subtask's own.
@@ -317,10 +311,8 @@ class CapturedEntries:
     """Changed entries of one table, not encoded yet.
 
     Args:
-        table: Its name.
         entries: By entry a value that can't change, or `DELETED`; nobody else has this dict.
         nested: Whether the entries are pairs of key and second part.
-        with_deleted: Whether something older is left that a deletion would have to hide.
 
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec

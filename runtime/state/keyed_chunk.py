@@ -52,11 +52,7 @@ Block: TypeAlias = KeyedBlock | CapturedEntries | ColumnBlock
 
 
 def encode_changes(changes: Changes, *, with_deleted: bool = True) -> list[Block]:
-    """Blocks of merged changes, which are used up; they are encoded when they are packed.
-
-    Args:
-        with_deleted: Whether something older is left that a deletion would have to hide.
-    """
+    """Blocks of merged changes, which are used up; they are encoded when they are packed."""
     blocks: list[Block] = []
     for table, entries in changes.items():
         if isinstance(entries, ColumnChanges):
@@ -71,9 +67,7 @@ def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec
     """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
 
     Args:
-        changes: What is added to.
         blocks: In order.
-        codec: Decodes values that are encoded.
     """
     for block in blocks:
         if isinstance(block, ColumnBlock):
@@ -148,8 +142,6 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
 
     Args:
         data: The chunk's bytes.
-        handle: Where they come from, for messages.
-        table: The table that is left out.
 
     Returns:
         The rest, `None` when nothing is left, and how many keys were left out.
@@ -172,9 +164,6 @@ def read_chunk(
 
     Args:
         data: The chunk's bytes.
-        handle: Where they come from, for messages.
-        max_parallelism: Number of key groups now.
-        codec: Decodes keys and values.
         table: The only table that is wanted; the others are not decoded. `None` for all.
 
     Raises:
@@ -218,8 +207,6 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
 
     Args:
         data: The chunk's bytes.
-        handle: Where they come from, for messages.
-        codec: Decodes keys.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged; names the file.
@@ -239,7 +226,6 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
 def _keys_of(
     codec: ValueCodec, groups: bytes, keys: bytes, values: bytes | None, *more: Any
 ) -> tuple[list[Any], bytes | None]:
-    """The keys of a block, and its values as they are."""
     if not more:
         return one_nan(codec.loads(keys)), values
     extra, *nested = more

@@ -73,7 +73,6 @@ class CompactionPolicy:
     """When a chain is merged.
 
     Attributes:
-        max_files: A chain longer than this is merged in part.
         growth: A chain whose changes are more than this many times its base is merged whole.
     """
 
@@ -86,7 +85,6 @@ def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None
 
     Args:
         sizes: Bytes of each piece, oldest first, the new one last.
-        policy: The limits.
 
     Example:
         >>> first_to_merge([1000, 10, 10], CompactionPolicy(max_files=3)) is None
@@ -140,7 +138,6 @@ class Delta:
     """The changes between two snapshots, encoded or captured.
 
     Attributes:
-        last_id: The checkpoint that it ends with.
         blocks: The changes in order.
     """
 
@@ -173,11 +170,7 @@ class KeyedSnapshot:
         base: The completed state that the changes build on; `None` for nothing.
         deltas: The changes since the base, oldest first.
         codec: The task's codec; `finish` uses one of its own with the same settings.
-        policy: When files are merged.
         self_contained: Merge everything into a file of this snapshot's own (a savepoint).
-        types: Declared types of the tables' values, by table.
-        states: Kinds of the states that functions have used.
-        time: What time it is for state with a TTL.
     """
 
     checkpoint_id: int
@@ -266,9 +259,6 @@ _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 class Increments:
     """The confirmed base and the unconfirmed changes of one backend.
-
-    Args:
-        codec: Decodes and encodes where deltas are merged.
 
     Attributes:
         base: The confirmed state; `None` when the deltas are the whole state.

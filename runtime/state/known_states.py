@@ -84,7 +84,6 @@ job starts from holds a ListState of this name. Give the new state another name;
         return name in self._states and self._states[name].has_stamps
 
     def is_nested(self, name: str) -> bool:
-        """Whether a state has several entries a key."""
         return name in self._states and self._states[name].kind in ("list", "map")
 
     def rename(self, before: str, name: str) -> bool:
@@ -98,7 +97,6 @@ job starts from holds a ListState of this name. Give the new state another name;
 
     @property
     def lists(self) -> list[str]:
-        """Names of the list states."""
         return [state.name for state in self._states.values() if state.kind == "list"]
 
     def types(self) -> tuple[tuple[str, str], ...]:
@@ -111,7 +109,6 @@ job starts from holds a ListState of this name. Give the new state another name;
 
 
 def _class_of(kind: str) -> str:
-    """The class that users know a kind by."""
     return f"{kind.capitalize()}State"
 
 

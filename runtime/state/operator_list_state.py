@@ -164,7 +164,6 @@ class HeldListState(OperatorListState[Any]):
 
     Args:
         declaration: What was declared or asked for.
-        restored: The values that this subtask got from the snapshot.
 
     Raises:
         StateMismatchError: One of them is of another type, and can't be migrated.
@@ -180,17 +179,14 @@ class HeldListState(OperatorListState[Any]):
         self._values = _taken_over(declaration, restored)
 
     def get(self) -> list[Any]:
-        """A copy of the list."""
         return own_copies(self._values)
 
     def add(self, value: Any) -> None:
-        """Append a value."""
         if not isinstance(value, self._type):
             self._refuse_value(value)
         self._values.append(own_copy(value))
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace all values."""
         new = list(values)
         for value in new:
             if not isinstance(value, self._type):
@@ -198,7 +194,6 @@ class HeldListState(OperatorListState[Any]):
         self._values = own_copies(new)
 
     def clear(self) -> None:
-        """Remove all values."""
         self._values = []
 
     def __len__(self) -> int:

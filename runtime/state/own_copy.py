@@ -273,7 +273,6 @@ def _from_base(base: Any, kind: type, value: Any) -> Any:
 
 
 def _object(kind: type, value: Any) -> Any:
-    """An object whose attributes are all there is to it."""
     made: Any = object.__new__(kind)
     vars(made).update({name: _copied(part) for name, part in vars(value).items()})
     return made

@@ -220,9 +220,6 @@ def stable_hash_array(values: NDArray[Any]) -> HashArray:
 def stable_hash_column(column: pa.Array | pa.ChunkedArray, name: str = "key") -> HashArray:
     """`stable_hash` of every value of an Arrow column; nulls hash as `None`, every NaN as the one NaN key.
 
-    Args:
-        name: Of the column, for messages.
-
     Raises:
         KeyTypeError: The column's type has no stable hash.
 

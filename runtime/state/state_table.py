@@ -33,7 +33,6 @@ class StateTable:
 
     Attributes:
         name: The state's name, unique in its operator.
-        nested: Whether a key has several entries.
         entries: Value by key. In a nested table it is a dict by the second part, which is never empty.
         changed: What was written or deleted since the last snapshot; in a nested table pairs of key and
             second part. Always empty in a job that takes no snapshots.
@@ -41,8 +40,6 @@ class StateTable:
             the value.
 
     Args:
-        name: The state's name.
-        nested: Whether a key has several entries.
         changed: Where to keep what changed, given the entries; one of its own by default.
 
     Example:
@@ -73,14 +70,12 @@ class StateTable:
         self.lifetime: Lifetime | None = None
 
     def mark_all_changed(self) -> None:
-        """Every entry is to be in the next snapshot."""
         self.changed.put_all()
 
     def give_stamps(self, lifetime: Lifetime, *, has_stamps: bool) -> None:
         """The entries have a TTL from now on.
 
         Args:
-            lifetime: The TTL.
             has_stamps: Whether they have had one before; otherwise all of them count as changed.
         """
         self.lifetime = lifetime
@@ -105,12 +100,10 @@ class StateTable:
         self.mark_all_changed()
 
     def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
-        """Whether a table with a TTL has an entry, and its stamp."""
         cell = self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
         return (False, None) if cell is None else (True, cell[0])
 
     def set_stamp(self, entry: Any, stamp: int) -> None:
-        """Give an entry of a table with a TTL a stamp."""
         if self.nested:
             held = self.entries[entry[0]]
             held[entry[1]] = stamp, held[entry[1]][1]
@@ -119,7 +112,6 @@ class StateTable:
         self.changed.add(entry)
 
     def delete(self, entry: Any) -> None:
-        """Delete an entry."""
         if self.nested:
             key, part = entry
             held = self.entries[key]

@@ -133,7 +133,6 @@ class StateTime:
 
     Attributes:
         watermark: How far event time has come; `None` before the first watermark.
-        record: Knows the timestamp of the current record.
     """
 
     def __init__(self, clock: Clock | None) -> None:
@@ -151,7 +150,6 @@ class StateTime:
         return SavedTime(self.watermark, self._latest, tuple(expired))
 
     def restore(self, saved: Iterable[SavedTime | None]) -> None:
-        """Begin where the snapshots of these old subtasks were taken."""
         known = [time for time in saved if time is not None]
         watermarks = [time.event for time in known if time.event is not None]
         self.watermark = min(watermarks) if watermarks and len(watermarks) == len(known) else None
@@ -200,27 +198,13 @@ class Stamped(Protocol):
         """Whether there is such an entry, and its stamp; `None` when it has none yet."""
         ...
 
-    def set_stamp(self, entry: Any, stamp: int) -> None:
-        """Give an entry a stamp."""
-        ...
+    def set_stamp(self, entry: Any, stamp: int) -> None: ...
 
-    def delete(self, entry: Any) -> None:
-        """Delete an entry."""
-        ...
+    def delete(self, entry: Any) -> None: ...
 
 
 class Lifetime:
-    """The TTL of one table, and the entries by the time when they may expire.
-
-    Args:
-        ttl: As declared.
-        time: Tells now.
-
-    Attributes:
-        microseconds: The TTL.
-        on_read: Whether reading refreshes an entry.
-        now: Now, for reads and writes.
-    """
+    """The TTL of one table, and the entries by the time when they may expire."""
 
     def __init__(self, ttl: StateTtl, time: StateTime) -> None:
         self.ttl = ttl
@@ -282,15 +266,6 @@ class Lifetime:
         return missing / 1_000_000
 
     def sweep(self, table: Stamped, most: int) -> int:
-        """Delete what has expired, of the buckets that are due.
-
-        Args:
-            table: Where the entries are.
-            most: How many entries may be looked at.
-
-        Returns:
-            How many were.
-        """
         now = self._swept_to()
         if now is None:
             return 0
@@ -345,5 +320,4 @@ class Lifetime:
         return seen
 
     def _swept_to(self) -> int | None:
-        """Now, as the clean-up sees it."""
         return self._time.watermark if self.ttl.time == "event" else self._time.processing()

@@ -150,15 +150,11 @@ class SnapshotSummary:
     masters: tuple[MasterSummary, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {**asdict(replace(self, by_subtask={})), "by_subtask": subtask_rows(self.by_subtask)}
 
 
 def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCodec) -> SnapshotSummary:
     """Describe a snapshot; blocks.
-
-    Args:
-        codec: Decodes keys, positions and coordinators.
 
     Raises:
         CorruptSnapshotError: A file is damaged.

@@ -39,7 +39,6 @@ class KeyedEntries:
     """Entries of one table; all sequences have one length.
 
     Attributes:
-        key_groups: The key group of each key.
         parts: The map key of each entry, or the place of an element in its list; `None` where a key has one
             value.
         stamps: When each entry was last used, in microseconds since the epoch; `None` without a TTL.
@@ -54,11 +53,7 @@ class KeyedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ListedValues:
-    """Values of one list state; both sequences have one length.
-
-    Attributes:
-        subtasks: The subtask that each value is of.
-    """
+    """Values of one list state; both sequences have one length."""
 
     subtasks: Sequence[int]
     values: Sequence[Any]
@@ -188,9 +183,6 @@ def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
     """The values of a list state in some subtasks; only one copy of a broadcast state.
-
-    Args:
-        subtasks: Indices of the subtasks.
 
     Raises:
         CorruptSnapshotError: A file is damaged.

@@ -134,7 +134,6 @@ def write_keyed(
     Args:
         subtask: Owns the keys.
         keys: Pairs of key and second part for a list or a map; those of one key stand together.
-        values: Pairs of stamp and value where the state has stamps.
         saved: What is known of the state; `None` for one value a key and nothing else.
 
     Raises:
@@ -170,9 +169,6 @@ def write_listed(
     files: StateFiles, name: str, mode: RedistributionMode, values: Iterable[Any], codec: ValueCodec
 ) -> OperatorStateHandle:
     """Write the list state of one subtask; blocks.
-
-    Args:
-        mode: How it is redistributed when the job restarts.
 
     Raises:
         CodecError: A value can't be encoded.
@@ -238,8 +234,6 @@ def with_state(
 
     Args:
         operators: Their state so far, by id; not changed.
-        place: Layout of the new state.
-        parts: The new state by subtask.
     """
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism

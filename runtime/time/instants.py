@@ -58,7 +58,6 @@ def micros_in(what: str, span: object, *, least: int = 1) -> int:
     """A span in microseconds.
 
     Args:
-        what: Its name in messages.
         span: A `timedelta`, or seconds as a number.
         least: Smallest microseconds that make sense.
 

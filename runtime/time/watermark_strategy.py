@@ -22,7 +22,6 @@ class WatermarkAlignment:
     """Membership of a source in a group; see `WatermarkStrategy.with_alignment`.
 
     Attributes:
-        group: Name of the group.
         max_drift: Microseconds of event time by which a source may be ahead of the group's slowest.
         interval: Seconds between two reports of a subtask.
     """
@@ -352,9 +351,6 @@ class IdlenessTimer:
     Args:
         timeout: Seconds without records after which the stream is idle.
 
-    Attributes:
-        is_idle: Whether the stream is idle.
-
     Example:
         >>> timer = IdlenessTimer(5.0)
         >>> timer.ask(10.0), timer.ask(14.9), timer.due_at, timer.ask(15.0), timer.due_at
@@ -372,7 +368,6 @@ class IdlenessTimer:
         self.is_idle = False
 
     def activity(self) -> None:
-        """Something has come."""
         self._quiet_since = None
         self.is_idle = False
 

@@ -24,9 +24,6 @@ _NONE: Final = -(1 << 63)
 class WatermarkValve:
     """Aligns the watermarks of several channels; see the module's text.
 
-    Args:
-        channels: How many there are.
-
     Example:
         >>> valve = WatermarkValve(2)
         >>> valve.watermark(0, Watermark(5)) is None

@@ -50,11 +50,7 @@ def add_aggregate(
     """Add an aggregation; its output comes back.
 
     Args:
-        inputs: The keyed stream's.
-        key_selector: The keyed stream's.
-        functions: By the name of their result.
         emit_every: Seconds between two outputs; `None` for one a batch.
-        combine: Whether a part of the work may be done in front of the exchange.
 
     Raises:
         GraphError: A name or a function can't be meant; names the user's line.
@@ -93,13 +89,6 @@ def add_windowed_aggregate(
     combine: bool,
 ) -> Upstream:
     """Add an aggregation by windows; its output comes back.
-
-    Args:
-        inputs: The keyed stream's.
-        key_selector: The keyed stream's.
-        settings: Which windows there are.
-        functions: By the name of their result.
-        combine: Whether a part of the work may be done in front of the exchange.
 
     Raises:
         GraphError: A name, a function or the windows can't be meant; names the user's line.
@@ -174,7 +163,6 @@ def _combined(
     *,
     stateful: bool = False,
 ) -> tuple[Upstream, ...]:
-    """A combiner in the subtasks of each producer, keyed as the producer was."""
     combined = []
     for number, upstream in enumerate(inputs):
         options: OperatorOptions = {"parallelism": builder.graph.node(upstream.node).parallelism}
@@ -220,7 +208,6 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
 
 
 def _check_key_names(aggregation: Aggregation, key: ColumnKey) -> None:
-    """Refuse columns of the key that are called like columns of the state."""
     taken = (*aggregation.part_names, *aggregation.pair_columns.values(), START, PANE)
     for name in key.names:
         if name in taken:

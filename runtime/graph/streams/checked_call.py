@@ -50,8 +50,6 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
     """Refuse what is no object of a class that users derive from.
 
     Args:
-        call: The method that was called.
-        kind: The class.
         hint: What to do instead, where it is something else.
 
     Raises:
@@ -81,7 +79,6 @@ def checked_call(
 
     Args:
         options: The names that the function takes as `**options`.
-        takes_others: Whether it takes keywords of any other name, too.
     """
     option_names = tuple(options)
 
@@ -139,7 +136,6 @@ class OperatorOptions(TypedDict, total=False):
         num_cpus: CPUs that Ray reserves for each subtask. By default an operator takes what the chain has
             that it joins, and a chain's first operator takes 0. A number that differs from the chain's
             begins a new chain.
-        num_gpus: GPUs likewise.
         resources: Other resources of Ray's likewise, by name: `{"host1": 1}`.
         start_new_chain: Never run in the same subtask as the producer.
         disable_chaining: Run in a subtask of its own, without producer and consumer.

@@ -652,7 +652,6 @@ class DataStream(Generic[T_co]):
             raise WrongStreamError(msg)
 
     def _repr_html_(self) -> str:
-        """What leads to the stream as a picture, in a notebook."""
         return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:
@@ -689,7 +688,6 @@ class DataStream(Generic[T_co]):
         operator_id: str | None,
         options: OperatorOptions,
     ) -> DataStream[Any]:
-        """Add an operator of expressions."""
         added = self._builder.add(kind, what, factory, self._inputs, operator_id, options)
         return DataStream(self._builder, (added,))
 

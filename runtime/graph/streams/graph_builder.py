@@ -25,8 +25,6 @@ class GraphBuilder:
     """Adds operators to a stream graph.
 
     Args:
-        environment: Whose graph it is.
-        parallelism: Of an operator that says nothing.
         max_parallelism: Number of key groups; `None` computes it from each operator's parallelism.
     """
 
@@ -62,18 +60,8 @@ class GraphBuilder:
             kind: Name of the API's method: `map`.
             what: What the user gave it: `split_words`.
             factory: Makes the operator; `None` for a source.
-            inputs: What it reads.
-            operator_id: The user's id, if any.
-            options: As the user gave them.
-            source: The source itself.
-            stateful: Whether it puts anything into snapshots.
-            keyed: Whether it has keyed state.
-            is_sink: Whether it ends a stream.
-            makes_watermarks: Whether event time begins with it.
             function: The user's object, or class of objects, whose class may declare state and side outputs.
             side_outputs: Names of side outputs that no class declares.
-            watermarks: The strategy of a source.
-            in_columns: Whether its keyed state is in columns.
 
         Raises:
             GraphError: The id is taken, an option is wrong, or a declared state has no key or a name that is

@@ -200,7 +200,6 @@ class KeyedStream(Generic[T, K]):
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
 
     def _repr_html_(self) -> str:
-        """What leads to the stream as a picture, in a notebook."""
         return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:

@@ -111,12 +111,6 @@ def job_of_part(
 
 
 def picture_of(builder: GraphBuilder, inputs: Sequence[Upstream], what: str) -> str:
-    """What leads to a stream as a picture, in a notebook.
-
-    Args:
-        what: The stream, as text.
-    """
-
     def build() -> JobGraph:
         environment = builder.environment
         part, _ = part_before(builder.graph, [upstream.node for upstream in inputs])
@@ -155,7 +149,6 @@ def check_pandas() -> None:
 
 
 def print_rows(rows: Iterable[Any]) -> None:
-    """Print rows, one a line."""
     for row in rows:
         print(row)
 

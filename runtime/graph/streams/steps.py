@@ -35,13 +35,7 @@ from penstock.runtime.user_location import function_name
 
 
 class ColumnStep(NamedTuple):
-    """A checked call.
-
-    Attributes:
-        columns: Computed columns by name.
-        options: As the user gave them.
-        shown: What the operator does, for people.
-    """
+    """A checked call."""
 
     columns: dict[str, pc.Expression]
     options: OperatorOptions
@@ -156,8 +150,6 @@ def given_function(
     """A function as it is, or a class with the arguments of its constructor.
 
     Args:
-        call: The method that was called.
-        function: What the user gave.
         args: The user's `fn_constructor_args`.
         kwargs: The user's `fn_constructor_kwargs`.
 

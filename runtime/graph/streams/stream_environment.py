@@ -234,7 +234,6 @@ class StreamEnvironment(NearestMembers):
         return f"StreamEnvironment({self._name!r})"
 
     def _repr_html_(self) -> str:
-        """The job graph as a picture, in a notebook."""
         nodes = self._builder.graph.nodes
         if not nodes:
             return graph_page(repr(self), self.build)

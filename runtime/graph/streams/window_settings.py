@@ -47,11 +47,8 @@ class WindowSettings:
     """What was said of windows; each method gives new settings, or refuses with the user's line.
 
     Attributes:
-        assigner: Says which windows a record belongs to.
         own_trigger: The user's; `None` for that of the assigner.
-        own_evictor: The user's.
         lateness: Microseconds that a window is kept after its end.
-        late_tag: The side output of late records.
         last: Of windows that slide by count: how many records each holds.
     """
 
@@ -65,9 +62,6 @@ class WindowSettings:
     @classmethod
     def of(cls, call: str, assigner: object) -> WindowSettings:
         """Those of an assigner alone.
-
-        Args:
-            call: The method that was called.
 
         Raises:
             GraphError: It is none.
@@ -98,7 +92,6 @@ class WindowSettings:
 
     @property
     def records(self) -> RecordWindowAssigner[Any]:
-        """The assigner, as one that looks at records."""
         assigner = self.assigner
         return assigner if isinstance(assigner, RecordWindowAssigner) else AlignedWindows(assigner)
 
@@ -108,7 +101,6 @@ class WindowSettings:
         return self.own_trigger is None and self.own_evictor is None and not self.lateness
 
     def with_trigger(self, trigger: object) -> WindowSettings:
-        """With another trigger."""
         if inspect.isclass(trigger) or not isinstance(trigger, Trigger):
             refuse(f"trigger needs a Trigger such as CountTrigger(100), not {trigger!r:.80}")
         if self.records.is_merging and not trigger.can_merge:
@@ -120,7 +112,6 @@ class WindowSettings:
         return replace(self, own_trigger=trigger)
 
     def with_evictor(self, evictor: object) -> WindowSettings:
-        """With an evictor."""
         if inspect.isclass(evictor) or not isinstance(evictor, Evictor):
             refuse(f"evictor needs an Evictor such as CountEvictor(100), not {evictor!r:.80}")
         return replace(self, own_evictor=evictor, last=None)
@@ -135,7 +126,6 @@ class WindowSettings:
             refuse(f"allowed_lateness: {error}")
 
     def with_late_tag(self, tag: object) -> WindowSettings:
-        """With another name for the side output of late records."""
         if not isinstance(tag, OutputTag):
             refuse(f'side_output_late_data needs an OutputTag("name"), not {tag!r:.80}')
         if not tag.name:
@@ -144,10 +134,6 @@ class WindowSettings:
 
     def factory(self, call: str, key_selector: Callable[[Any], Any], make: MakeContents) -> OperatorFactory:
         """What makes the operator.
-
-        Args:
-            call: The method that was called.
-            make: Makes what folds the records.
 
         Raises:
             GraphError: These windows can't do that.

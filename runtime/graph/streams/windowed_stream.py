@@ -283,7 +283,6 @@ class WindowedStream(Generic[T, K]):
         return DataStream(self._builder, (added,))
 
     def _repr_html_(self) -> str:
-        """What leads to the stream as a picture, in a notebook."""
         return picture_of(self._builder, self._inputs, repr(self))
 
     def __repr__(self) -> str:
@@ -424,7 +423,6 @@ class AllWindowedStream(Generic[T]):
         return self._windowed.apply(id, WithoutKey(function), **_one_subtask("apply", options))
 
     def _repr_html_(self) -> str:
-        """What leads to the stream as a picture, in a notebook."""
         return picture_of(self._windowed._builder, self._windowed._inputs, repr(self))
 
     def __repr__(self) -> str:
@@ -460,13 +458,11 @@ class WithoutKey:
 
 
 def window_all(stream: DataStream[T], settings: WindowSettings) -> AllWindowedStream[T]:
-    """All records of a stream under one key."""
     keyed = stream.key_by(no_key)
     return AllWindowedStream(WindowedStream(keyed._builder, keyed._inputs, no_key, settings))
 
 
 def no_key(record: object) -> None:
-    """The key of all records."""
     return None
 
 

@@ -65,7 +65,6 @@ def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def rows_of(batch: Batch) -> Sequence[Any]:
-    """The rows of any batch."""
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
 
 
@@ -74,9 +73,6 @@ _SEPARATE: str = "or read these files by a source of their own and make them ali
 
 def check_one_schema(schemas: Iterable[tuple[str, pa.Schema]]) -> None:
     """Refuse files whose columns differ from those of the first one in name, type or order.
-
-    Args:
-        schemas: Each file with its schema.
 
     Raises:
         ConnectorError: The message names the file, the column and both types.
@@ -135,7 +131,6 @@ class PathColumns:
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
         names: list[str] = self.row.schema.names
         return names
 
@@ -147,7 +142,6 @@ class PathColumns:
         """A batch with these columns.
 
         Args:
-            batch: Rows of the file.
             wanted: Names of the columns of the result, in their order; `None` for all.
         """
         names, columns = list(batch.schema.names), list(batch.columns)

@@ -69,18 +69,12 @@ class RunCollector(ReadableCollector, Protocol):
 class MakesCollectors(Protocol):
     """An executor whose jobs can bring committed rows back to the program."""
 
-    def collector(self) -> RunCollector:
-        """A new collector that the processes of its jobs reach."""
-        ...
+    def collector(self) -> RunCollector: ...
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedRows:
-    """A pre-committed transaction of a `CollectSink`.
-
-    Attributes:
-        key: Names it.
-    """
+    """A pre-committed transaction of a `CollectSink`."""
 
     key: CollectKey
     rows: Sequence[Any]
@@ -138,7 +132,6 @@ class ProgramCollector:
         self._here.add(key, rows)
 
     def rows(self) -> list[Any]:
-        """The rows of the newest run."""
         return self._here.rows() if self._reached is None else self._reached.rows_of_run(str(self._runs))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -202,11 +195,7 @@ class CollectSink(metaclass=NearestNames):
 
 
 class CollectWriter:
-    """Gathers the rows of one subtask.
-
-    Args:
-        target: Takes the rows of committed transactions.
-    """
+    """Gathers the rows of one subtask."""
 
     def __init__(self, target: Collector, context: ConnectorContext) -> None:
         self._target = target
@@ -215,11 +204,9 @@ class CollectWriter:
         self._number = 0
 
     def write(self, batch: Batch) -> None:
-        """Add records to the open transaction."""
         self._open.extend(rows_of(batch))
 
     def prepare_commit(self) -> Sequence[CollectedRows]:
-        """End the open transaction."""
         if not self._open:
             return []
         ended = CollectedRows((*self._of, self._number), self._open)
@@ -228,7 +215,6 @@ class CollectWriter:
         return [ended]
 
     def commit(self, committables: Sequence[CollectedRows], permit: CommitPermit) -> None:
-        """Hand transactions to the collector."""
         for each in committables:
             self._target.add(each.key, each.rows)
 
@@ -236,7 +222,6 @@ class CollectWriter:
         """Nothing to remove: the rows are only in the committables."""
 
     def close(self) -> None:
-        """Drop what is open."""
         self._open = []
 
 
@@ -263,7 +248,6 @@ class PreviewSink:
     """A sink that hands each `Preview` in as it comes; Arrow batches become dicts.
 
     Attributes:
-        target: Where they go.
         limit: Rows of each subtask after which no more are handed in; `None` for all.
     """
 
@@ -271,7 +255,6 @@ class PreviewSink:
     limit: int | None = None
 
     def writer(self, context: ConnectorContext) -> PreviewWriter:
-        """Make the writer of one subtask."""
         return PreviewWriter(self.target, self.limit, context)
 
 
@@ -286,7 +269,6 @@ class PreviewWriter:
         self._number = 0
 
     def write(self, batch: Batch) -> None:
-        """Hand records in, as many as are still wanted."""
         if self._left == 0:
             return
         rows = list(rows_of(batch))
@@ -297,7 +279,6 @@ class PreviewWriter:
         self._number += 1
 
     def prepare_commit(self) -> Sequence[Any]:
-        """Nothing is held back."""
         return []
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
@@ -328,7 +309,6 @@ class DiscardWriter:
         """Drop a batch."""
 
     def prepare_commit(self) -> Sequence[Any]:
-        """Nothing to commit."""
         return ()
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:

@@ -37,7 +37,6 @@ class IndexRange:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left."""
         return self.end is not None and self.next >= self.end
 
     def first(self, count: int) -> range:
@@ -121,7 +120,6 @@ class GeneratorReader(Generic[T]):
     """Makes the records of some index ranges, the range that is furthest behind first.
 
     Args:
-        function: The user's function, from an index to its record.
         rate: Records a second of the whole source; `None` for no limit.
         splits: Index ranges, fresh or restored.
 
@@ -144,7 +142,6 @@ class GeneratorReader(Generic[T]):
         self._paused: Set[Any] = frozenset()
 
     def poll(self, max_rows: int) -> Polled[T]:
-        """Make the next records that the rate allows."""
         if any(lane.split.finished for lane in self._lanes):
             self._lanes = [lane for lane in self._lanes if not lane.split.finished]
             self._progress = SplitProgress(tuple(self._lanes))
@@ -168,7 +165,6 @@ class GeneratorReader(Generic[T]):
         self._paused = paused
 
     def snapshot(self) -> Sequence[IndexRange]:
-        """The unfinished ranges."""
         return [lane.split for lane in self._lanes if not lane.split.finished]
 
     def close(self) -> None:

@@ -61,7 +61,6 @@ class RocksDBKeyedStateBackend:
     until `close`.
 
     Args:
-        setup: Whose state it is.
         memory: Bytes for all databases of this process.
         folder: Where scratch space is made; `None` for the temporary folder of the node.
 
@@ -151,7 +150,6 @@ class RocksDBKeyedStateBackend:
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        """Names of the tables that hold anything."""
         for table in self._tables.values():
             table.cached.write_back()
         names: dict[str, None] = {}
@@ -248,7 +246,6 @@ class RocksDBKeyedStateBackend:
         self._tables.pop(before, None)
 
     def keys(self, name: str) -> list[Any]:
-        """The keys of this subtask that have something in a table."""
         table = self._tables.get(name)
         if table is None:
             return []
@@ -260,7 +257,6 @@ class RocksDBKeyedStateBackend:
         return [key for key, held in table.cached.items() if lifetime.live(held)]
 
     def set_current_key(self, key: Any) -> None:
-        """Say whose record or timer is processed from now on."""
         self.current_key = key
 
     # -- snapshots ----------------------------------------------------------------------------------------
@@ -336,11 +332,9 @@ class RocksDBKeyedStateBackend:
         shutil.rmtree(self._linked_files(checkpoint_id), ignore_errors=True)
 
     def start_anew(self) -> None:
-        """The next snapshot uploads all files."""
         self._uploaded.clear()
 
     def close(self) -> None:
-        """Close the database and delete everything that it has on disk."""
         self._database.memory.tables -= len(self._tables)
         self._tables.clear()
         self._database.destroy()
@@ -381,7 +375,6 @@ class RocksDBKeyedStateBackend:
     def _open_parts(
         self, parts: Sequence[KeyedStateHandle], files: StateFileReader, restored_id: int | None
     ) -> None:
-        """Open the largest part, cut off what is foreign, and add the others."""
         first = largest_part(parts, self.key_groups)
         self._database.destroy()
         folder = self._database.folder
@@ -443,7 +436,6 @@ _CHECKED_KEYS: Final = 1000
 
 
 def _batches(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Some thousand rows at a time."""
     while some := list(islice(rows, _BATCH)):
         yield some
 

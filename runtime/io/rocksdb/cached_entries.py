@@ -49,14 +49,10 @@ class CachedEntries(dict[Any, Any]):
     """The entries of a flat table.
 
     Args:
-        rows: Makes and reads rows.
-        database: Has the rows.
         changed: Keys that were written or deleted since the last `write_back`.
-        key_groups: Those that are scanned.
 
     Attributes:
         is_bound: Whether only views use the table, which tell each change at once.
-        most_told: How many changes wait in memory.
     """
 
     __slots__ = (
@@ -157,7 +153,6 @@ class CachedEntries(dict[Any, Any]):
         return repr(dict(self._pairs()))
 
     def keys(self) -> KeysView[Any]:  # type: ignore[override]
-        """All keys, as they are now."""
         return _Keys(self)
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
@@ -169,7 +164,6 @@ class CachedEntries(dict[Any, Any]):
         return _Items(self)
 
     def clear(self) -> None:
-        """Delete everything, on disk as well."""
         self.forget()
         for group in self.key_groups:
             begin = self.rows.begin(group)
@@ -365,24 +359,18 @@ class _Values(ValuesView[Any]):
 
 
 class ToldChanges(set[Any]):
-    """The `changed` of a table: written back when it is long, so that no snapshot has much to write.
-
-    Args:
-        entries: The entries of the table.
-    """
+    """The `changed` of a table: written back when it is long, so that no snapshot has much to write."""
 
     def __init__(self, entries: CachedEntries) -> None:
         super().__init__()
         self._entries = entries
 
     def add(self, entry: Any, /) -> None:
-        """One entry was written or deleted."""
         super().add(entry)
         if len(self) >= self._entries.most_told:
             self._entries.told_many()
 
     def update(self, *entries: Iterable[Any]) -> None:
-        """All of these were."""
         super().update(*entries)
         if len(self) >= self._entries.most_told:
             self._entries.told_many()
@@ -392,11 +380,9 @@ class OperatorChanges(ToldChanges):
     """The same for a table that operators use without a view: room is made where they tell."""
 
     def add(self, entry: Any, /) -> None:
-        """One entry was written or deleted."""
         super().add(entry)
         self._entries.make_room_if_full()
 
     def update(self, *entries: Iterable[Any]) -> None:
-        """All of these were."""
         super().update(*entries)
         self._entries.make_room_if_full()

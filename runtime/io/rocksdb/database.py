@@ -53,7 +53,6 @@ class SharedMemory:
         size: Bytes in all.
         cache: Blocks of files; write buffers are charged to it.
         write_buffers: Counts the write buffers; flushes some when they are too large.
-        tables: Open tables that hold decoded values.
     """
 
     size: int
@@ -104,7 +103,6 @@ def _of_rocksdb(size: int) -> int:
 
 
 def _of_buffers(size: int) -> int:
-    """A third of RocksDB's part."""
     return size // 4
 
 
@@ -142,7 +140,6 @@ class Database:
         StorageError: It can't be opened; names the folder.
 
     Attributes:
-        memory: What it shares with the other databases of this process.
         rows_written: Rows that were put or deleted through it.
     """
 
@@ -190,12 +187,7 @@ class Database:
             raise self._failed(_WRITTEN, error) from error
 
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """The rows that begin with a prefix, in the order of their bytes, as they are now.
-
-        Args:
-            prefix: What their keys begin with.
-            first: Where to begin.
-        """
+        """The rows that begin with a prefix, in the order of their bytes, as they are now."""
         return self._walk(max(prefix, first), end_of(prefix))
 
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -222,7 +214,6 @@ class Database:
         """The first table of a key group that has rows: its prefix and name; `None` when there is none.
 
         Args:
-            key_group: Whose rows are looked at.
             after: Only tables whose prefix sorts behind this one.
         """
         prefix = group_bytes(key_group)
@@ -230,7 +221,6 @@ class Database:
         return None if row is None else table_of(row)[:2]
 
     def clear(self) -> None:
-        """Delete all rows."""
         self.delete_range(b"", b"\xff")
 
     def checkpoint(self, folder: Path) -> None:
@@ -259,7 +249,6 @@ class Database:
 
     @property
     def estimated_rows(self) -> int:
-        """About how many rows there are."""
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def close(self) -> None:
@@ -316,7 +305,6 @@ class FrozenDatabase(Database):
 
 
 def database_options(memory: SharedMemory) -> Options:
-    """The settings of every database of this process."""
     from rocksdict import (
         BlockBasedOptions,
         DBCompactionStyle,
@@ -395,8 +383,6 @@ class ScratchFolder:
 
     Args:
         place: Where it is made; `None` for the temporary folder of the node.
-        kind: Part of its name. Abandoned folders of other kinds are left alone.
-        remedy: What to do when it can't be made, for the error.
 
     Raises:
         StorageError: It can't be made.

@@ -75,7 +75,6 @@ def table_of(row: bytes) -> tuple[bytes, str, bool]:
 
 
 def is_nested(prefix: bytes) -> bool:
-    """Whether a prefix is that of a nested table."""
     return prefix[0] == _NESTED
 
 
@@ -83,8 +82,6 @@ class TableRows:
     """Makes and reads the rows of one table.
 
     Args:
-        name: The table's name.
-        nested: Whether a key has several rows.
         codec: Encodes values, and keys that can't be read from their bytes.
 
     Example:
@@ -105,7 +102,6 @@ class TableRows:
         self._codec = codec
 
     def begin(self, key_group: int) -> bytes:
-        """What all rows of a key group begin with."""
         return self._begins[key_group]
 
     def of_key(self, key: Any) -> bytes:
@@ -117,7 +113,6 @@ class TableRows:
         return self._begins[stable_hash(key) % self._max_parallelism] + key_bytes(key)[0]
 
     def row(self, key: Any, part: Any = None) -> bytes:
-        """The key of a row."""
         of_key = self.of_key(key)
         return of_key + key_bytes(part)[0] if self.nested else of_key
 

@@ -165,8 +165,6 @@ class CanonicalSnapshot:
     Attributes:
         linked: The linked files; deleted when it is finished.
         memory: Bytes for all databases of this process.
-        types: Declared types of the tables' values, by table.
-        states: Kinds of the states that functions have used.
         time: What time it is for state with a TTL; entries that have expired are left out.
     """
 
@@ -259,9 +257,6 @@ class NativeSnapshot:
     Attributes:
         linked: The linked files; deleted when it is finished.
         uploaded: The sorted files that a confirmed checkpoint has, by name.
-        entries: About how many entries there are.
-        types: Declared types of the tables' values, by table.
-        states: Kinds of the states that functions have used.
         time: What time it is for state with a TTL, and what the files still have that has expired.
     """
 
@@ -303,19 +298,13 @@ _END: Final = b"\xff"
 
 @dataclass(frozen=True, slots=True)
 class ExpiredRows:
-    """Rows of a table in a restored part that had expired when the part was saved.
-
-    Attributes:
-        key_groups: Key groups of the part that this subtask has.
-        latest: The latest stamp of these rows.
-    """
+    """Rows of a table in a restored part that had expired when the part was saved."""
 
     key_groups: range
     latest: int
 
 
 def expired_rows(handles: Sequence[KeyedStateHandle], own: KeyGroupRange) -> dict[str, list[ExpiredRows]]:
-    """By table, what the parts still hold that had expired."""
     found: dict[str, list[ExpiredRows]] = {}
     for handle in handles:
         kept = handle.key_groups.intersection(own)

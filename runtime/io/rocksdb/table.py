@@ -18,9 +18,6 @@ class RocksDBTable(StateTable):
     """The state of one name; see `StateTable` for what it offers.
 
     Args:
-        rows: Makes and reads its rows.
-        database: Has the rows.
-        key_groups: Those of this subtask.
         is_bound: Whether only views use it.
     """
 
@@ -78,7 +75,6 @@ class ScannedLifetime(Lifetime):
         return missing / 1_000_000
 
     def sweep(self, table: Stamped, most: int) -> int:
-        """Look at some rows, and delete what has expired."""
         assert isinstance(table, RocksDBTable), "another table has another lifetime"
         now = self._swept_to()
         if now is None or (self._at is None and self._next_at > now):

@@ -18,11 +18,7 @@ from penstock.runtime.record.row_columns import dicts_of_lists
 
 
 class ExpressionOperator(Operator):
-    """Counts records and names its expressions in messages.
-
-    Args:
-        expressions: By the name of the column that they make.
-    """
+    """Counts records and names its expressions in messages."""
 
     takes: ClassVar[BatchFormats] = "both"
 
@@ -37,12 +33,10 @@ class ExpressionOperator(Operator):
 
     @property
     def only_reads(self) -> bool:
-        """Expressions change nothing."""
         return True
 
     @property
     def doing(self) -> str:
-        """The method of the stream and its expressions."""
         return f"{self.kind} {shown(self._expressions)}".rstrip()
 
     def _masks(self, batch: Batch) -> dict[str, pa.BooleanArray]:
@@ -53,7 +47,6 @@ class ExpressionOperator(Operator):
         return {n: as_mask(result, self.kind) for n, result in zip(self._expressions, results, strict=True)}
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out)
 
 
@@ -70,9 +63,6 @@ def shown(expressions: Mapping[str, pc.Expression]) -> str:
 class FilterExpressionOperator(ExpressionOperator):
     """Keeps the rows for which the expression is true, with their timestamps; null counts as false.
 
-    Args:
-        expression: Of type boolean.
-
     Example:
         >>> from penstock.runtime.record.elements import RowBatch
         >>> operator = FilterExpressionOperator(pc.field("v") > 1)
@@ -86,7 +76,6 @@ class FilterExpressionOperator(ExpressionOperator):
         super().__init__({"filter": expression})
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Filter a batch."""
         self._records_in += len(batch)
         if not len(batch):
             return
@@ -116,7 +105,6 @@ class SelectOperator(ExpressionOperator):
         self.kind = "with_columns" if names is None else "select"  # type: ignore[misc]
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Replace the columns of a batch."""
         self._records_in += len(batch)
         if not len(batch):
             return
@@ -170,9 +158,6 @@ class SplitExpressionsOperator(ExpressionOperator):
 
     All expressions are computed over all rows. Null counts as false.
 
-    Args:
-        expressions: Of type boolean, by tag.
-
     Example:
         >>> from penstock.runtime.record.elements import RowBatch
         >>> operator = SplitExpressionsOperator({"large": pc.field("v") > 1})
@@ -188,7 +173,6 @@ class SplitExpressionsOperator(ExpressionOperator):
         super().__init__(expressions)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Split a batch."""
         self._records_in += len(batch)
         if not len(batch):
             return

@@ -199,9 +199,6 @@ def _explained(expressions: Mapping[str, pc.Expression], schema: pa.Schema, erro
 def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
     """The result of an expression as true or false a row; null counts as false.
 
-    Args:
-        kind: How the message calls the operator.
-
     Raises:
         ExpressionError: The expression is of another type.
 

@@ -74,9 +74,6 @@ class _Answer(NamedTuple):
 class RowExpressions:
     """Expressions that are computed over rows.
 
-    Args:
-        expressions: By the name of what they give.
-
     Example:
         >>> expressions = RowExpressions({"half": pc.field("v") / 2, "v": pc.field("v")})
         >>> expressions.values([{"v": 3.0}, {"v": 3}, {}], "select")
@@ -92,10 +89,6 @@ class RowExpressions:
 
     def values(self, rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
         """What each expression gives for each row, as Python values.
-
-        Args:
-            rows: Each one a dict.
-            kind: How messages call the operator.
 
         Raises:
             ExpressionError: A row is no dict, or an expression can't be computed for it.
@@ -175,7 +168,6 @@ class RowExpressions:
         return answers
 
     def _on(self, name: str, columns: pa.RecordBatch) -> pa.Array:
-        """The value of an expression on columns that may be of type null."""
         wanted = {name: self._expressions[name]}
         nulls = [place for place, kind in enumerate(columns.schema.types) if _has_null_type(kind)]
         if not nulls:
@@ -267,7 +259,6 @@ def _tree_of(paths: Sequence[FieldPath]) -> dict[str, _Parts | None]:
 
 
 def _only(value: Any, parts: _Parts) -> Any:
-    """The parts of a value that are needed."""
     if value is None:
         return {name: None if some is None else _only(None, some) for name, some in parts.items()}
     value = _as_struct(value)

@@ -81,23 +81,19 @@ class FunctionOperator(Operator):
         return {}
 
     def close(self) -> None:
-        """Close the function object of a class."""
         made, self._made = self._made, None
         self._call_beside(made, "close")
 
     @property
     def doing(self) -> str:
-        """The function with its line."""
         beside = self._beside  # read once: a watchdog asks beside the task
         return f"{self.kind} {f'function {function_location(self._function)}' if beside is None else beside}"
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        """The record that the function was called with last."""
         return self._cursor.current
 
     def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted."""
         return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
 
     @property
@@ -107,11 +103,9 @@ class FunctionOperator(Operator):
 
     @property
     def _functions(self) -> Iterable[Callable[..., Any]]:
-        """The user's functions that see records."""
         return (self._function,)
 
     def _collector_of(self, context: OperatorContext) -> ResultCollector:
-        """Makes batches of what functions return, copied where that is needed."""
         return ResultCollector(context.connector.clock.monotonic, self._emission)
 
     def _call_beside(self, owner: object, name: str, *arguments: object) -> None:
@@ -156,11 +150,6 @@ def _not_made(*_: object) -> None:
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
     """Refuse a function whose result could never be what the operator needs.
 
-    Args:
-        kind: How messages call the operator.
-        function: The user's function.
-        takes_generators: Whether it may be a generator function.
-
     Raises:
         ConfigurationError: Says what is wrong with it and what to do.
     """
@@ -198,10 +187,6 @@ class KeyedFunctionOperator(FunctionOperator):
     A sender that has a single receiver does not look at all keys. So a subclass checks each key that is new
     to it with `_check_key`; one that it knows has been checked. Types that are new are checked here: a known
     key may come again as another type.
-
-    Args:
-        key_selector: From a record to its key.
-        function: The user's function.
     """
 
     keyed = True
@@ -230,7 +215,6 @@ class KeyedFunctionOperator(FunctionOperator):
 
     @property
     def only_reads(self) -> bool:
-        """Whether neither function can change or keep a record."""
         return super().only_reads and only_reads(self._select)
 
     def _keys_of(self, batch: RowBatch) -> list[Any]:
@@ -273,18 +257,12 @@ def selector_location(select: Callable[[Any], Any]) -> str:
 
 
 def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
-    """The keyed state that a keyed operator is opened with."""
     assert context.keyed_state is not None, "a keyed operator is given keyed state"
     return context.keyed_state
 
 
 def only_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
     """The table of an operator that keeps all of its keyed state in one.
-
-    Args:
-        context: What the operator is opened with.
-        name: The table's name.
-        owner: What has such a table, for the message.
 
     Raises:
         StateMismatchError: The restored state is another kind of operator's.

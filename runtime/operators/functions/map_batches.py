@@ -36,7 +36,6 @@ class MapBatchesOperator(FunctionOperator):
         function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
             With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
         batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts; see `arrow_parts`.
-        schema: The columns of all Arrow batches that the function sees.
 
     Raises:
         ConfigurationError: There is no such format, or rows are given a schema.
@@ -74,7 +73,6 @@ class MapBatchesOperator(FunctionOperator):
         return super().doing + at
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Map a batch as a whole."""
         self._records_in += len(batch)
         if not self._arrow:
             yield from self._counted(batch, self._through_rows)
@@ -140,8 +138,6 @@ def arrow_parts(
     Args:
         schema: The columns of all batches. What does not fit them unchanged is refused; what a row lacks is
             null.
-        wanted: What asks for Arrow, for the message.
-        instead: The setting that takes rows as they are, for the message.
 
     Raises:
         PenstockError: A row is no dict, or no column has one of its values unchanged.

@@ -33,11 +33,7 @@ from penstock.runtime.user_location import function_location
 
 
 class ProcessOperator(FunctionOperator):
-    """Runs a `ProcessFunction` record by record.
-
-    Args:
-        function: The user's function object.
-    """
+    """Runs a `ProcessFunction` record by record."""
 
     kind: ClassVar[str] = "process"
     takes_generators = True
@@ -69,7 +65,6 @@ class ProcessOperator(FunctionOperator):
         return functions_of(self._user, ProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Process a batch record by record."""
         assert self._collector is not None, "open() comes first"
         rows = rows_of(batch)
         self._records_in += len(rows)
@@ -83,7 +78,6 @@ class ProcessOperator(FunctionOperator):
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Note how far event time has come."""
         assert self._context is not None, "open() comes first"
         self._context.timer_service.advance(watermark.timestamp)
         return iter(())
@@ -94,7 +88,6 @@ class ProcessOperator(FunctionOperator):
         return {}
 
     def close(self) -> None:
-        """Close the user's function."""
         if self._opened:
             self._opened = False
             self._call_beside(self._user, "close")
@@ -121,10 +114,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     The results of one record are used up before the next record is processed. So a user's generator sees the
     state of its own key from its first line to its last.
-
-    Args:
-        key_selector: From a record to its key.
-        function: The user's function object.
     """
 
     kind: ClassVar[str] = "process"
@@ -174,7 +163,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         return functions_of(self._user, KeyedProcessFunction)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Process a batch record by record."""
         assert self._collector is not None, "open() comes first"
         assert self._timers is not None, "open() comes first"
         yield from self._before_batch()
@@ -185,7 +173,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Fire the timers that event time has reached."""
         assert self._timers is not None, "open() comes first"
         assert self._backend is not None, "open() comes first"
         self._backend.time.advance(watermark.timestamp)
@@ -198,7 +185,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether timers are left that the watermark has reached."""
         return self._timers is not None and self._timers.is_holding
 
     @property
@@ -237,13 +223,11 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         return f"{self.kind} function {where} for key {short_repr(key)} at {at}"
 
     def close(self) -> None:
-        """Close the user's function."""
         if self._opened:
             self._opened = False
             self._call_beside(self._user, "close")
 
     def _results(self, batch: RowBatch) -> Iterator[Iterable[Any]]:
-        """What the function returns for each record."""
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"
@@ -264,7 +248,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._without_key()
 
     def _before_batch(self) -> Iterator[Output]:
-        """Fire what a held watermark has reached."""
         assert self._timers is not None, "open() comes first"
         yield from self._counted(self._timers.begin_batch())
         self._without_key()
@@ -280,7 +263,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         return self._user.on_timer(at, context)
 
     def _without_key(self) -> None:
-        """Nothing is processed any more."""
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"

@@ -28,9 +28,6 @@ from penstock.runtime.state.time_to_live import Ttl
 class SideOutputs:
     """Collects records by tag.
 
-    Args:
-        kind: The class that declares the tags.
-
     Attributes:
         isolates: Whether records are copied unless they can't change.
 
@@ -56,7 +53,6 @@ class SideOutputs:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is a batch's worth of records."""
         return self._count >= OUTPUT_SLICE
 
     def emit(self, tag: OutputTag[Any], record: Any, timestamp: int | None) -> None:

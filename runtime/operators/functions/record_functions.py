@@ -24,9 +24,6 @@ from penstock.runtime.state.state_backend import KeyedTable
 class MapOperator(FunctionOperator):
     """Replaces every record by what the function makes of it; timestamps stay.
 
-    Args:
-        function: From a record to a record.
-
     Example:
         >>> [batch.rows for batch in MapOperator(str.upper).process(RowBatch(["a", "b"]))]
         [['A', 'B']]
@@ -35,7 +32,6 @@ class MapOperator(FunctionOperator):
     kind: ClassVar[str] = "map"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Map a batch."""
         rows = rows_of(batch)
         self._records_in += len(rows)
         result = self._emission.mapped(self._function, self._cursor.over(rows.rows))
@@ -48,9 +44,6 @@ class MapOperator(FunctionOperator):
 class FilterOperator(FunctionOperator):
     """Keeps the records for which the function returns something true, with their timestamps.
 
-    Args:
-        function: From a record to whether it stays.
-
     Example:
         >>> [batch.rows for batch in FilterOperator(bool).process(RowBatch([0, 1, 2]))]
         [[1, 2]]
@@ -59,7 +52,6 @@ class FilterOperator(FunctionOperator):
     kind: ClassVar[str] = "filter"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Filter a batch."""
         rows = rows_of(batch)
         self._records_in += len(rows)
         kept = self._kept(rows)
@@ -99,12 +91,10 @@ class FlatMapOperator(FunctionOperator):
         self._collector: ResultCollector | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Check the function."""
         super().open(context)
         self._collector = self._collector_of(context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Emit what the function makes of a batch."""
         assert self._collector is not None, "open() comes first"
         rows = rows_of(batch)
         function = self._function
@@ -157,7 +147,6 @@ class SplitOperator(FunctionOperator):
         return self._predicates.values()
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Split a batch."""
         rest = rows_of(batch)
         self._records_in += len(rest)
         if self._emission is Emission.AT_ONCE:
@@ -225,7 +214,6 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     another one of the subtask, could change one of the two.
 
     Args:
-        key_selector: From a record to its key.
         function: From the value so far and a record to the new value: a new one, or one of the two, which it
             may change.
     """
@@ -247,7 +235,6 @@ class KeyedReduceOperator(KeyedFunctionOperator):
         self._table = only_table(context, REDUCE_STATE, "a reduce")
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Update the values of a batch's keys."""
         assert self._table is not None, "open() comes first"
         rows = rows_of(batch)
         self._records_in += len(rows)

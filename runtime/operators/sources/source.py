@@ -51,13 +51,7 @@ T = TypeVar("T")
 
 
 class RequestedSplits(Generic[T]):
-    """A `SourceReader` over the readers of one assignment after the other.
-
-    Args:
-        source: Makes readers.
-        splits: Restored ones.
-        send: Carries events to the coordinator.
-    """
+    """A `SourceReader` over the readers of one assignment after the other."""
 
     def __init__(
         self,
@@ -119,7 +113,6 @@ class RequestedSplits(Generic[T]):
                 raise TypeError(msg)
 
     def snapshot(self) -> Sequence[Any]:
-        """What is being read, and what waits."""
         reading = [] if self._reader is None else list(self._reader.snapshot())
         return [*reading, *self._waiting]
 
@@ -138,7 +131,6 @@ class RequestedSplits(Generic[T]):
         return self._progress
 
     def close(self) -> None:
-        """Close the reader that is at work."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -162,10 +154,6 @@ SPLITS: Final = "splits"
 
 class SourceOperator:
     """Reads a source's splits in one subtask.
-
-    Args:
-        source: The user's source.
-        watermarks: Where event time begins with the source.
 
     Attributes:
         mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
@@ -201,8 +189,6 @@ class SourceOperator:
         """Make the reader for the restored splits, or for fresh ones where nothing was restored.
 
         Args:
-            context: Where it runs and what was restored.
-            splits: This subtask's share of a fresh start.
             send_event: Carries events to the source's coordinator; for sources that have one.
 
         Raises:
@@ -273,7 +259,6 @@ class SourceOperator:
 
     @property
     def is_paused(self) -> bool:
-        """Whether all of it waits for other sources of its alignment group."""
         return self._watermarks is not None and self._watermarks.is_paused
 
     @property
@@ -305,7 +290,6 @@ class SourceOperator:
             self._pause_splits()
 
     def _pause_splits(self) -> None:
-        """Tell a reader that can leave splits out which are ahead."""
         reader, watermarks = self._pauses, self._watermarks
         if reader is None or watermarks is None:
             return
@@ -362,7 +346,6 @@ class SourceOperator:
             )
 
     def statistics(self) -> OperatorStatistics:
-        """Records read, skipped and set aside."""
         return OperatorStatistics(
             records_out=self._records, records_skipped=self._skipped, dead_letters=self._dead_letters
         )

@@ -55,7 +55,6 @@ class SplitAssignments:
         self._before: dict[int, dict[int, list[Any]]] = {}
 
     def assigned(self, subtask: int, splits: Sequence[Any]) -> None:
-        """A reader was given splits."""
         self._since.setdefault(subtask, []).extend(splits)
 
     def checkpointed(self, checkpoint_id: int) -> None:
@@ -80,14 +79,7 @@ T = TypeVar("T")
 
 
 class SourceCoordinator(OperatorCoordinator):
-    """Hands out the splits of one source; it is the enumerator's context.
-
-    Args:
-        source: The user's source.
-        context: What it may do.
-        codec: Encodes the enumerator's state.
-        location: The source, for errors.
-    """
+    """Hands out the splits of one source; it is the enumerator's context."""
 
     def __init__(
         self,
@@ -111,12 +103,10 @@ class SourceCoordinator(OperatorCoordinator):
 
     @property
     def operator_id(self) -> str:
-        """Id of the source."""
         return self._context.operator_id
 
     @property
     def parallelism(self) -> int:
-        """How many readers there are."""
         return self._context.parallelism
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
@@ -172,7 +162,6 @@ class SourceCoordinator(OperatorCoordinator):
         self._told_no_more.clear()
 
     def start(self) -> None:
-        """Make the enumerator and let it begin."""
         _, state = self._restored
         self._guarded("enumerator", lambda: self._begin(None if state is None else self._codec.loads(state)))
 
@@ -235,7 +224,6 @@ class SourceCoordinator(OperatorCoordinator):
         """Nothing was promised for it."""
 
     def close(self) -> None:
-        """Close the enumerator."""
         enumerator, self._enumerator = self._enumerator, None
         if enumerator is not None:
             self._guarded("close", enumerator.close)

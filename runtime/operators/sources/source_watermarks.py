@@ -82,7 +82,6 @@ class WatermarksAligned:
     """How far a source subtask may read.
 
     Attributes:
-        number: That of the report that this answers.
         allowed: The highest watermark with which it may read; `None` as long as somebody has no watermark.
     """
 
@@ -92,9 +91,6 @@ class WatermarksAligned:
 
 class SourceAlignment:
     """The part of one subtask; see the module's text.
-
-    Args:
-        send: Carries a report to the JobMaster.
 
     Example:
         >>> sent = []
@@ -126,8 +122,6 @@ class SourceAlignment:
 
         Args:
             now: Seconds on the clock of `InputTime`.
-            reached: The subtask's watermark.
-            counts: Whether the others wait for it.
         """
         if now >= self.due_at:
             self.due_at = now + self._interval
@@ -139,7 +133,6 @@ class SourceAlignment:
             self.report(reached, counts=True)
 
     def report(self, reached: int | None, *, counts: bool) -> None:
-        """Report now."""
         self._number += 1
         self._reported = reached
         self._send(WatermarkReported(self._number, reached, counts))
@@ -163,7 +156,6 @@ class TimeChange:
     """What has changed in the event time of a source subtask.
 
     Attributes:
-        watermark: The new watermark.
         status: The new status. `ACTIVE` belongs in front of the records of the same poll, `IDLE` behind the
             watermark.
     """
@@ -196,12 +188,7 @@ class SourceWatermarks:
         self._pauses_splits = False
 
     def align(self, send: Callable[[WatermarkReported], None], *, pauses_splits: bool) -> None:
-        """Report to the JobMaster, if the strategy has an alignment.
-
-        Args:
-            send: Carries a report.
-            pauses_splits: Whether the reader can leave out some of its splits.
-        """
+        """Report to the JobMaster, if the strategy has an alignment."""
         settings = self._strategy.alignment
         if settings is not None:
             self._alignment = SourceAlignment(settings, send)
@@ -216,7 +203,6 @@ class SourceWatermarks:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the whole subtask waits for others."""
         alignment = self._alignment
         if alignment is None or self._is_idle:
             return False
@@ -243,13 +229,11 @@ class SourceWatermarks:
 
     @property
     def doing(self) -> str:
-        """The user's code that runs, or gives timestamps."""
         at_work = self._at_work
         return self._making or (at_work.doing if at_work is not None else "") or self._timestamper.doing
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        """The record that is being looked at."""
         return self._cursor.current
 
     def open(self, progress: SplitProgress | None) -> None:
@@ -344,7 +328,6 @@ class SourceWatermarks:
         return replace(polled, batch=stamped.batch)
 
     def _begin(self, progress: SplitProgress) -> None:
-        """Follow splits that are new."""
         for split in progress.reading:
             if split not in self._splits:
                 self._add(split)
@@ -357,7 +340,6 @@ class SourceWatermarks:
         return added
 
     def _end(self, progress: SplitProgress) -> None:
-        """Leave out splits that have ended."""
         self._known = progress
         going_on = set(progress.reading)
         for split in [split for split in self._splits if split not in going_on]:

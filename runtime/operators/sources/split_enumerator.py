@@ -108,7 +108,6 @@ class EnumeratesSplits(Protocol):
         """Make the enumerator.
 
         Args:
-            context: What it may do.
             state: What `snapshot` gave for the checkpoint that the job starts from; `None` for a fresh start.
         """
         ...
@@ -173,8 +172,6 @@ class OnRequestEnumerator:
     """A queue of splits and a queue of readers that wait.
 
     Args:
-        source: Lists the splits.
-        context: What it may do.
         state: What `snapshot` gave; `None` for a fresh start.
     """
 
@@ -201,7 +198,6 @@ class OnRequestEnumerator:
         self._waiting.pop(subtask, None)
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
-        """They are next."""
         self._unassigned.extendleft(reversed(splits))
         self._serve()
 

@@ -51,7 +51,6 @@ class RecordCursor:
         self._iterator: Iterator[Any] = iter(())
 
     def over(self, rows: Sequence[Any]) -> Iterator[Any]:
-        """Begin a loop over these rows."""
         if not isinstance(rows, list | tuple):
             rows = list(rows)
         self._rows = rows
@@ -92,10 +91,7 @@ def operator_error(
     """The error that the job reports for `error`; an error that is already located stays as it is.
 
     Args:
-        location: The operator that failed.
         doing: What it was doing: `map function parse (job.py:12)`.
-        error: What was raised.
-        record: The record on which it was raised.
     """
     if isinstance(error, OperatorInterrupt):
         return error.error
@@ -172,7 +168,6 @@ def _is_library(frame: FrameType) -> bool:
 
 
 def _traceback_text(error: BaseException) -> str:
-    """The traceback from where it enters the user's code."""
     trace = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("penstock."):
         trace = trace.tb_next

@@ -20,10 +20,6 @@ from penstock.runtime.user_location import function_location, function_name
 class FunctionClass:
     """A class with a method `__call__`, and the arguments that its objects are made with.
 
-    Attributes:
-        args: Positional arguments of the constructor.
-        kwargs: Keyword arguments of the constructor.
-
     Example:
         >>> class Add:
         ...     def __init__(self, number):
@@ -48,7 +44,6 @@ class FunctionClass:
 
     @property
     def where(self) -> str:
-        """The constructor with its line, for messages."""
         constructor = function_location(inspect.getattr_static(self.kind, "__init__"))
         return constructor if "(" in constructor else f"{function_name(self.kind)}()"
 
@@ -70,10 +65,6 @@ def is_function_class(value: object) -> bool:
 
 def check_has_run(name: str, given: Any) -> None:
     """Refuse what a method gave if the method has not run by that.
-
-    Args:
-        name: Name of the method.
-        given: What it gave.
 
     Raises:
         PenstockError: It is a generator or a coroutine.

@@ -172,8 +172,6 @@ class _Names:
     """What the names of a function stand for.
 
     Args:
-        scope: Its globals.
-        cells: What it has from the functions around it.
         owner: The object whose method it is; `None` for a plain function.
     """
 
@@ -181,7 +179,6 @@ class _Names:
         self._scope, self._cells, self._owner = scope, cells, owner
 
     def of(self, name: str) -> Any:
-        """The value of a global name."""
         return self._scope.get(name, getattr(builtins, name, None))
 
     def of_cell(self, name: str) -> Any:
@@ -190,11 +187,9 @@ class _Names:
 
     @property
     def has_owner(self) -> bool:
-        """Whether the function is a method."""
         return self._owner is not None
 
     def of_owner(self, attribute: str) -> Any:
-        """An attribute of the owner as its class has it, or the method."""
         found = inspect.getattr_static(type(self._owner), attribute, None)
         return MethodType(found, self._owner) if isinstance(found, FunctionType) else found
 
@@ -321,7 +316,6 @@ def _takes_function(code: CodeType) -> bool:
 
 
 def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
-    """The instructions, apart from those that handle exceptions of a generator itself."""
     handled = _own_handlers(code)
     return (step for step in dis.get_instructions(code) if step.offset < handled)
 
@@ -367,7 +361,6 @@ def _is_safe_callee(value: Any, seen: set[Any]) -> bool:
 
 
 def _is_plain_record(kind: type) -> bool:
-    """Whether making one runs nothing of the user's."""
     if issubclass(kind, tuple):
         return hasattr(kind, "_fields")
     return is_dataclass(kind) and kind.__new__ is object.__new__ and not hasattr(kind, "__post_init__")

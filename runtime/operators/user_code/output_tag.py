@@ -43,7 +43,6 @@ class OutputTag(Generic[T]):
 
 
 def tag_name(tag: OutputTag[Any] | str) -> str:
-    """The name of a tag, in its one spelling."""
     return tag.name if isinstance(tag, OutputTag) else normal_name(str(tag))
 
 
@@ -72,9 +71,6 @@ def tags_of(kind: type) -> Mapping[str, OutputTag[Any]]:
 
 def declared_name(tag: OutputTag[Any] | str, declared: Mapping[str, object], owner: str) -> str:
     """The name of a tag, if it is declared.
-
-    Args:
-        owner: What declares side outputs, for the message.
 
     Raises:
         ConfigurationError: It is not declared.

@@ -51,11 +51,6 @@ class Emission(Enum):
 
     @staticmethod
     def of(functions: Iterable[Callable[..., Any]], *, isolates: bool) -> Emission:
-        """That of an operator with these functions.
-
-        Args:
-            isolates: Whether anything in the subtask could change a record.
-        """
         if not isolates:
             return Emission.NEVER
         return Emission.BY_BATCH if all(map(only_reads, functions)) else Emission.AT_ONCE
@@ -77,7 +72,6 @@ class Emission(Enum):
         return self.batch([function(row) for row in rows])
 
     def batch(self, rows: list[Any]) -> list[Any]:
-        """The records of a batch that is complete."""
         return own_copies(rows) if self is Emission.BY_BATCH else rows
 
     def drawn(self, records: Iterator[Any], most: int) -> list[Any]:
@@ -103,7 +97,6 @@ class ResultCollector:
 
     Args:
         monotonic: Seconds that never go backwards.
-        emission: When records are copied.
 
     Example:
         >>> from itertools import count
@@ -170,7 +163,6 @@ class ResultCollector:
     def _lists(
         self, results: Iterable[Any], timestamps: Iterable[int], stamps: list[int]
     ) -> Iterator[list[Any]]:
-        """The results as lists, whose lengths say how often each timestamp is needed."""
         draw = self._emission.drawn
         for result, stamp in zip(results, timestamps, strict=True):
             kind = type(result)
@@ -188,7 +180,6 @@ class ResultCollector:
 
 
 def _iterables(results: Iterable[Any]) -> Iterator[Iterable[Any]]:
-    """The results that are something."""
     for result in results:
         kind = type(result)
         if kind is list or kind is GeneratorType:

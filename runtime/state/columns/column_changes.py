@@ -39,9 +39,6 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 class ColumnChanges:
     """Merged changes of one table; it holds all blocks until they are asked for.
 
-    Args:
-        table: Its name.
-
     Example:
         >>> changes, groups = ColumnChanges("sums"), np.zeros(2, np.uint16)
         >>> for keys, values in ((["a", "b"], [1, 2]), (["b", "c"], [20, 30])):

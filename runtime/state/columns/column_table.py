@@ -40,7 +40,6 @@ class ColumnBlock:
 
     Attributes:
         keys: The keys, a column for each part; each key occurs once.
-        key_groups: The key group of each key.
         values: The values in the order of the keys, without columns where a table has only keys; `None` when
             the keys were deleted.
         extra: How many of the last parts are extra.
@@ -62,7 +61,6 @@ class ColumnBlock:
         return int(self.keys.nbytes) + int(values)
 
     def chosen(self, rows: NDArray[np.bool_]) -> ColumnBlock:
-        """The block of some of its rows."""
         if rows.all():
             return self
         mask = pa.array(rows)
@@ -74,9 +72,6 @@ class ColumnBlock:
 
 def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
     """A record batch as an Arrow IPC stream.
-
-    Args:
-        any_type: Also columns of extension types that may run code where they are read.
 
     Raises:
         CodecError: A column has such a type.
@@ -96,9 +91,6 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
 def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
     """What `encode_columns` wrote; the columns are views into the data.
-
-    Args:
-        any_type: Also columns of extension types that may run code.
 
     Raises:
         CodecError: The bytes are damaged, or a column has such a type.
@@ -132,7 +124,6 @@ class ColumnTable:
     Args:
         name: The table's name, unique in its operator.
         max_parallelism: Number of key groups; unused where key groups are given.
-        tracks_changes: Whether snapshots will ask what has changed.
 
     Example:
         >>> table = ColumnTable("sums", 128)
@@ -150,7 +141,6 @@ class ColumnTable:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all keys, values and changes."""
         self._slots = KeyTable()
         self._keys: dict[str, TypedColumns] = {}
         self._columns: dict[str, TypedColumns] = {}
@@ -179,12 +169,10 @@ class ColumnTable:
 
     @property
     def columns(self) -> Mapping[str, TypedColumns]:
-        """The columns of values."""
         return self._columns
 
     @property
     def all_slots(self) -> Slots:
-        """The slots that are taken."""
         return np.flatnonzero(self._slots.used[: self._slots.end])
 
     def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn:
@@ -192,8 +180,6 @@ class ColumnTable:
 
         Args:
             name: Unique among the columns of values.
-            kind: The type of the values.
-            many_types: Whether there may be values of other types beside them.
 
         Raises:
             StateMismatchError: It exists with another type.
@@ -205,7 +191,6 @@ class ColumnTable:
         return columns.of(kind) if many_types else columns.only(kind)
 
     def alike(self, slots: Slots) -> list[Slots]:
-        """Positions in slots, in parts whose keys have one type in each column."""
         return alike(list(self._keys.values()), slots)
 
     def slots_of(
@@ -215,11 +200,6 @@ class ColumnTable:
         key_groups: NDArray[np.uint16] | None = None,
     ) -> Slots:
         """The slot of each row's key; one for each new key, whose values are null. A key may occur twice.
-
-        Args:
-            keys: The parts of the key that decide the key group, in canonical form.
-            extra: Further parts, in canonical form.
-            key_groups: Of each row, if they are known.
 
         Raises:
             StateMismatchError: A part of the key is of another type than before.
@@ -238,7 +218,6 @@ class ColumnTable:
         extra: Mapping[str, pa.Array] | None,
         key_groups: NDArray[np.uint16] | None,
     ) -> tuple[Slots, Slots]:
-        """The slot of each row's key, and the rows whose keys are new."""
         new_rows: list[Slots] = []
         hashes = key_hashes(list(keys.values()))
         parts = {**keys, **(extra or {})}
@@ -320,7 +299,6 @@ class ColumnTable:
     # -- snapshots ---------------------------------------------------------------------------------------
 
     def mark_all_changed(self) -> None:
-        """The next snapshot holds everything."""
         self._changed[: self._slots.end] = self._slots.used[: self._slots.end]
 
     def take_changes(self) -> Iterator[ColumnBlock]:
@@ -339,7 +317,6 @@ class ColumnTable:
         return slots[np.argsort(self._groups[slots], kind="stable")]
 
     def block(self, slots: Slots, *, deleted: bool = False) -> ColumnBlock:
-        """A block of these slots, whose keys have one type in each column."""
         values = None if deleted else self.values(slots)
         return ColumnBlock(self.name, self.keys(slots), self._groups[slots], values, self._extra)
 

@@ -43,11 +43,6 @@ _LEAST: Final = 1 << 10
 class KeyTable:
     """Slots by hash; the keys themselves are the owner's.
 
-    Attributes:
-        hashes: The hash of each slot as it was given.
-        used: Which slots are taken.
-        end: All slots that were ever taken are below it.
-
     Example:
         >>> keys, table = [], KeyTable()
         >>> names = np.array(["a", "b", "a"])
@@ -68,7 +63,6 @@ class KeyTable:
         return self._cells.nbytes + self.hashes.nbytes + self.used.nbytes + self._levels.nbytes
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._cells = np.full(2 * _LEAST, _EMPTY, np.int32)
         self.hashes: HashArray = np.empty(_LEAST, np.uint64)
         self.used: NDArray[np.bool_] = np.zeros(_LEAST, np.bool_)
@@ -82,8 +76,6 @@ class KeyTable:
         """The slot of each row's key; keys that are new get one. A key may occur several times.
 
         Args:
-            hashes: The hash of each row's key.
-            same: Compares keys.
             store: Keeps the keys of new slots; called before any of them is compared.
         """
         slots = self.find(hashes, same)

@@ -35,12 +35,10 @@ class GrowingColumn:
     """Values of one type; a slot that was never written is null.
 
     Args:
-        name: Of the column, for messages.
         kind: Its Arrow type. A column of type null takes the type of the first values that have another.
 
     Attributes:
         values: The values by slot; undefined where `valid` is false. Operators may change them in place.
-        valid: Which slots hold a value.
 
     Example:
         >>> column = GrowingColumn("n", pa.int64())
@@ -58,7 +56,6 @@ class GrowingColumn:
 
     @property
     def is_object(self) -> bool:
-        """Whether the values are Python objects."""
         return self.values.dtype == np.object_
 
     @property
@@ -87,7 +84,6 @@ class GrowingColumn:
         self.values[slots], self.valid[slots] = self.arrays_of(column)
 
     def clear(self, slots: Slots) -> None:
-        """Make slots null."""
         self.valid[slots] = False
         if self.is_object:
             self.values[slots] = None
@@ -170,7 +166,6 @@ def _dtype_of(kind: pa.DataType) -> np.dtype[Any]:
 
 
 def _storage_of(kind: pa.DataType) -> pa.DataType:
-    """The plain number that a value of a fixed type is stored as."""
     if kinds.is_integer(kind) or kinds.is_floating(kind):
         return kind
     return pa.from_numpy_dtype(_BY_BYTES[kind.bit_width // 8])
@@ -211,9 +206,6 @@ _NANOSECONDS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1
 
 class TypedColumns:
     """The columns of one name.
-
-    Args:
-        name: For messages and snapshots.
 
     Attributes:
         all: The columns; several of them hold values of one slot only where an operator has put them there.
@@ -276,13 +268,11 @@ class TypedColumns:
         return self.all[-1]
 
     def reserve(self, capacity: int) -> None:
-        """Have room for this many slots."""
         self._capacity = max(self._capacity, capacity)
         for column in self.all:
             column.reserve(capacity)
 
     def clear(self, slots: Slots) -> None:
-        """Make slots null."""
         for column in self.all:
             column.clear(slots)
 
@@ -302,7 +292,6 @@ class TypedColumns:
         return codes
 
     def take(self, slots: Slots) -> pa.Array:
-        """The values of slots, which are of one type."""
         if len(self.all) == 1:
             return self.all[0].take(slots)
         found = [column for column in self.all if column.valid[slots].any()]
@@ -310,11 +299,9 @@ class TypedColumns:
         return (found or self.all)[0].take(slots)
 
     def by_label(self) -> dict[str, GrowingColumn]:
-        """The columns by the names that they have in a block."""
         return {self.label_of(column): column for column in self.all}
 
     def label_of(self, column: GrowingColumn) -> str:
-        """The name that one of the columns has in a block."""
         return self.name if column is self.all[0] else f"{self.name}{_AS}{column.kind}"
 
     def equals(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
@@ -345,10 +332,6 @@ class TypedColumns:
         """Give slots whose values are equal to those of a column the type of the column, if it comes first.
 
         So the type that a key has does not depend on the order in which its equal values came.
-
-        Args:
-            slots: A slot may occur several times.
-            column: For each slot a value that is equal to that of the slot.
         """
         if len(self.all) == 1 or kinds.is_null(column.type):
             return
@@ -394,7 +377,6 @@ def alike(columns: Sequence[TypedColumns], slots: Slots) -> list[Slots]:
 
 
 def _is_of_values(kind: pa.DataType) -> bool:
-    """Whether a value of a row may have this type."""
     return bool(
         kind in _OF_VALUES
         or kinds.is_timestamp(kind)

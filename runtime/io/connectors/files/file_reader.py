@@ -25,26 +25,15 @@ class SplitReader(Protocol):
         """The split, positioned after the last record."""
         ...
 
-    def close(self) -> None:
-        """Close the file."""
-        ...
+    def close(self) -> None: ...
 
 
 class FileFormat(Protocol):
     """How files of one kind are cut into splits and read; a frozen value that is pickled."""
 
-    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]:
-        """Cut files that are served by one file system.
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]: ...
 
-        Args:
-            filesystem: Serves them.
-            parallelism: How many readers there are.
-        """
-        ...
-
-    def open(self, split: Any, filesystem: FileSystem) -> SplitReader:
-        """Open one split where it was left."""
-        ...
+    def open(self, split: Any, filesystem: FileSystem) -> SplitReader: ...
 
 
 class FileReader:
@@ -52,8 +41,6 @@ class FileReader:
 
     Args:
         splits: Its share, fresh or restored.
-        open_split: Opens a split where it was left.
-        filesystem: Which file system serves a path.
     """
 
     makes_new_records: ClassVar[bool] = True
@@ -74,7 +61,6 @@ class FileReader:
         self._progress = SplitProgress((), bool(splits))
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """Read the next records of the current split, or of the next one."""
         for _ in range(_EMPTY_SPLITS_PER_POLL):
             if self._current is None:
                 if not self._waiting:
@@ -100,12 +86,10 @@ class FileReader:
         return self._progress
 
     def snapshot(self) -> Sequence[Any]:
-        """The unfinished splits with their positions."""
         current = () if self._current is None else (self._current.position(),)
         return [*current, *self._waiting]
 
     def close(self) -> None:
-        """Close the file that is open."""
         if self._current is not None:
             self._current.close()
             self._current = None

@@ -58,9 +58,6 @@ class PartNames:
     """Names of the files that one subtask of one attempt writes.
 
     Attributes:
-        operator_id: The sink's operator, any text.
-        subtask: Index of the subtask.
-        attempt: Number of the attempt.
         extension: Without a dot.
 
     Example:
@@ -76,7 +73,6 @@ class PartNames:
 
     @property
     def owner(self) -> str:
-        """What all names of this job's operator have behind their first word."""
         return f"{self.job_id}-{file_safe(self.operator_id)}-"
 
     def in_progress(self, number: int) -> str:
@@ -84,7 +80,6 @@ class PartNames:
         return f"{IN_PROGRESS}{self._stem}{number}.{self.extension}"
 
     def committed(self, number: int) -> str:
-        """Name of a committed file."""
         return f"{COMMITTED}{self._stem}{number}.{self.extension}"
 
     @property
@@ -142,9 +137,7 @@ class PendingFile:
     """A pre-committed file: what a commit needs, also in another subtask or with another directory set.
 
     Attributes:
-        directory: Where it is.
         name: Its name until it is committed.
-        final: Its name from then on.
         size: Its bytes.
     """
 
@@ -159,11 +152,7 @@ class FileSinkWriter:
 
     Args:
         directory: Absolute path or URL.
-        encoder: The file format.
-        filesystem: Which file system serves a directory.
         max_file_size: Bytes at which a file is ended early.
-        allow_missing: A file that is gone at commit counts as committed.
-        trust_paths: Commit and delete also files of other directories, and under names of any shape.
     """
 
     def __init__(

@@ -363,7 +363,6 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return FileReader(context, splits, partial(open_split, self.form), self._file_systems())
 
     def _partitions(self, files: Sequence[FileInfo], warnings: list[str]) -> Partitions | None:
-        """The columns of folders, if there are any and they are wanted."""
         csv = self.form.text if isinstance(self.form, ColumnarCsvFormat) else self.form
         types = self.form.types if isinstance(self.form, CsvFormat | ColumnarCsvFormat) else {}
         if isinstance(csv, CsvFormat) and not csv.header and csv.columns:
@@ -455,7 +454,6 @@ def checked_format(format: str) -> RecordFormat:
 
 
 def _declared(types: Any) -> dict[str, Any]:
-    """The columns whose types are declared."""
     if isinstance(types, str) and types != "infer":
         msg = f"types={types!r} is not a setting: give 'infer', or a dict from column to type"
         raise ConfigurationError(msg)
@@ -463,7 +461,6 @@ def _declared(types: Any) -> dict[str, Any]:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Refuse fields of one name, at any depth."""
     seen: set[str] = set()
     for each in fields:
         if each.name in seen:

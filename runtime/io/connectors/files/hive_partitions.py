@@ -62,7 +62,6 @@ class PartitionedSplit:
     """A split of a file whose folders are columns.
 
     Attributes:
-        split: The split of the file.
         columns: The columns of its path, as Arrow writes a batch of one row.
     """
 
@@ -71,18 +70,11 @@ class PartitionedSplit:
 
     @property
     def path(self) -> str:
-        """The file."""
         return str(self.split.path)
 
 
 class Partitions:
     """What the folders of a source's files say.
-
-    Args:
-        files: All files of the source.
-        locations: Where they were looked for.
-        partitioning: Which folders count.
-        types: Types of columns that the user has declared.
 
     Raises:
         ConnectorError: A path names a column twice, or a value does not fit its declared type.
@@ -108,17 +100,14 @@ class Partitions:
 
     @property
     def example(self) -> str:
-        """A folder that is a column, for a message."""
         pairs = ((name, text) for columns in self._found.values() for name, text in columns.items())
         name, text = next(pairs)
         return f"{name}={_NULL if text is None else text}"
 
     def of(self, path: str) -> PathColumns:
-        """The columns of one file."""
         return PathColumns(self._rows[path])
 
     def with_columns(self, splits: Sequence[Any]) -> list[PartitionedSplit]:
-        """The splits, each with the columns of its path."""
         written: dict[str, bytes] = {}
         for split in splits:
             if split.path not in written:
@@ -150,9 +139,6 @@ class PartitionedReader:
 
     Args:
         reader: Reads the split of the file; closed by `close`.
-        split: The split, with the columns.
-        columns: These columns.
-        form: How the file is read.
     """
 
     def __init__(
@@ -178,11 +164,9 @@ class PartitionedReader:
         return polled
 
     def position(self) -> PartitionedSplit:
-        """The split with how far it was read."""
         return replace(self._split, split=self._reader.position())
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
 
     def _with_columns(self, rows: Sequence[Any]) -> list[Any]:

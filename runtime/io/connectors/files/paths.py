@@ -38,8 +38,6 @@ def list_files(
 
     Args:
         patterns: Absolute paths, folders, or globs.
-        filesystem: Which file system serves a pattern.
-        warn: Called for a pattern some of whose files are hidden.
 
     Raises:
         ConnectorError: A pattern matches no file, or the place can't be listed.

@@ -58,9 +58,7 @@ class InputFile(Protocol):
         """Go to a byte."""
         ...
 
-    def close(self) -> None:
-        """Release it."""
-        ...
+    def close(self) -> None: ...
 
 
 class OutputFile(Protocol):
@@ -74,9 +72,7 @@ class OutputFile(Protocol):
         """End the file: everything written is durable when this returns."""
         ...
 
-    def discard(self) -> None:
-        """Give the unfinished file up and remove what there is of it."""
-        ...
+    def discard(self) -> None: ...
 
 
 class FileSystem(Protocol):

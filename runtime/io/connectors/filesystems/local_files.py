@@ -57,14 +57,12 @@ class LocalOutputFile:
         return self._file.write(data)
 
     def finish(self) -> None:
-        """Flush, sync and close."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         _sync_directory(os.path.dirname(self._path))
 
     def discard(self) -> None:
-        """Close and remove."""
         try:
             self._file.close()
         finally:
@@ -72,7 +70,6 @@ class LocalOutputFile:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """Paths that match a glob."""
     head, recursive, rest = f"{pattern}/".partition("/**/")
     if not recursive:
         yield from glob.iglob(pattern, include_hidden=True)
@@ -145,7 +142,6 @@ class LocalFileSystem:
             return []
 
     def create(self, directory: str, name: str) -> OutputFile:
-        """Begin a new file."""
         return LocalOutputFile(os.path.join(directory, name))
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
@@ -184,7 +180,6 @@ class LocalFileSystem:
         return outcome
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
-        """Unlink each name that is there."""
         for name in names:
             _unlink_if_there(os.path.join(directory, name))
 

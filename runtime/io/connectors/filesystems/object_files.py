@@ -86,9 +86,6 @@ class ArrowBucket:
     """A bucket as Arrow sees it, for what obstore refuses.
 
     Every method raises `OSError` if the store does not answer.
-
-    Args:
-        store: The same bucket in obstore, rooted at its top.
     """
 
     def __init__(self, store: Any) -> None:
@@ -116,7 +113,6 @@ class ArrowBucket:
         return info.size if info.type is arrow_fs.FileType.File else None
 
     def open_input(self, key: str) -> InputFile:
-        """Open an object for reading."""
         with _os_errors():
             opened: InputFile = self._files().open_input_file(f"{self._bucket}/{key}")
         return opened
@@ -266,11 +262,7 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
 
 
 class ObjectInputFile:
-    """An object that is read in large ranges.
-
-    Args:
-        store: The bucket.
-    """
+    """An object that is read in large ranges."""
 
     closed = False
 
@@ -293,25 +285,18 @@ class ObjectInputFile:
         return self._reader.tell()
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
         return True
 
     def close(self) -> None:
-        """Release it."""
         self.closed = True
         self._reader.close()
 
 
 class ObjectOutputFile:
-    """An upload; the object is there once it is finished.
-
-    Args:
-        store: The bucket.
-    """
+    """An upload; the object is there once it is finished."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         self._writer = obstore.open_writer(store, key)
@@ -321,7 +306,6 @@ class ObjectOutputFile:
         return _as_os_error(lambda: self._writer.write(data))
 
     def finish(self) -> None:
-        """End the upload."""
         _as_os_error(self._writer.close)
 
     def discard(self) -> None:
@@ -333,7 +317,6 @@ class ObjectFileSystem:
     """One bucket of an object store.
 
     Args:
-        store: The store, rooted at the bucket.
         root: URL of the bucket, without a slash at its end.
     """
 
@@ -393,7 +376,6 @@ class ObjectFileSystem:
             raise _unreachable(path, error) from error
 
     def open_input(self, path: str) -> InputFile:
-        """Open an object for reading."""
         key = self._key(path)
         if is_unreadable(key):
             raise _unreadable(path)
@@ -417,16 +399,13 @@ class ObjectFileSystem:
         return sorted(name for name in names if name.startswith(prefix) and "/" not in name)
 
     def create(self, directory: str, name: str) -> OutputFile:
-        """Begin an upload."""
         return _as_os_error(lambda: ObjectOutputFile(self._store, self._folder(directory) + name))
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Copy to the final name, then delete the temporary object."""
         source, target = self._folder(directory) + name, self._folder(directory) + final
         return self._guarded(f"{self._root}/{source}", lambda: self._publish(source, target))
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
-        """Delete each name."""
         folder = self._folder(directory)
         try:
             obstore.delete(self._store, [folder + name for name in names])
@@ -459,7 +438,6 @@ class ObjectFileSystem:
         return self.size(f"{self._root}/{key}")
 
     def _list(self, folder: str) -> list[tuple[str, int]]:
-        """Key and size of all objects below a folder."""
         below = folder.rstrip("/")
         place = f"{self._root}/{below}"
         try:
