@@ -26,12 +26,7 @@ from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of
-from penstock.runtime.execution.messages import (
-    EventForOperator,
-    SubtaskControl,
-    SubtaskFailed,
-    SubtaskOutcome,
-)
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -50,7 +45,7 @@ from penstock.runtime.execution.processes import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import EventForOperator, SubtaskControl, TaskDescriptor
 
 logger = logging.getLogger(__name__)
 

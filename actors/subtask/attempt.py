@@ -16,14 +16,9 @@ from penstock.actors.subtask.master_link import ActorGateway, MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.actors.subtask.task_on_loop import TaskOnLoop
 from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
-from penstock.runtime.execution.deliveries import ControlReceiver, Deliveries, DeliveryAnswer
+from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
-from penstock.runtime.execution.messages import (
-    SubtaskControl,
-    SubtaskFinished,
-    SubtaskOutcome,
-    SubtaskStopped,
-)
+from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
@@ -34,7 +29,7 @@ from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
 
@@ -69,7 +64,6 @@ class Attempt:
         )
         self._background = BackgroundRunner(pool, self._runner.post)
         self._stopped = False
-        self._control = ControlReceiver(lambda act: self._runner.post(lambda: act(self._require())))
         self.outcome: SubtaskOutcome | None = None
 
     async def deploy(self) -> None:
@@ -122,7 +116,7 @@ class Attempt:
 
     def control(self, message: SubtaskControl) -> None:
         """Hand a message of the JobMaster to the subtask."""
-        self._control.receive(message)
+        self._runner.post(lambda: self._require().control(message))
 
     async def stop(self) -> None:
         """Stop the subtask and wait until it is closed."""

@@ -43,11 +43,11 @@ from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 
 if TYPE_CHECKING:
     from penstock.actors.subtask.attempt import Attempt

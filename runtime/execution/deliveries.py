@@ -1,6 +1,4 @@
-"""What reaches a subtask: frames of its senders, and messages of the JobMaster.
-
-`Deliveries`: when a receiver answers the `deliver` calls of its senders, and with what.
+"""`Deliveries`: when a receiver answers the `deliver` calls of its senders, and with what.
 
 A `deliver` call carries a frame of one channel. Its return is the sender's credit, so the call waits here
 until the subtask has consumed everything below the call's last number. Calls come in any order, and more than
@@ -10,11 +8,6 @@ each call whether its elements are still wanted.
 A call of another role or of an older attempt never gets here (`RoleHolder`): it is answered `STALE`, which is
 no credit. When the attempt ends, all calls are answered alike: as consumed when it has finished, because
 nothing after the end is missing; else as stale.
-
-`ControlReceiver`: applies messages of the JobMaster to a subtask.
-
-A message may arrive twice, because a call whose connection broke is repeated. Triggers and notifications are
-idempotent. Events of operator coordinators are numbered: one that is not newer than the last one is dropped.
 """
 
 from __future__ import annotations
@@ -23,19 +16,8 @@ import heapq
 from collections.abc import Callable
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.runtime.execution.messages import (
-    EventForOperator,
-    NotifyAborted,
-    NotifyComplete,
-    SubtaskControl,
-    TriggerCheckpoint,
-)
 from penstock.runtime.execution.processes import Away, Died
-
-if TYPE_CHECKING:
-    from penstock.runtime.task.subtask import Subtask
 
 
 class DeliveryAnswer(Enum):
@@ -124,33 +106,3 @@ class Deliveries:
         for calls in waiting.values():
             for _, _, tell in calls:
                 tell(answer)
-
-
-#: Puts an action into the mailbox of the subtask, whose thread executes it (Flink's `MailboxExecutor`).
-Enqueue: TypeAlias = "Callable[[Callable[[Subtask], None]], None]"
-
-
-class ControlReceiver:
-    """Receives the messages for one attempt.
-
-    Args:
-        enqueue: Puts an action into the subtask's mailbox.
-    """
-
-    def __init__(self, enqueue: Enqueue) -> None:
-        self._enqueue = enqueue
-        self._last_event = 0
-
-    def receive(self, message: SubtaskControl) -> None:
-        """Enqueue the action that a message asks for."""
-        match message:
-            case TriggerCheckpoint(barrier):
-                self._enqueue(lambda subtask: subtask.trigger_checkpoint(barrier))
-            case EventForOperator(operator_id, number, event):
-                if number > self._last_event:
-                    self._last_event = number
-                    self._enqueue(lambda subtask: subtask.operator_event(operator_id, event))
-            case NotifyComplete(checkpoint_id):
-                self._enqueue(lambda subtask: subtask.notify_checkpoint_complete(checkpoint_id))
-            case NotifyAborted(checkpoint_id):
-                self._enqueue(lambda subtask: subtask.notify_checkpoint_aborted(checkpoint_id))

@@ -26,15 +26,7 @@ from penstock.runtime.execution.deadlines import RetryDeadline
 from penstock.runtime.execution.deployment import Deployer, Deployment
 from penstock.runtime.execution.failure_causes import cause_of_end
 from penstock.runtime.execution.fleet import Fleet, Member
-from penstock.runtime.execution.messages import (
-    EventForOperator,
-    NotifyAborted,
-    NotifyComplete,
-    SubtaskControl,
-    SubtaskFinished,
-    SubtaskOutcome,
-    TriggerCheckpoint,
-)
+from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
@@ -44,6 +36,13 @@ from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.descriptor import (
+    EventForOperator,
+    NotifyAborted,
+    NotifyComplete,
+    SubtaskControl,
+    TriggerCheckpoint,
+)
 
 #: Called with whether a message arrived.
 OnAnswer: TypeAlias = Callable[[bool], None]

@@ -1,56 +1,14 @@
-"""What the JobMaster tells subtasks, and how they end. What they report is in `runtime/job/reports`."""
+"""How subtasks end. `task/descriptor` has what they are told, `job/reports` what they report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.job.failure import FailureCause, FailureKind
-from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class TriggerCheckpoint:
-    """Take a checkpoint; for sources, and subtasks whose senders have all finished.
-
-    Attributes:
-        barrier: The barrier that the source sends.
-    """
-
-    barrier: CheckpointBarrier
-
-
-@dataclass(frozen=True, slots=True)
-class NotifyComplete:
-    """A checkpoint is complete: commit what it covers."""
-
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotifyAborted:
-    """A checkpoint was aborted."""
-
-    checkpoint_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class EventForOperator:
-    """An event of an operator coordinator for one of its subtasks.
-
-    Attributes:
-        number: Counts the events for this subtask, so that a repeated one is recognised.
-    """
-
-    operator_id: str
-    number: int
-    event: Any
-
-
-SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted | EventForOperator
 
 
 @dataclass(frozen=True, slots=True)

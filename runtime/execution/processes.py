@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.ports import TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 T = TypeVar("T")

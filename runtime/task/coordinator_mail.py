@@ -1,6 +1,4 @@
-"""Events of operator coordinators, in order with the checkpoints of a subtask.
-
-Events between the operators of a subtask and their coordinators, in order with its checkpoints.
+"""Events between the operators of a subtask and their coordinators, in order with its checkpoints.
 
 A coordinator takes its part of a checkpoint before the barrier comes to the subtask. An event that it sends
 afterwards says behind which checkpoint it belongs. It waits here until the subtask has taken its part of that
@@ -8,8 +6,6 @@ checkpoint, or will never take it. Right before it takes its part of a newer one
 over: the coordinator had sent them in front of that.
 
 Events are handed over while no operator is in the middle of a call.
-
-Events of operator coordinators, in order with the checkpoints that a subtask was asked for.
 
 A source takes a checkpoint at the next batch boundary, not when it is asked. The coordinator's own snapshot
 counts on the order of events and requests: an event that came after a request belongs after the checkpoint.
@@ -19,7 +15,7 @@ So an event waits for the last checkpoint that was asked for before it came.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.runtime.errors import CodecError
@@ -68,43 +64,30 @@ class CoordinatorMail:
     Args:
         deliver: Hands an event to an operator.
         codec: Decodes events.
-        is_past: Whether a checkpoint was taken here or never will be.
-        can_deliver: Whether no operator is in the middle of a call.
     """
 
-    def __init__(
-        self,
-        deliver: Callable[[str, Any], None],
-        codec: ValueCodec,
-        is_past: Callable[[int], bool],
-        can_deliver: Callable[[], bool],
-    ) -> None:
+    def __init__(self, deliver: Callable[[str, Any], None], codec: ValueCodec) -> None:
         self._deliver = deliver
         self._codec = codec
-        self._is_past = is_past
-        self._can_deliver = can_deliver
         self._waiting: dict[str, deque[EventOfCoordinator]] = {}
 
     def receive(self, operator_id: str, event: EventOfCoordinator) -> None:
-        """An event has come.
-
-        Raises:
-            CodecError: It can't be decoded.
-            OperatorError: The operator failed over it.
-        """
+        """An event has come; `deliver_due` or `deliver_before` hands it over."""
         self._waiting.setdefault(operator_id, deque()).append(event)
-        self.deliver_due()
 
-    def deliver_due(self) -> bool:
+    def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
         """Hand over what waits for no checkpoint; whether there was anything.
+
+        Args:
+            is_past: Whether a checkpoint was taken here or never will be.
 
         Raises:
             CodecError: An event can't be decoded.
             OperatorError: An operator failed over an event.
         """
-        if not self._waiting or not self._can_deliver():
+        if not self._waiting:
             return False
-        return self._deliver_where(lambda event: event.after < 0 or self._is_past(event.after))
+        return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
     def deliver_before(self, checkpoint_id: int) -> None:
         """This checkpoint is about to be taken: hand over what was sent in front of it.
@@ -145,12 +128,10 @@ class OperatorMail:
 
     Args:
         deliver: Gives an event to the operator.
-        asked: Checkpoints that were asked for and not taken yet, oldest first.
+        asked: Checkpoints that were asked for and not taken yet, oldest first; changes meanwhile.
     """
 
-    def __init__(
-        self, deliver: Callable[[Any], None], asked: Callable[[], Collection[CheckpointBarrier]]
-    ) -> None:
+    def __init__(self, deliver: Callable[[Any], None], asked: Sequence[CheckpointBarrier]) -> None:
         self._deliver = deliver
         self._asked = asked
         self._waiting: deque[tuple[CheckpointBarrier | None, Any]] = deque()
@@ -161,8 +142,7 @@ class OperatorMail:
         Raises:
             OperatorError: The operator failed over it.
         """
-        asked = [*self._asked()]
-        self._waiting.append((asked[-1] if asked else None, event))
+        self._waiting.append((self._asked[-1] if self._asked else None, event))
         self.deliver_due()
 
     def deliver_due(self) -> None:
@@ -171,5 +151,5 @@ class OperatorMail:
         Raises:
             OperatorError: The operator failed over an event.
         """
-        while self._waiting and self._waiting[0][0] not in self._asked():
+        while self._waiting and self._waiting[0][0] not in self._asked:
             self._deliver(self._waiting.popleft()[1])

@@ -1,7 +1,7 @@
-"""What a subtask is given: its descriptor, the files of its state, and its way to the JobMaster.
+"""What a subtask is given: its descriptor, the files of its state, and its way to the JobMaster and back.
 
-`TaskDescriptor` is plain data, pickled once per deployment. `SubtaskGateway` is the port to the network and
-the JobMaster.
+`TaskDescriptor` is plain data, pickled once per deployment. `SubtaskControl` is what the JobMaster tells a
+subtask that runs. `SubtaskGateway` is the port to the network and the JobMaster.
 
 Where one subtask's state is written, and read when it is restored.
 
@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, OutputChannelSpec
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
-from penstock.runtime.record.elements import CheckpointOptions
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.completed_checkpoint import TaskRestore
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -59,6 +59,47 @@ class TaskDescriptor:
     def id(self) -> SubtaskId:
         """The subtask's id."""
         return self.subtask.id
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerCheckpoint:
+    """Take a checkpoint; for sources, and subtasks whose senders have all finished.
+
+    Attributes:
+        barrier: The barrier that the source sends.
+    """
+
+    barrier: CheckpointBarrier
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """A checkpoint is complete: commit what it covers."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """A checkpoint was aborted."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventForOperator:
+    """An event of an operator coordinator for one of its subtasks.
+
+    Attributes:
+        number: Counts the events for this subtask, so that a repeated one is recognised.
+    """
+
+    operator_id: str
+    number: int
+    event: Any
+
+
+SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted | EventForOperator
 
 
 class OpenedLater:

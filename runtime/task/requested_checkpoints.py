@@ -32,7 +32,7 @@ have left. A request waits here until its checkpoint can be taken:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
@@ -77,8 +77,8 @@ class RequestedCheckpoints:
         self._aborted: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
 
     @property
-    def waiting(self) -> Collection[CheckpointBarrier]:
-        """Requests that were not taken yet, oldest first."""
+    def waiting(self) -> Sequence[CheckpointBarrier]:
+        """Requests that were not taken yet, oldest first; always the same object."""
         return self._waiting
 
     def add(self, barrier: CheckpointBarrier) -> None:
@@ -170,6 +170,7 @@ class RequestedCheckpoints:
 
     def _forget(self, checkpoint_id: int) -> None:
         """Drop a request; its mark does not stop the reader any more."""
-        self._waiting = deque(b for b in self._waiting if b.checkpoint_id != checkpoint_id)
+        for barrier in [b for b in self._waiting if b.checkpoint_id == checkpoint_id]:
+            self._waiting.remove(barrier)
         if self._source is not None and self._source.mark == checkpoint_id:
             self._source.mark = None

@@ -29,7 +29,14 @@ from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail, OperatorMail
-from penstock.runtime.task.descriptor import SubtaskGateway
+from penstock.runtime.task.descriptor import (
+    EventForOperator,
+    NotifyAborted,
+    NotifyComplete,
+    SubtaskControl,
+    SubtaskGateway,
+    TriggerCheckpoint,
+)
 from penstock.runtime.task.end_of_input import EndOfInput, EventTime, Phase
 from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
 from penstock.runtime.task.statistics import SubtaskStatistics
@@ -92,9 +99,7 @@ class Subtask:
         self._event_time = EventTime(parts.chain)
         self._input_time = InputTime()
         self._input_seconds = 0.0
-        self._coordinator_mail = mail = CoordinatorMail(
-            self._handle_event, parts.values, self._is_past, lambda: self._work.is_between_calls
-        )
+        self._coordinator_mail = mail = CoordinatorMail(self._handle_event, parts.values)
         self._end = EndOfInput(
             parts.chain,
             self._event_time,
@@ -109,13 +114,14 @@ class Subtask:
             self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
         )
         source = parts.source
-        self._requests = requests = RequestedCheckpoints(
+        self._requests = RequestedCheckpoints(
             self._checkpoints, self._work, self._end, source, parts.network, parts.descriptor.given_id
         )
-        self._mail = None if source is None else OperatorMail(source.handle_event, lambda: requests.waiting)
+        self._mail = None if source is None else OperatorMail(source.handle_event, self._requests.waiting)
         self._source_ready_at: float | None = None
         self._has_begun = False
         self._completed_id = -1
+        self._last_event = 0
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
@@ -171,6 +177,29 @@ class Subtask:
         """The receiver of a channel is gone; a subtask that leaves does not wait for it."""
         self._outputs.receiver_gone(channel)
 
+    def control(self, message: SubtaskControl) -> None:
+        """Do what a message of the JobMaster says.
+
+        A message may come twice, because a call whose connection broke is repeated. Triggers and
+        notifications are idempotent. Events of operator coordinators are numbered: one that is not newer than
+        the last one is dropped.
+
+        Raises:
+            OperatorError: An operator failed.
+            ValueError: An event is for an operator that is not here, or has no coordinator.
+        """
+        match message:
+            case TriggerCheckpoint(barrier):
+                self.trigger_checkpoint(barrier)
+            case EventForOperator(operator_id, number, event):
+                if number > self._last_event:
+                    self._last_event = number
+                    self.operator_event(operator_id, event)
+            case NotifyComplete(checkpoint_id):
+                self.notify_checkpoint_complete(checkpoint_id)
+            case NotifyAborted(checkpoint_id):
+                self.notify_checkpoint_aborted(checkpoint_id)
+
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.
 
@@ -187,6 +216,7 @@ class Subtask:
         """
         if isinstance(event, EventOfCoordinator):
             self._coordinator_mail.receive(operator_id, event)
+            self._deliver_due()
             return
         if isinstance(event, WatermarksAligned):
             if self._parts.source is not None and self._end.is_running:
@@ -250,7 +280,7 @@ class Subtask:
         now = self._clock.monotonic()
         flush_at = self._outputs.flush_due(now)
         self._checkpoints.outputs_progressed()
-        more = self._coordinator_mail.deliver_due() or more
+        more = self._deliver_due() or more
         available = self._outputs.are_available
         self._time.step(begun=begun, now=now, worked=more, available=available)
         self._input_time.end(now, available=available)
@@ -293,8 +323,9 @@ class Subtask:
         if not self._parts.finished_before:
             self._chain.handle_event(operator_id, event)
 
-    def _is_past(self, checkpoint_id: int) -> bool:
-        return self._checkpoints.is_past(checkpoint_id)
+    def _deliver_due(self) -> bool:
+        """Hand over the events of coordinators that wait for no checkpoint; whether there were any."""
+        return self._work.is_between_calls and self._coordinator_mail.deliver_due(self._checkpoints.is_past)
 
     def _stop(self) -> int | None:
         """The savepoint that the job is being stopped with; all checkpoints before it are past."""

@@ -53,11 +53,11 @@ from penstock import (
 from penstock.actors.shared.registry import NAMESPACE, find_master, process_name, processes_of_job
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.barrier.handler import BarrierHandlerStatistics
-from penstock.runtime.execution.messages import TriggerCheckpoint
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.task.descriptor import TriggerCheckpoint
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 T = TypeVar("T")

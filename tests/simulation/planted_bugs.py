@@ -32,9 +32,7 @@ from penstock.runtime.checkpoint.store import recovery
 from penstock.runtime.checkpoint.store.completed_store import SharedFiles
 from penstock.runtime.errors import ObjectNotFoundError
 from penstock.runtime.execution.deadlines import Lease
-from penstock.runtime.execution.deliveries import ControlReceiver
 from penstock.runtime.execution.job_execution import ControlLanes, OnAnswer
-from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role import CallFit, RoleHolder
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job import job_ledger
@@ -53,8 +51,10 @@ from penstock.runtime.snapshot.handles import InlineHandle, StateHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state import keyed_chunk
 from penstock.runtime.task import channel_restore, describe_tasks
+from penstock.runtime.task.descriptor import SubtaskControl
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.world.disks import KeptFolder, ModelDisk
 from penstock.runtime.time.watermark_valve import WatermarkValve
 
@@ -181,13 +181,13 @@ def send_events_past_triggers(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_events_twice(patch: pytest.MonkeyPatch) -> None:
-    receive = ControlReceiver.receive
+    control = Subtask.control
 
-    def forgetful(self: ControlReceiver, message: SubtaskControl) -> None:
+    def forgetful(self: Subtask, message: SubtaskControl) -> None:
         self._last_event = 0
-        receive(self, message)
+        control(self, message)
 
-    patch.setattr(ControlReceiver, "receive", forgetful)
+    patch.setattr(Subtask, "control", forgetful)
 
 
 def let_new_input_pass_what_is_stored(patch: pytest.MonkeyPatch) -> None:

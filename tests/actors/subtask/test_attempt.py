@@ -22,20 +22,14 @@ from penstock.actors.subtask.task_thread import TaskThread
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deliveries import DeliveryAnswer
-from penstock.runtime.execution.messages import (
-    NotifyComplete,
-    SubtaskFailed,
-    SubtaskFinished,
-    SubtaskStopped,
-    TriggerCheckpoint,
-)
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskStopped
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.reports import Acknowledged
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor, TriggerCheckpoint
 
 IN_THREAD, ON_LOOP = JobConfig(step_on="thread"), JobConfig(step_on="loop")
 

@@ -25,7 +25,7 @@ from penstock.actors.subtask import task_thread
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
-from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskStopped
 from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -34,7 +34,7 @@ from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor
 from penstock.runtime.testing.manual_time import ManualClock
 
 NO_MASTER = cast("Any", None)

@@ -14,22 +14,19 @@ from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
-from penstock.runtime.execution.messages import (
-    EventForOperator,
-    NotifyComplete,
-    SubtaskFailed,
-    SubtaskFinished,
-    SubtaskOutcome,
-    SubtaskStopped,
-    TriggerCheckpoint,
-)
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Raised
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import (
+    EventForOperator,
+    NotifyComplete,
+    TaskDescriptor,
+    TriggerCheckpoint,
+)
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -12,7 +12,7 @@ def barrier(checkpoint_id):
 
 def test_an_event_waits_for_the_checkpoints_that_were_asked_for_before_it_came():
     got, asked = [], []
-    mail = OperatorMail(got.append, lambda: asked)
+    mail = OperatorMail(got.append, asked)
     mail.receive("before")
     asked.append(barrier(1))
     mail.receive("behind 1")
@@ -29,7 +29,7 @@ def test_an_event_waits_for_the_checkpoints_that_were_asked_for_before_it_came()
 
 def test_a_later_event_never_overtakes_one_that_waits():
     got, asked = [], [barrier(1)]
-    mail = OperatorMail(got.append, lambda: asked)
+    mail = OperatorMail(got.append, asked)
     mail.receive("first")
     asked.clear()
     mail.receive("second")

@@ -16,7 +16,7 @@ from penstock.runtime.execution.deadlines import Lease
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.heartbeat import HeartbeatLimits
 from penstock.runtime.execution.master_guard import OVERDUE, MasterGuard
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
 from penstock.runtime.execution.role import CallFit, Role, RoleHolder
 from penstock.runtime.job.job_state import JobState
@@ -31,7 +31,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.master import GuardedBy, Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import (
     COUNTS_AS_DEAD,

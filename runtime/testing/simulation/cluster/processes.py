@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -31,7 +31,7 @@ from penstock.runtime.execution.processes import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.network import COUNTS_AS_DEAD, Links, Reach

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 
 from penstock.runtime.config.checkpointing import Alignment, CheckpointingMode
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StorageError, StorageTimeoutError
-from penstock.runtime.execution.deliveries import ControlReceiver, Deliveries, DeliveryAnswer
+from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.failure_causes import describe_failure
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskFinished, SubtaskOutcome
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
@@ -23,7 +23,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.task.subtask import StepResult, Subtask
 from penstock.runtime.testing.manual_time import ManualClock
@@ -183,7 +183,6 @@ class RunningTask:
         self._is_scheduled = False
         self._held: list[Callable[[Subtask], None]] = []
         self._deliveries = Deliveries()
-        self._control = ControlReceiver(self.receive)
         checkpointing = descriptor.config.checkpointing
         mode = None if checkpointing is None else checkpointing.mode
         self._never_aligns = mode is CheckpointingMode.AT_LEAST_ONCE
@@ -257,7 +256,7 @@ class RunningTask:
 
     def control(self, message: SubtaskControl) -> None:
         """A message of the JobMaster arrived."""
-        self._control.receive(message)
+        self.receive(lambda subtask: subtask.control(message))
 
     def stop(self) -> None:
         """Stop between two steps and close it; what runs beside it runs on."""

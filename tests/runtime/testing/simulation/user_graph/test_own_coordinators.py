@@ -207,7 +207,7 @@ def test_the_simulation_finds_an_event_on_the_wrong_side_of_a_checkpoint(
     else:
         monkeypatch.setattr(CoordinatorMail, "deliver_before", lambda self, checkpoint_id: None)
         monkeypatch.setattr(
-            CoordinatorMail, "deliver_due", lambda self: self._deliver_where(lambda event: True)
+            CoordinatorMail, "deliver_due", lambda self, is_past: self._deliver_where(lambda event: True)
         )
     with pytest.raises(SimulationFailedError):
         run(range(400))
