@@ -87,9 +87,10 @@ def _import_all() -> None:
         "penstock.actors.subtask.subtask_actor",
     ):
         importlib.import_module(name)
-    runtime = importlib.import_module("penstock.runtime")
-    for name in runtime.__all__:
-        getattr(runtime, name)  # a third of a second for the first module that names streams and connectors
+    for public in ("", ".windows", ".aggregates", ".state", ".operators", ".connectors"):
+        module = importlib.import_module(f"penstock{public}")
+        for name in module.__all__:
+            getattr(module, name)  # a third of a second for the first module of a user that needs them
     del sys.modules[worker]  # in a worker it is the main module
 
 

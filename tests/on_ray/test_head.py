@@ -53,7 +53,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory, waits: dict[str, str]) -> It
 def gcs_server(hosts: Network) -> psutil.Process:
     """The GCS of these hosts, and of no other cluster on this machine."""
     mine = map(psutil.Process, hosts.head.pids())
-    return next(process for process in mine if "gcs_server" in " ".join(process.cmdline()[:1]))
+    return next(process for process in mine if process.name() == "gcs_server")
 
 
 @pytest.mark.parametrize("seconds", [2.0, 15.0])
