@@ -12,7 +12,7 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import (
     CodecError,
@@ -37,7 +37,7 @@ from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFil
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore, permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
@@ -51,7 +51,7 @@ from penstock.runtime.task.descriptor import SnapshotFiles, SubtaskGateway, Task
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.task.subtask_parts import SubtaskParts
-from penstock.runtime.task.task_input import NetworkInput
+from penstock.runtime.task.task_input import EndsOnlyInput, NetworkInput, SourceInput, TaskInput
 from penstock.runtime.task.task_time import TaskTimers
 
 
@@ -121,7 +121,7 @@ class _Builder:
         self._values = ValueCodec(pickles_state, descriptor.classes)
         self._batches = BatchCodec(pickles_records, descriptor.classes)
         self._trusts_snapshots = pickles_state
-        self._locations = self._vertex.locations(descriptor.id.index)
+        self._locations = descriptor.locations
         self._sent_events = SentEvents(gateway.operator_event, self._values)
 
     def build(self, runner: AsyncRunner) -> Subtask:
@@ -131,7 +131,7 @@ class _Builder:
         head = operators[0]
         source = None if head.source is None else SourceOperator(head.source, head.watermarks)
         first = 0 if source is None else 1
-        finished = self._descriptor.restore is not None and self._descriptor.restore.finished
+        finished = self._descriptor.finished_before
 
         def emit(index: int, tag: str | None, batch: Batch) -> None:
             outputs.emit(ids[index], tag, batch)
@@ -168,20 +168,32 @@ class _Builder:
         timers: TaskTimers,
         writer: AsyncChannelStateWriter | None,
     ) -> SubtaskParts:
+        network = self._network_input(timers, writer)
         return SubtaskParts(
             self._descriptor,
             chain,
             outputs,
             source,
-            self._network_input(timers, writer),
+            network,
+            self._input(source, network),
             backends,
             self._values,
             self._batches,
             self._files.written,
             timers,
             self._sent_events,
-            writer,
+            None if writer is None else InFlight(BarrierSender(outputs, writer, timers), writer),
         )
+
+    def _input(self, source: SourceOperator | None, network: NetworkInput | None) -> TaskInput:
+        if self._descriptor.finished_before:
+            return EndsOnlyInput(self._locations[0], network)
+        if network is not None:
+            return network
+        if source is None:
+            msg = f"{self._descriptor.id} has neither a source nor channels"
+            raise ValueError(msg)
+        return SourceInput(source)
 
     def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
         config = self._descriptor.config
@@ -241,7 +253,7 @@ class _Builder:
         try:
             parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
             if parts.source is not None:
-                head = parts.head_operator
+                head = self._descriptor.operators[0].id
                 parts.source.open(
                     contexts[head],
                     self._descriptor.splits,
@@ -254,7 +266,6 @@ class _Builder:
     def _context(self, index: int, backends: Mapping[str, KeyedStateBackend]) -> OperatorContext:
         spec = self._vertex.operators[index]
         restore = self._restored(spec.id)
-        task = self._descriptor.restore
         lists: dict[str, list[Any]] = {}
         if restore is not None:
             lists = {name: list(map(self._values.loads, atoms)) for name, atoms in restore.lists.items()}
@@ -273,9 +284,7 @@ class _Builder:
             restored=lists,
             is_restored=restore is not None,
             transactional=self._descriptor.config.checkpointing is not None,
-            restored_permit=None
-            if task is None
-            else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
+            restored_permit=self._descriptor.restored_permit,
             restored_raw=RestoredRawState(self._raw(restore)),
             send=None if spec.coordinator is None else self._sent_events.sender_of(spec.id),
             lists=ListStates(

@@ -18,12 +18,17 @@ from itertools import count
 from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import OperatorLocation, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, OutputChannelSpec
+from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
-from penstock.runtime.snapshot.completed_checkpoint import TaskRestore
+from penstock.runtime.snapshot.completed_checkpoint import (
+    CommitPermit,
+    TaskRestore,
+    permit_of_completed_checkpoint,
+)
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import StateFiles
@@ -59,6 +64,29 @@ class TaskDescriptor:
     def id(self) -> SubtaskId:
         """The subtask's id."""
         return self.subtask.id
+
+    @property
+    def operators(self) -> Sequence[OperatorSpec]:
+        """The operators, the source among them."""
+        return self.subtask.vertex.operators
+
+    @property
+    def locations(self) -> Sequence[OperatorLocation]:
+        """Where the operators are, in their order, for errors."""
+        return self.subtask.vertex.locations(self.id.index)
+
+    @property
+    def finished_before(self) -> bool:
+        """Whether the subtask had finished in the restored checkpoint: its operators do not run again."""
+        return self.restore is not None and self.restore.finished
+
+    @property
+    def restored_permit(self) -> CommitPermit | None:
+        """The permit of the restored checkpoint; `None` on a fresh start."""
+        restore = self.restore
+        if restore is None:
+            return None
+        return permit_of_completed_checkpoint(restore.checkpoint_id, restore.attempt)
 
 
 @dataclass(frozen=True, slots=True)

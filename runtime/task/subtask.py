@@ -89,12 +89,19 @@ class Subtask:
     ) -> None:
         self._parts = parts
         self._chain = parts.chain
-        self._input = parts.make_input()
+        self._input = parts.input
+        self._source = source = parts.source
+        self._network = network = parts.network
         self._outputs = parts.outputs
+        self._timers = parts.timers
+        descriptor = parts.descriptor
+        self._head_operator = descriptor.operators[0].id
+        self._location = descriptor.locations[0]
+        self._finished_before = descriptor.finished_before
         self._gateway = gateway
         self._clock = clock
         self._work = WorkInProgress(
-            parts.chain, parts.outputs, clock, parts.slice_duration, whole_batches=parts.network is None
+            parts.chain, parts.outputs, clock, descriptor.config.slice_duration, whole_batches=network is None
         )
         self._event_time = EventTime(parts.chain)
         self._input_time = InputTime()
@@ -107,15 +114,14 @@ class Subtask:
             gateway,
             self._stop,
             mail.deliver_before,
-            takes_checkpoints=parts.takes_checkpoints,
+            takes_checkpoints=descriptor.config.checkpointing is not None,
         )
         self._state = SubtaskState(parts, self._work, self._end, mail)
         self._checkpoints = SubtaskCheckpointCoordinator(
-            self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
+            self._state, parts.outputs, gateway, runner, clock, parts.in_flight
         )
-        source = parts.source
         self._requests = RequestedCheckpoints(
-            self._checkpoints, self._work, self._end, source, parts.network, parts.descriptor.given_id
+            self._checkpoints, self._work, self._end, source, network, descriptor.given_id
         )
         self._mail = None if source is None else OperatorMail(source.handle_event, self._requests.waiting)
         self._source_ready_at: float | None = None
@@ -124,8 +130,8 @@ class Subtask:
         self._last_event = 0
         self._records_in = 0
         self._time = TimeAccount()
-        if parts.network is not None:
-            parts.network.gate.set_listener(self._checkpoints, self._work.settle)
+        if network is not None:
+            network.gate.set_listener(self._checkpoints, self._work.settle)
 
     @property
     def phase(self) -> Phase:
@@ -140,13 +146,13 @@ class Subtask:
     @property
     def blocked(self) -> int:
         """Number of channels that an alignment holds back now."""
-        network = self._parts.network
+        network = self._network
         return 0 if network is None else network.gate.handler.blocked
 
     @property
     def barriers(self) -> BarrierHandlerStatistics | None:
         """Counters of its barrier handler; `None` for a source."""
-        network = self._parts.network
+        network = self._network
         return None if network is None else network.gate.handler.statistics()
 
     # -- what happens outside ---------------------------------------------------------------------------
@@ -162,9 +168,9 @@ class Subtask:
             StreamCorruptError: The frame breaks the protocol.
             ValueError: The subtask has no input channels.
         """
-        network = self._parts.network
+        network = self._network
         if network is None:
-            msg = f"{self._parts.location} has no input channels but was sent a frame on channel {channel}"
+            msg = f"{self._location} has no input channels but was sent a frame on channel {channel}"
             raise ValueError(msg)
         network.gate.receive(channel, first_sequence_number, elements)
         self._report_consumed(channel)
@@ -219,11 +225,11 @@ class Subtask:
             self._deliver_due()
             return
         if isinstance(event, WatermarksAligned):
-            if self._parts.source is not None and self._end.is_running:
-                self._parts.source.aligned(event)
+            if self._source is not None and self._end.is_running:
+                self._source.aligned(event)
             return
-        if self._mail is None or operator_id != self._parts.head_operator:
-            msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
+        if self._mail is None or operator_id != self._head_operator:
+            msg = f"{self._location} was sent an event for {operator_id!r}, which has no coordinator"
             raise ValueError(msg)
         self._mail.receive(event)
 
@@ -275,7 +281,7 @@ class Subtask:
         if not self._has_begun:
             self._has_begun = True
             self._outputs.flush()  # what was in flight when the restored checkpoint was taken
-        self._parts.timers.fire(begun)
+        self._timers.fire(begun)
         more = self._piece_of_work(begun)
         now = self._clock.monotonic()
         flush_at = self._outputs.flush_due(now)
@@ -286,13 +292,11 @@ class Subtask:
         self._input_time.end(now, available=available)
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
-        gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
+        gap_at = None if self._network is None else self._network.gate.check_gaps(now)
         # Without credits an operator can't emit; the credit is what it waits for then.
         kept_at = self._flush_at if available else None
         tick_at = self._tick_at(now) if available else None
-        wake_at = _earliest(
-            flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._parts.timers.next_at
-        )
+        wake_at = _earliest(flush_at, gap_at, kept_at, tick_at, self._source_ready_at, self._timers.next_at)
         if more and wake_at is None:
             return _MORE
         return StepResult(more, wake_at)
@@ -305,9 +309,9 @@ class Subtask:
                 return False
             self._work.go_on(begun)
             return True
-        if self._parts.finished_before and self._end.phase is Phase.RUNNING:
-            self._end.finish_again(self._parts.restored_permit)
-        if self._parts.network is None and self._end.phase is not Phase.RUNNING:
+        if self._finished_before and self._end.phase is Phase.RUNNING:
+            self._end.finish_again(self._parts.descriptor.restored_permit)
+        if self._network is None and self._end.phase is not Phase.RUNNING:
             return False
         if not self._outputs.are_available:
             return False
@@ -320,7 +324,7 @@ class Subtask:
 
     def _handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event over; the operators of a subtask that had finished before do not run again."""
-        if not self._parts.finished_before:
+        if not self._finished_before:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
@@ -329,15 +333,15 @@ class Subtask:
 
     def _stop(self) -> int | None:
         """The savepoint that the job is being stopped with; all checkpoints before it are past."""
-        if self._parts.network is not None:
-            return self._parts.network.savepoint_id
+        if self._network is not None:
+            return self._network.savepoint_id
         oldest = next(iter(self._requests.waiting), None)
         is_stop = oldest is not None and oldest.options.kind is SnapshotKind.SYNC_SAVEPOINT
         return oldest.checkpoint_id if oldest is not None and is_stop else None
 
     def _take_awaited(self) -> bool:
         """Let the input trigger a checkpoint that waited for the work to end; whether it has ended."""
-        network = self._parts.network
+        network = self._network
         if network is None or not self._work.is_awaited or not self._work.settle():
             return False
         network.gate.trigger_if_due()
@@ -359,15 +363,15 @@ class Subtask:
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
         """Deal with what the input gave; checkpoints that came with it have been taken by now."""
-        if self._parts.network is not None:
-            for channel in self._parts.network.gate.take_progressed_channels():
+        if self._network is not None:
+            for channel in self._network.gate.take_progressed_channels():
                 self._report_consumed(channel)
         if isinstance(progress, BatchArrived | DataEnded):
             self._begin(progress)
         elif isinstance(progress, EventTimeAdvanced):
             self._work.then(self._event_time.advance(progress.watermark, progress.status))
         elif isinstance(progress, Nothing):
-            if self._parts.source is not None:
+            if self._source is not None:
                 pause = begun + _SOURCE_PAUSE
                 self._source_ready_at = pause if progress.ready_at is None else progress.ready_at
             if not self._is_tick_due:
@@ -390,7 +394,7 @@ class Subtask:
     @property
     def _tick_seconds(self) -> float | None:
         """When the source or an operator wants to be told of time, in seconds of the input time."""
-        source = self._parts.source
+        source = self._source
         at = self._chain.tick_at
         if source is not None:
             at = _earliest(source.tick_at, at)
@@ -405,7 +409,7 @@ class Subtask:
         """Let event time go on behind a batch, then with time alone."""
         if then is not None:
             yield from self._event_time.advance(then.watermark, then.status)
-        source = self._parts.source
+        source = self._source
         if source is not None:
             change = source.tick(self._input_seconds)
             yield from self._event_time.advance(change.watermark, change.status)
@@ -430,7 +434,10 @@ class Subtask:
         """Counters of this subtask; any thread may ask, and costs it nothing between two questions."""
         edges = self._outputs.statistics()
         sent = [channel for edge in edges for channel in edge]
-        network = self._parts.network
+        network = self._network
+        parts, operators = self._parts, dict(self._chain.statistics().operators)
+        if self._source is not None:
+            operators[self._head_operator] = self._source.statistics()
         now = self._clock.monotonic()
         busy, backpressured = self._time.until(now)
         return SubtaskStatistics(
@@ -441,15 +448,15 @@ class Subtask:
             busy_seconds=busy,
             backpressured_seconds=backpressured,
             slice_overruns=self._work.statistics().overruns,
-            pickled_values=self._parts.pickled_values,
+            pickled_values=parts.values.statistics().pickled + parts.batches.statistics().values.pickled,
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
-            operators=self._parts.operator_statistics(),
+            operators=operators,
             checkpoints=self._checkpoints.statistics(),
             barriers=self.barriers,
             stored=None if network is None else network.gate.storage_statistics(),
             current_watermark=self._outputs.watermark,
             is_idle=self._outputs.is_idle,
-            is_paused=self._parts.source is not None and self._parts.source.is_paused,
+            is_paused=self._source is not None and self._source.is_paused,
             bytes_in=0 if network is None else network.gate.gate.received_bytes,
             at=now,
             outputs=self._outputs.fills(edges),
@@ -457,10 +464,10 @@ class Subtask:
 
     def _emit_side(self, side: SideBatch | None) -> None:
         if side is not None:
-            self._outputs.emit(self._parts.head_operator, side.tag, side.batch)
+            self._outputs.emit(self._head_operator, side.tag, side.batch)
 
     def _report_consumed(self, channel: int) -> None:
-        network = self._parts.network
+        network = self._network
         if network is not None:
             self._gateway.consumed(channel, network.gate.consumed(channel))
 

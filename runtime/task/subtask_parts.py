@@ -11,26 +11,24 @@ operator is in the middle of is in no snapshot. So work is finished before the b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
+from penstock.runtime.checkpoint.channel_state_writer import InFlight
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.errors import CodecError, OperatorLocation
-from penstock.runtime.graph.job_graph import OperatorSpec
+from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import SavedList
-from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.sources.source import SourceOperator
 from penstock.runtime.operators.user_code.failure import located
 from penstock.runtime.record.element_codec import BatchCodec
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.completed_checkpoint import CommitPermit, permit_of_completed_checkpoint
+from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.state.state_backend import KeyedStateBackend
@@ -39,7 +37,7 @@ from penstock.runtime.task.coordinator_mail import CoordinatorMail, SentEvents
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.task_input import EndsOnlyInput, NetworkInput, SourceInput, TaskInput
+from penstock.runtime.task.task_input import NetworkInput, TaskInput
 from penstock.runtime.task.task_time import TaskTimers
 from penstock.runtime.task.work_in_progress import WorkInProgress
 
@@ -53,13 +51,14 @@ class SubtaskParts:
         chain: The operators after the source or the channels.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
+        input: Where work comes from.
         backends: Keyed state by operator id.
         values: Encodes list states.
         batches: Encodes and decodes buffers.
         files: Makes the place for one operator's files of one checkpoint.
         timers: Fired by `Subtask.step`.
         sent_events: Numbers the events that operators send to their coordinators.
-        channel_state: Takes in-flight data; `None` when no checkpoint of the job is unaligned.
+        in_flight: What unaligned checkpoints need; `None` when no checkpoint of the job is unaligned.
     """
 
     descriptor: TaskDescriptor
@@ -67,90 +66,14 @@ class SubtaskParts:
     outputs: SubtaskOutputs
     source: SourceOperator | None
     network: NetworkInput | None
+    input: TaskInput
     backends: Mapping[str, KeyedStateBackend]
     values: ValueCodec
     batches: BatchCodec
     files: Callable[[int, CheckpointOptions, str], StateFiles]
     timers: TaskTimers
     sent_events: SentEvents
-    channel_state: AsyncChannelStateWriter | None = None
-
-    def make_input(self) -> TaskInput:
-        """Where work comes from.
-
-        Raises:
-            ValueError: There is neither a source nor a channel.
-        """
-        if self.finished_before:
-            return EndsOnlyInput(self.location, self.network)
-        if self.network is not None:
-            return self.network
-        if self.source is None:
-            msg = f"{self.descriptor.id} has neither a source nor channels"
-            raise ValueError(msg)
-        return SourceInput(self.source)
-
-    def make_in_flight(self) -> InFlight | None:
-        """What unaligned checkpoints need; `None` when no checkpoint of the job is unaligned."""
-        writer = self.channel_state
-        return None if writer is None else InFlight(BarrierSender(self.outputs, writer, self.timers), writer)
-
-    @property
-    def finished_before(self) -> bool:
-        """Whether the subtask had finished in the restored checkpoint: its operators do not run again."""
-        restore = self.descriptor.restore
-        return restore is not None and restore.finished
-
-    @property
-    def restored_permit(self) -> CommitPermit | None:
-        """The permit of the restored checkpoint; `None` on a fresh start."""
-        restore = self.descriptor.restore
-        return (
-            None
-            if restore is None
-            else permit_of_completed_checkpoint(restore.checkpoint_id, restore.attempt)
-        )
-
-    @property
-    def head_operator(self) -> str:
-        """Id of the first operator."""
-        return self.operators[0].id
-
-    @property
-    def takes_checkpoints(self) -> bool:
-        """Whether the job takes checkpoints."""
-        return self.descriptor.config.checkpointing is not None
-
-    @property
-    def max_raw_bytes(self) -> int | None:
-        """Most bytes of raw state of one operator."""
-        checkpointing = self.descriptor.config.checkpointing
-        return None if checkpointing is None else checkpointing.max_raw_state_bytes
-
-    @property
-    def slice_duration(self) -> float:
-        """Intended seconds of a piece of work."""
-        return self.descriptor.config.slice_duration
-
-    @property
-    def location(self) -> OperatorLocation:
-        """Where this subtask is, for errors."""
-        return self.locations[0]
-
-    @property
-    def operators(self) -> Sequence[OperatorSpec]:
-        """The operators as they were deployed, the source among them."""
-        return self.descriptor.subtask.vertex.operators
-
-    @property
-    def locations(self) -> Sequence[OperatorLocation]:
-        """Where the operators are, in their order, for errors."""
-        return self.descriptor.subtask.vertex.locations(self.descriptor.id.index)
-
-    @property
-    def pickled_values(self) -> int:
-        """Values that only pickle could carry."""
-        return self.values.statistics().pickled + self.batches.statistics().values.pickled
+    in_flight: InFlight | None = None
 
     def close(self) -> None:
         """Close the source, the operators and their state, and give back what the input has stored.
@@ -162,13 +85,6 @@ class SubtaskParts:
         inputs = () if self.network is None else (self.network.gate.close,)
         state = (backend.close for backend in self.backends.values())
         close_all(*sources, self.chain.close, *inputs, *state)
-
-    def operator_statistics(self) -> dict[str, OperatorStatistics]:
-        """Counters by operator id."""
-        statistics = dict(self.chain.statistics().operators)
-        if self.source is not None:
-            statistics[self.head_operator] = self.source.statistics()
-        return statistics
 
 
 class SubtaskState:
@@ -225,13 +141,13 @@ class SubtaskState:
             OperatorError: A record that has been taken can't be encoded again.
         """
         parts, rest = self._parts, self._work.rest()
-        if rest is None or parts.network is None or parts.channel_state is None:
+        if rest is None or parts.network is None or parts.in_flight is None:
             return
         try:
             buffer = parts.batches.encode(rest)
         except CodecError as error:
-            raise located(parts.location, "keeping what it has not begun", error) from error
-        parts.channel_state.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
+            raise located(parts.descriptor.locations[0], "keeping what it has not begun", error) from error
+        parts.in_flight.writer.add_input(checkpoint_id, parts.network.last_channel, (buffer,))
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         """The synchronous half of a checkpoint of all operators.
@@ -242,10 +158,10 @@ class SubtaskState:
         parts, checkpoint_id = self._parts, barrier.checkpoint_id
         lists = dict(parts.chain.snapshot(checkpoint_id))
         if parts.source is not None:
-            lists[parts.head_operator] = parts.source.snapshot(checkpoint_id)
+            lists[parts.descriptor.operators[0].id] = parts.source.snapshot(checkpoint_id)
         raw = parts.chain.snapshot_raw(checkpoint_id)
         operators = {}
-        for spec, location in zip(parts.operators, parts.locations, strict=True):
+        for spec, location in zip(parts.descriptor.operators, parts.descriptor.locations, strict=True):
             try:
                 snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
                 operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
@@ -254,6 +170,7 @@ class SubtaskState:
         # The end that a stop with savepoint brings about is not the end of the job's input.
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         self._end.checkpoint_taken(checkpoint_id)
+        checkpointing = parts.descriptor.config.checkpointing
         return SubtaskSnapshotTask(
             checkpoint_id,
             operators,
@@ -261,7 +178,7 @@ class SubtaskState:
             lambda operator: parts.files(checkpoint_id, barrier.options, operator),
             ended=self._end.has_emitted_all and not stops,
             events=parts.sent_events.counts,
-            max_raw_bytes=parts.max_raw_bytes,
+            max_raw_bytes=None if checkpointing is None else checkpointing.max_raw_state_bytes,
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

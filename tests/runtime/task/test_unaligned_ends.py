@@ -84,9 +84,9 @@ def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downs
     task.upload()
     assert task.events() == [CancelCheckpointMarker(1)]
     assert task.acknowledged == {}
-    writer = task.subtask._parts.channel_state
-    assert writer is not None
-    assert writer.statistics().running == 0, "nothing is collected for it"
+    kept = task.subtask._parts.in_flight
+    assert kept is not None
+    assert kept.writer.statistics().running == 0, "nothing is collected for it"
     task.deliver(rows("b"), unaligned(2), channel=0)
     task.deliver(unaligned(2), channel=1)
     task.upload()
