@@ -173,7 +173,7 @@ def to_spark(
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
-        JobTimeoutError: It has not ended after `timeout`, and goes on.
+        JobTimeoutError: It has not ended after `timeout`, and continues.
         PenstockError: There are no rows and no schema; or the job has no such sink; or Spark is stopped.
     """
     if not is_alive(spark):

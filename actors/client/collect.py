@@ -159,7 +159,7 @@ def bring_rows(
 
     Raises:
         JobFailedError: The job failed.
-        JobCancelledError: Somebody else cancelled it.
+        JobCancelledError: Another program cancelled it.
         JobTimeoutError: The time was over first.
     """
     if limit == 0:

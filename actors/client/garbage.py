@@ -1,4 +1,4 @@
-"""What `penstock gc` deletes: what ended jobs have left in Ray's key-value store and on the nodes' disks.
+"""Removes leftovers of ended jobs from Ray's key-value store and the nodes' disks, for `penstock gc`.
 
 Ray deletes neither before its cluster ends. A cluster that lives for months then holds a report for every job
 that it has ever run, and the lines that each has printed.
@@ -10,9 +10,9 @@ all of this is true:
 
 1. Its last report says that it has ended, and it ended long enough ago. Only the JobMaster writes that, after
    the decision log has the end. No later attempt begins.
-2. No actor is its JobMaster, none of its processes has an actor, and nobody is giving the job to a process.
-   Ray lists actors that it restarts, too. Actors are listed *after* the records were read. So a record of an
-   actor that is not listed belongs to an actor that has ended: an actor exists before it writes.
+2. No actor is its JobMaster, none of its processes has an actor, and no program is giving the job to a
+   process. Ray lists actors that it restarts, too. Actors are listed *after* the records were read. So a
+   record of an actor that is not listed belongs to an actor that has ended: an actor exists before it writes.
 3. All nodes have deleted the job's lines. Otherwise its report stays, and the next run finds it again.
 
 The record of what a JobMaster's process does on its return (`job-of-master`) goes if its actor is gone for
@@ -58,7 +58,7 @@ _OF_A_JOB: Final = frozenset({"job", "cancelled", "master-of", "process-of", "lo
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What may be deleted.
+    """The jobs and folders that may be deleted.
 
     Attributes:
         keys: Records, without the reports of those jobs.
@@ -72,7 +72,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class CollectedGarbage:
-    """What was deleted, or would be.
+    """The jobs and folders that were deleted, or would be.
 
     Attributes:
         silent_nodes: Nodes that did not answer, by the beginning of their ids.
@@ -234,10 +234,10 @@ def _ask_node(node: str, work: Callable[..., dict[str, float]], given: tuple[Any
 
 
 def list_files(folder: Path | None = None) -> dict[str, float]:
-    """When each file of lines on this node was written last: wall-clock seconds by name."""
+    """Time of the last write of each file of lines on this node: wall-clock seconds by name."""
     found: dict[str, float] = {}
     for path in (folder or logs_folder()).glob(LOG_FILES):
-        with suppress(FileNotFoundError):  # somebody else has deleted it
+        with suppress(FileNotFoundError):  # another program has deleted it
             found[path.name] = path.stat().st_mtime
     return found
 

@@ -1,8 +1,8 @@
 """Interrupts (Ctrl-C) of a program that starts a job: none comes at a moment at which the job would be lost.
 
 A job is detached. Between the birth of its JobMaster and the first line that holds its id, an interrupt would
-leave a job that nobody knows. So SIGINT is *held* while a job is begun and watched, and *delivered*
-where the program waits. There, somebody knows the job and ends it, or names it to the user.
+leave a job that no handle knows. So SIGINT is *held* while a job is begun and watched, and *delivered*
+where the program waits. There, a handle knows the job and ends it, or names it to the user.
 
     with InterruptsHeld():
         job = begin()
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 
 class _Held:
-    """What the handler of this process does with SIGINT; only the main thread touches it.
+    """State of this process's handler of SIGINT; only the main thread touches it.
 
     Attributes:
         depth: Number of `InterruptsHeld` around the current line.

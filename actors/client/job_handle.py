@@ -104,7 +104,7 @@ class RayJobHandle(NearestMembers):
 
         Args:
             fresh: Ask all subtasks for their counters. Without it they may be two seconds old, and no subtask
-                notices that somebody looks.
+                notices the request.
         """
         return self._master.quick("status", lambda master: master.status.remote(self._job_id, fresh), _itself)
 
@@ -137,7 +137,7 @@ class RayJobHandle(NearestMembers):
         return self._interface
 
     def processes(self) -> tuple[SubtaskProcess, ...]:
-        """Where the subtasks run now; empty when the job has ended."""
+        """Processes of the subtasks now; empty when the job has ended."""
         return self.report().processes
 
     def cancel(self) -> None:
@@ -158,9 +158,9 @@ class RayJobHandle(NearestMembers):
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Raises:
-            CheckpointError: There is none; the message says why. The job goes on, unless it is ending.
+            CheckpointError: There is none; the message says why. The job continues, unless it is ending.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
-            JobTimeoutError: It is not complete after `timeout`, and goes on.
+            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         deadline = checkpoint_deadline(self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
@@ -188,10 +188,10 @@ class RayJobHandle(NearestMembers):
                 would restart from it, so its files must stay until the job has completed a checkpoint.
 
         Raises:
-            SavepointError: There is none; the message says why. The job goes on.
+            SavepointError: There is none; the message says why. The job continues.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since. There may be a
                 savepoint in `target`.
-            JobTimeoutError: It is not complete after `timeout`, and goes on.
+            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         return path_of(self._take_savepoint(target, timeout), self._job_id)
 
@@ -235,10 +235,10 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it goes on. Or the job is being stopped already,
+                job restarts from its last checkpoint, else it continues. Or the job is being stopped already,
                 with another `drain` or place; the same request waits for the same answer. A job that was
                 stopped without a drain refuses one that asks for it.
-            JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
+            JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
         place = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
@@ -267,10 +267,10 @@ class RayJobHandle(NearestMembers):
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job goes on as it was; the message says why.
+            RescaleError: The job continues as it was; the message says why.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since.
             JobFailedError: The job has failed at the new parallelism.
-            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
+            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
         """
         wanted = {**(parallelism or {}), **operators}
         deadline = rescale_deadline(self._job_id, timeout)
@@ -326,7 +326,7 @@ class RayJobHandle(NearestMembers):
 
     @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """What its operators and its JobMaster have printed and logged lately, sorted by time.
+        """Recent output and log lines of its operators and its JobMaster, sorted by time.
 
         Of each file the last 4 MiB are read.
 
@@ -372,8 +372,8 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             JobFailedError: It failed; the message begins with the root cause.
-            JobCancelledError: Somebody cancelled it.
-            JobTimeoutError: It still runs after `timeout`, and goes on running.
+            JobCancelledError: It was cancelled.
+            JobTimeoutError: It still runs after `timeout`, and continues running.
         """
         watchers = [] if on_progress is None else [on_progress]
         try:
@@ -425,11 +425,11 @@ def _itself(report: JobReport) -> JobReport:
 
 
 def _result(report: JobReport) -> JobResult:
-    """How a job has ended.
+    """The result of a job that has ended.
 
     Raises:
         JobFailedError: It failed; the message begins with the root cause.
-        JobCancelledError: Somebody cancelled it.
+        JobCancelledError: It was cancelled.
     """
     if report.status is JobStatus.FAILED:
         cause = (

@@ -128,7 +128,7 @@ class KnownJob:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has not ended and has no JobMaster: somebody killed its JobMaster for good."""
+        """Whether it has not ended and has no JobMaster: its JobMaster was killed for good."""
         return not self.has_master and not self.report.status.is_terminal and not self.problem
 
     @property
@@ -349,7 +349,7 @@ def _known_to_cluster() -> list[KnownJob]:
 
 
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
-    """What the JobMasters say; one that is being restarted says nothing."""
+    """The answers of the JobMasters; one that is being restarted gives none."""
     asked: list[Any] = []
     for job_id in job_ids:
         try:

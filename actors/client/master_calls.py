@@ -6,7 +6,7 @@ which answers when no JobMaster does.
 
 Deadlines of calls to a job, and the errors for those that pass.
 
-A call of a JobMaster can't be taken back. So each error says what goes on all the same, how to look at it,
+A call of a JobMaster can't be taken back. So each error says what still continues, how to look at it,
 and what asking again would do.
 
 `ClientGuard`: ends a JobMaster that hangs, on behalf of a client that waits for its answer.
@@ -49,7 +49,7 @@ class Deadline:
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
         late: What has not happened, for the error.
-        advice: What goes on all the same and how to look at it, for the error.
+        advice: What still continues and how to look at it, for the error.
 
     Raises:
         ConfigurationError: `timeout` is no duration.
@@ -182,7 +182,7 @@ class ClientGuard:
         try:
             self._question = find_master(self._job_id).answers.remote()
         except ValueError:
-            self._heartbeat.heard(time.monotonic())  # there is none: nobody hangs
+            self._heartbeat.heard(time.monotonic())  # there is none: no caller hangs
 
     def _take_answer(self) -> None:
         if self._question is None or not _is_done(self._question):

@@ -115,7 +115,7 @@ class OwnMasters:
                 _cancel(master, job.job_id, stop, answer)
             raise
         if not taken:
-            registry.accept_job(job.job_id)  # nobody will
+            registry.accept_job(job.job_id)  # no handle will
         return master if taken else None
 
     def _known(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What Ray itself says to a program, kept out of the program's output.
+"""Keeps Ray's own notices to a program out of the program's output.
 
 A raylet tells every driver of its cluster when a worker was killed, or when many were started. Ray's thread
 `ray_listen_error_messages` prints that on standard output, also with `log_to_driver=False`. There it stands
@@ -139,7 +139,7 @@ def notices_are_taken(taken: bool = True) -> Iterator[None]:
 
 
 def take_notices_of_processes() -> None:
-    """From now on take notices of the deaths of Penstock's processes, whoever has made the connection."""
+    """From now on take notices of the deaths of Penstock's processes, whichever program connected."""
     if _prints_as_expected():
         _hand_over_notices()
 

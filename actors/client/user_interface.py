@@ -13,9 +13,9 @@ import ray
 
 from penstock.runtime.errors import DeploymentError
 
-#: Seconds for the process to end when it is told to.
+#: Seconds for the process to end when it is asked to.
 _PATIENCE: Final = 10.0
-#: What this program has opened: it stays when nobody holds it, as that of `env.run(ui=True)`.
+#: What this program has opened: it stays when no variable holds it, as that of `env.run(ui=True)`.
 _OPEN: Final[list[UserInterface]] = []
 
 
@@ -81,5 +81,5 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
 
 
 def open_interfaces() -> tuple[UserInterface, ...]:
-    """What this program has opened and not closed."""
+    """The servers that this program has opened and not closed."""
     return tuple(_OPEN)

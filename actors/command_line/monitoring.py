@@ -1,4 +1,4 @@
-"""`penstock metrics grafana | rules`: what to look at in Prometheus, and when somebody should be woken up.
+"""`penstock metrics grafana | rules`: what to look at in Prometheus, and when a person should be woken up.
 
 Both read what `docs/operations.md` lists under "Metrics". Ray puts `ray_` in front of each name, and its
 counters of a process begin at 0 again with each process. So queries add up rates over processes.
@@ -137,7 +137,7 @@ class AlertRule:
         measured: What is compared, as a query.
         limit: The comparison that must hold.
         lasting: For how long it must hold, as Prometheus writes durations.
-        summary: One sentence for whoever is woken up; `$labels` and `$value` are filled in.
+        summary: One sentence for the person who is woken up; `$labels` and `$value` are filled in.
     """
 
     name: str

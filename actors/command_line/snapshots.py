@@ -72,7 +72,7 @@ def savepoint(
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
-    """Take a savepoint; the job goes on. Prints its URL."""
+    """Take a savepoint; the job continues. Prints its URL."""
     print(escaped(named_job(job, address).savepoint(target, timeout=timeout)))
 
 

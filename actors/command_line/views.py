@@ -52,7 +52,7 @@ _WATERMARKS_SHOWN: Final = 32
 
 
 def jobs_table(known: Iterable[KnownJob]) -> Table:
-    """One row a job; ids are as short as they can be told apart."""
+    """One row a job; ids are shortened as far as they stay distinct."""
     table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
     known = list(known)
     short = short_ids(each.report.job_id for each in known)
@@ -204,7 +204,7 @@ def metrics_table(report: JobReport) -> Table:
 
 
 def watermarks_table(subtasks: Sequence[SubtaskInfo]) -> Table:
-    """How far event time has come in each subtask; of many subtasks the slowest of each vertex."""
+    """Progress of event time in each subtask; of many subtasks the slowest of each vertex."""
     table = _table("subtask", "current watermark", "waits")
     if len(subtasks) > _WATERMARKS_SHOWN:
         slowest: dict[str, SubtaskInfo] = {}
@@ -327,7 +327,7 @@ def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
 
 
 def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
-    """What a checkpoint or savepoint contains."""
+    """The content of a checkpoint or savepoint."""
     grid = Table.grid(padding=(0, 2))
     grid.add_row(summary.kind, _text(str(summary.checkpoint_id), style="bold"))
     grid.add_row("named from", _text(summary.location))

@@ -1,4 +1,4 @@
-"""What several processes of a job use.
+"""Code that several processes of a job use.
 
 - What a JobMaster tells clients: `job_report`, with `job_summaries`, and `snapshot_answers`. `telemetry`
   makes traces of it.

@@ -1,9 +1,9 @@
-"""What remains of a job when its JobMaster has left: its last report, as JSON.
+"""The archive of ended jobs: the last report of each, as JSON.
 
 It is kept in two places. Ray's cluster-wide key-value store ends with the cluster; there `penstock list`
 finds jobs without knowing where their checkpoints are. `<job>/status.json` beside the checkpoints stays.
 
-What was read from JSON may hold anything: `from_dict` builds a report whose time is a text, and whoever sorts
+What was read from JSON may hold anything: `from_dict` builds a report whose time is a text, and sorting
 reports by their times fails.
 """
 
@@ -266,7 +266,7 @@ def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:
-    """As plain values; nobody can reach the processes of a job that has ended."""
+    """As plain values; no program can reach the processes of a job that has ended."""
     if report.status.is_terminal:
         subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
         report = replace(report, master=None, subtasks=subtasks)

@@ -1,4 +1,4 @@
-"""How a job graph travels to its JobMaster, and the error for a user's function that can't travel.
+"""Sends a job graph to its JobMaster; has the error for a user's function that can't be sent.
 
 The graph is pickled with Ray's cloudpickle; functions of the user's script go by value. It is cut into small
 arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after its driver

@@ -44,7 +44,7 @@ CHECKPOINTS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SubtaskProcess:
-    """Where a subtask runs.
+    """The process of a subtask.
 
     Attributes:
         pid: Process id on its node.
@@ -58,7 +58,7 @@ class SubtaskProcess:
 
 @dataclass(frozen=True, slots=True)
 class JobMasterProcess:
-    """Where a JobMaster runs.
+    """The process of a JobMaster.
 
     Attributes:
         pid: Process id on its node.
@@ -173,7 +173,7 @@ class JobReport(NearestMembers):
         subtasks: Its subtasks with their counters, sorted; empty before it is deployed.
         storage: URL of its checkpoint storage; `None` when it takes no checkpoints.
         master: Where its JobMaster runs; `None` when it has left.
-        warnings: What its user must be told, oldest first.
+        warnings: Messages for its user, oldest first.
         checkpoints: Counters of its checkpoints; `None` without checkpointing.
         checkpoint_history: The last failed checkpoints and savepoints, then the last 20 of any kind; oldest
             first.
@@ -215,7 +215,7 @@ class JobReport(NearestMembers):
 
     @property
     def edges(self) -> tuple[EdgeSummary, ...]:
-        """How full its edges are, in the order of `graph.edges`."""
+        """Fill of its edges, in the order of `graph.edges`."""
         return summarize_edges(self.graph, self.subtasks)
 
     @property
@@ -225,7 +225,7 @@ class JobReport(NearestMembers):
 
     @property
     def processes(self) -> tuple[SubtaskProcess, ...]:
-        """Where its subtasks run."""
+        """Processes of its subtasks."""
         return tuple(each.process for each in self.subtasks if each.process is not None)
 
     @property

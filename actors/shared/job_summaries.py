@@ -7,7 +7,7 @@ leave out subtasks that have none yet.
 credits and are back-pressured; theirs are, too, up to the sources. Such a vertex is not the cause: it would
 like to send. So the bottleneck is a vertex that is busy, is not back-pressured itself, and has a
 back-pressured vertex in front of it. A vertex that is busy nearly all of the time limits the job as well,
-with nobody waiting for it: a source, for example. Of several the busiest is named.
+although no subtask waits for it: a source, for example. Of several the busiest is named.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Share of its time from which a subtask that others wait for counts as busy.
 BUSY: Final = 0.5
-#: The same of a subtask that nobody waits for.
+#: The same of a subtask that no other waits for.
 BUSY_ALONE: Final = 0.9
 #: Share of its time from which a subtask counts as back-pressured.
 BACKPRESSURED: Final = 0.1
@@ -34,7 +34,7 @@ BACKPRESSURED: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class VertexSummary:
-    """What the subtasks of a vertex do together.
+    """The work of all subtasks of a vertex together.
 
     Attributes:
         parallelism: Number of its subtasks.
@@ -78,7 +78,7 @@ class VertexSummary:
 
 @dataclass(frozen=True, slots=True)
 class EdgeSummary:
-    """How full the channels of an edge are.
+    """Fill of the channels of an edge.
 
     Attributes:
         source: Id of the vertex that sends.
@@ -161,7 +161,7 @@ def _vertex(vertex: VertexInfo, subtasks: Sequence[SubtaskInfo]) -> VertexSummar
 
 
 def summarize_edges(graph: GraphInfo, subtasks: Sequence[SubtaskInfo]) -> tuple[EdgeSummary, ...]:
-    """How full each edge is, in the order of the graph's edges."""
+    """Fill of each edge, in the order of the graph's edges."""
     fills: defaultdict[tuple[Any, ...], list[OutputFill]] = defaultdict(list)
     for subtask in subtasks:
         for fill in () if subtask.statistics is None else subtask.statistics.outputs:

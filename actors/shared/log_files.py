@@ -2,10 +2,11 @@
 
 Each line is signed with a key that only processes of its cluster can ask for.
 
-Whoever can write into Ray's folder of logs can put a file there, or add lines to one. A name and a header
-prove nothing. So a process signs each line with the key of its job, and a reader leaves out what the key does
-not confirm. The signature covers the name of the file: a line that was copied into another subtask's file is
-none of it. What users print can't end the signed part: a line feed in it begins another signed line.
+Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and
+a header prove nothing. So a process signs each line with the key of its job, and a reader leaves out what
+the key does not confirm. The signature covers the name of the file: a line that was copied into another
+subtask's file is none of it. What users print can't end the signed part: a line feed in it begins another
+signed line.
 
 The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
 deletes it with the job's other records. A process of the same cluster can ask for it, too. It is no stranger:

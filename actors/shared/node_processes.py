@@ -59,7 +59,7 @@ def processor_times(places: Sequence[Place]) -> dict[Place, float]:
 def end_process(place: Place) -> bool:
     """Kill a process of this node; `False` when it is gone, also when another one has its process id."""
     try:
-        descriptor = os.pidfd_open(place.pid)  # names the process, whoever has its id later
+        descriptor = os.pidfd_open(place.pid)  # names the process, even if another one has its id later
     except OSError:
         return False
     try:

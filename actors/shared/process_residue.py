@@ -1,9 +1,9 @@
 """`ProcessResidue`: what users' code has left in a process, and whether another job may run there.
 
 A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
-interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache goes on
-from job to job, as it does in the workers of Ray and Spark. What a later job must not meet is looked for when
-a role is given back:
+interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache
+continues from job to job, as it does in the workers of Ray and Spark. What a later job must not meet is
+looked for when a role is given back:
 
 - a module of the user's whose file has changed since it was loaded: the next job wants the new one;
 - environment variables, the working directory or `sys.path`, if they differ from what the process began with;
@@ -136,7 +136,7 @@ class ProcessResidue:
         return None
 
     def changed_module(self) -> str | None:
-        """Which module of the user's has changed since it was loaded; `None` for none."""
+        """The module of the user's that has changed since it was loaded; `None` for none."""
         changed = next((file for file, seen in self._files.items() if _stamp(file) != seen), None)
         return None if changed is None else f"{changed} has changed"
 
@@ -192,7 +192,7 @@ def _working_folder() -> str | None:
 
 
 def _stamp(file: str) -> tuple[int, int] | None:
-    """When a file was written, in nanoseconds, and its size; `None` when it is gone."""
+    """Modification time of a file in nanoseconds, and its size; `None` when it is gone."""
     try:
         status = os.stat(file)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a process has beyond its modules, as values that can be compared: `read_settings` and `Patches`.
+"""The state of a process beyond its modules, as values that can be compared: `read_settings` and `Patches`.
 
 A job may change any of it, on purpose or through a library, and a later job in the same process would meet
 the change. To set each back would take a proof for each that nothing hangs on the new value. So
@@ -66,7 +66,7 @@ _WATCHED: Final = frozenset({"numpy", "pyarrow", "penstock"})
 
 
 def read_settings() -> dict[str, object]:
-    """The settings of this process by name; each is equal to itself as long as nobody changes it.
+    """The settings of this process by name; each is equal to itself as long as it is not changed.
 
     `None` stands for a library that is not loaded yet.
     """
@@ -257,7 +257,7 @@ def read_children() -> set[int]:
 def read_open_files() -> dict[int, str]:
     """Open files with a path, and sockets that listen, by their descriptors.
 
-    Other sockets and pipes can't be told from those of Ray.
+    Other sockets and pipes can't be distinguished from those of Ray.
     """
     found: dict[int, str] = {}
     try:
@@ -296,7 +296,7 @@ class Patches:
         self._builtins = set(vars(builtins))
 
     def found(self) -> str | None:
-        """What has another value; `None` for nothing."""
+        """The settings with another value; `None` for none."""
         if added := set(vars(builtins)) - self._builtins - {"_"}:
             return f"builtins.{min(added)} is new"
         for name, module in self._modules.items():

@@ -22,7 +22,7 @@ store.
 A process outlives jobs, so its name does not tell whom it serves. Two kinds of keys do:
 
 - `process-of:<job>:<process>`: a JobMaster has started or claimed this process. The key is written before the
-  process is told of its role, and deleted when the process has ended or has given its role back. So a
+  process learns its role, and deleted when the process has ended or has given its role back. So a
   JobMaster that comes back finds every process that may hold a role of its job, and asks it. Its value is the
   number of calls that the process can hold.
 - `warm:<program>:<calls>:<process>`: a process without a role that waits for one. Only one JobMaster can
@@ -108,14 +108,14 @@ _GIVEN: Final = "given:"
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """What a JobMaster is given of its job.
+    """The part of its job that a JobMaster receives.
 
     Attributes:
         job_id: Lower-case letters, digits and `-`.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
-        submission: A token that all processes have that are given the job, and nobody else. Empty when an
-            older version has submitted it.
+        submission: A token that all processes have that are given the job, and no other process. Empty when
+            an older version has submitted it.
     """
 
     job_id: str
@@ -281,7 +281,7 @@ def offer(job_id: str, process: str) -> None:
 
 
 def withdraw(process: str, calls: int) -> bool:
-    """Take an offer back; `False` when a JobMaster has claimed the process, or nobody has offered it."""
+    """Take an offer back; `False` when a JobMaster has claimed the process, or it was not offered."""
     return _delete_record(_warm(process, calls))
 
 

@@ -52,7 +52,7 @@ Post: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class Threads(Protocol):
-    """Where work runs: a pool, or anything else that takes calls."""
+    """A pool of threads, or anything else that takes calls."""
 
     def submit(self, call: Callable[[], None], /) -> object:
         """Run a call in a thread, soon."""
@@ -126,5 +126,5 @@ def spare_loaded_modules() -> None:
 
 
 def collect_what_has_ended() -> None:
-    """Collect what an attempt or a job has left, before the process goes on with another one."""
+    """Collect what an attempt or a job has left, before the process continues with another one."""
     gc.collect()

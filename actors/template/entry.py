@@ -55,7 +55,7 @@ def _agreement() -> socket.socket | None:
     connection.connect("\0" + os.environ[SOCKET])
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     if struct.unpack("3i", credentials)[1] != os.getuid():
-        return None  # somebody else has taken the address of a template that has ended
+        return None  # another process has taken the address of a template that has ended
     request = json.dumps(_inherited()).encode()
     socket.send_fds(connection, [struct.pack("I", len(request))], [0, 1, 2])
     connection.sendall(request)

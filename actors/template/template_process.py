@@ -40,7 +40,7 @@ _STREAMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker inherits from its `entry`; the forked process owns the streams."""
+    """Streams and settings that a worker inherits from its `entry`; the forked process owns the streams."""
 
     inherited: dict[str, Any]
     streams: list[int]
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _import_all() -> None:
-    """What a worker of Ray imports, what subtasks and JobMasters do, and what modules of users do."""
+    """Imports of a worker of Ray, of subtasks and JobMasters, and of users' modules."""
     import importlib
 
     worker = "ray._private.workers.default_worker"
@@ -120,7 +120,7 @@ def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | 
 
 
 def _agreed(connection: socket.socket, own: dict[str, str]) -> Request | None:
-    """What is to be forked; `None` when it must not be."""
+    """The request of a fork; `None` when the process must not be forked."""
     connection.settimeout(_PATIENCE)
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     if struct.unpack("3i", credentials)[1] != os.getuid():

@@ -1,10 +1,10 @@
 """`workers_from_template`: a node that is started inside it forks its workers from a template.
 
 A worker's start costs more than a second of processor time, nearly all of it for importing Ray, Arrow and
-Penstock. Ray has no fork server for workers. So the node is told to start `entry` as its worker. `entry` asks
-the *template*, a process that has imported everything and waits, to fork. The forked process does what Ray's
-own program for workers does, and registers under the id that the node has chosen. A node identifies its
-workers by that id, not by the process that it has started.
+Penstock. Ray has no fork server for workers. So the node is configured to start `entry` as its worker.
+`entry` asks the *template*, a process that has imported everything and waits, to fork. The forked process
+does what Ray's own program for workers does, and registers under the id that the node has chosen. A node
+identifies its workers by that id, not by the process that it has started.
 
 A forked worker is like any other because:
 

@@ -5,7 +5,7 @@
 - What it knows: `job_directory` finds jobs. A `job_watcher` asks the JobMaster of one, for all browsers
   together. `samples` are its curves, `known_checkpoints` its checkpoints, `job_log` its log.
 - What it answers: `answers` are made of a `JobReport`, `lag_trend` of the samples. `rescale_preview`,
-  `saved_state` and `flame_graph` are worked out when somebody asks. `flink_names` has Flink's words, and
+  `saved_state` and `flame_graph` are worked out on request. `flink_names` has Flink's words, and
   `report_forms` and `answer_types` the forms for `openapi`.
 - `triggers` carry out what a user asks a job to do.
 

@@ -7,8 +7,8 @@ name a host that the server was started for. An `Origin`, where there is one, mu
 request that changes something must have the header `X-Penstock: 1`, too. A page can't add that to a request
 to another origin without asking it first, and this server gives no permission.
 
-**Who.** Other users of this machine reach loopback as well. So whoever asks needs a session. The address that
-`penstock ui` prints has a token behind `#`, which browsers send to nobody. The page exchanges it for a
+**Who.** Other users of this machine reach loopback as well. So each request needs a session. The address that
+`penstock ui` prints has a token behind `#`, which browsers never send. The page exchanges it for a
 cookie, once: an address that stays in a history is worth nothing. Programs send the standing token, if the
 server was given one, as `Authorization: Bearer`. A server that listens beyond loopback must have one.
 
@@ -106,7 +106,7 @@ class Access:
         return session
 
     def check_session(self, cookie: str | None, authorization: str | None) -> None:
-        """Whether somebody who asks has a session or the standing token.
+        """Whether a request has a session or the standing token.
 
         Raises:
             Refusal: Neither.

@@ -189,7 +189,7 @@ class KeyEntry(TypedDict):
 
 
 class KeyValueAnswer(TypedDict):
-    """What the newest snapshot holds for a key, and which snapshot that is."""
+    """Content of the newest snapshot for a key, and the id of that snapshot."""
 
     key: str
     key_group: int
@@ -224,7 +224,7 @@ class BackpressureAnswer(TypedDict("BackpressureAnswer", {"backpressure-level": 
 
 
 class SubtaskWatermark(TypedDict):
-    """Event time of a subtask; `idle` when nobody waits for it."""
+    """Event time of a subtask; `idle` when no subtask waits for it."""
 
     subtask: int
     watermark: int | None
@@ -283,14 +283,14 @@ MovedState.__doc__ = "A vertex at another parallelism; `text` says in words what
 
 
 class RescalePreviewAnswer(TypedDict):
-    """What a rescale would move."""
+    """Content of the state that a rescale would move."""
 
     vertices: list[MovedState]
     restarts: list[str]
 
 
 class TriggerStatus(TypedDict):
-    """How far a request is."""
+    """Progress of a request."""
 
     id: Literal["IN_PROGRESS", "COMPLETED"]
 
@@ -307,7 +307,7 @@ Operation.__doc__ = "What came of a request: one of both. A savepoint's result h
 
 
 class TriggerStatusAnswer(TypedDict):
-    """How far a request is; with `COMPLETED`, `operation` says what came of it."""
+    """Progress of a request; with `COMPLETED`, `operation` has the result."""
 
     status: TriggerStatus
     operation: NotRequired[Operation]

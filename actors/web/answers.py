@@ -1,4 +1,4 @@
-"""What REST answers about a job, made of its report; names are those of Flink's REST where they fit.
+"""The answers of REST about a job, made of its report; names are those of Flink's REST where they fit.
 
 Checkpoints in the words of Flink's REST, beside Penstock's own.
 
@@ -102,7 +102,7 @@ def overview_of(known: KnownJob) -> dict[str, Any]:
 
 
 def _last_completed_at(report: JobReport) -> float | None:
-    """When its newest checkpoint was complete; the counters of a job that has ended may be gone."""
+    """Completion time of its newest checkpoint; the counters of a job that has ended may be gone."""
     counted = report.checkpoints
     if counted is not None and counted.latest_completed_at is not None:
         return counted.latest_completed_at
@@ -160,7 +160,7 @@ def summary_of(values: Iterable[float | None]) -> dict[str, float | None]:
 def _average(values: Sequence[float]) -> float | None:
     try:
         return sum(values) / len(values)
-    except OverflowError:  # whole numbers that only a report of somebody else's can hold
+    except OverflowError:  # whole numbers that only a foreign report can hold
         return None
 
 
@@ -195,7 +195,7 @@ def backpressure_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
 
 
 def watermarks_of(report: JobReport, vertex: VertexInfo) -> dict[str, Any]:
-    """How far event time is in each subtask, in microseconds since the epoch."""
+    """Event time of each subtask, in microseconds since the epoch."""
     return {
         "watermarks": [
             {
@@ -269,7 +269,7 @@ def _first(records: Iterable[CheckpointRecord]) -> dict[str, Any] | None:
 
 
 def preview_of(report: JobReport, parallelism: Mapping[str, int]) -> dict[str, Any]:
-    """What changes, vertex by vertex.
+    """The changes, vertex by vertex.
 
     Raises:
         ConfigurationError: There is no such operator, or it can't run at this parallelism.

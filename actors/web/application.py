@@ -50,7 +50,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def description() -> dict[str, Any]:
-    """What `/v1/openapi.json` answers."""
+    """The body of `/v1/openapi.json`."""
     return describe_routes(ROUTES)
 
 
@@ -152,7 +152,7 @@ _CLOSING: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server is to run.
+    """Settings of a server.
 
     Attributes:
         port: Port; `None` for the first free one from 8275 on, 0 for any.
@@ -203,7 +203,7 @@ async def _serve(options: ServerOptions, on_ready: Callable[[str, str], None]) -
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, ended.set)
     if options.ends_with_input:
-        loop.add_reader(sys.stdin.fileno(), ended.set)  # nobody writes: what can be read is the end
+        loop.add_reader(sys.stdin.fileno(), ended.set)  # no process writes: what can be read is the end
     try:
         await web.SockSite(runner, bound).start()
         on_ready(address, f"{address}#token={access.new_login()}")

@@ -1,4 +1,4 @@
-"""Where a subtask spends its time: stacks that py-spy takes for some seconds, on the node where it runs.
+"""Flame graphs of a subtask: stacks that py-spy takes for some seconds, on the node where it runs.
 
 py-spy reads another process's memory. The system may forbid that (`ptrace`): in containers, or by
 `kernel.yama.ptrace_scope`. The error says so by name.
@@ -21,7 +21,7 @@ from penstock.runtime.errors import DeploymentError
 
 #: Stacks a second. The process stands still while one is taken, for a fraction of a millisecond.
 RATE: Final = 100
-#: The longest that somebody may look.
+#: The longest sampling time.
 MOST_SECONDS: Final = 30.0
 #: Seconds beyond the measured ones within which an answer must come.
 _PATIENCE: Final = 60.0

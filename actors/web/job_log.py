@@ -13,7 +13,7 @@ from penstock.actors.client.logs import LogLine, LogReader
 KEPT: Final = 20_000
 #: Lines of one answer at most.
 MOST: Final = 2_000
-#: Lines of an answer to somebody who has none yet.
+#: Lines of the first answer to a page.
 TAIL: Final = 500
 
 

@@ -1,10 +1,9 @@
 """Asks the JobMaster of one job, on behalf of all browsers that show it.
 
 A report costs the JobMaster some milliseconds, and the subtasks nothing: their counters are those of their
-last heartbeats. However many pages are open, it is asked once a second while somebody looks. It is asked
-every ten seconds otherwise, for the curves. A call to a JobMaster that hangs or is being
-replaced lasts until one answers; it blocks a thread, never the server. Meanwhile the page is told how old its
-data is.
+last heartbeats. It is asked once a second while pages are open, however many. It is asked every ten
+seconds otherwise, for the curves. A call to a JobMaster that hangs or is being replaced lasts until one
+answers; it blocks a thread, never the server. Meanwhile the page shows the age of its data.
 
 A watcher belongs to the server's event loop. Calls of the job's handle run in threads.
 
@@ -12,8 +11,8 @@ All checkpoints of a job, kept by the server so that its JobMaster is asked for 
 
 A report has the last 20 checkpoints. The JobMaster remembers a thousand, and packing these costs it some
 twenty milliseconds. A page that shows them wants them anew with each checkpoint. So the server asks once, and
-from then on adds what reports bring. When a report does not join what is known, it asks once more: nobody
-had looked for a while, and many checkpoints were taken meanwhile.
+from then on adds what reports bring. When a report does not join what is known, it asks once more. That
+happens when no page was open while many checkpoints were taken.
 
 A record that has ended never changes. What another JobMaster has forgotten stays here.
 """
@@ -112,7 +111,7 @@ T = TypeVar("T")
 #: Runs a call in a thread.
 InThread = Callable[..., Coroutine[Any, Any, Any]]
 
-#: Seconds between two questions while somebody looks, and while nobody does.
+#: Seconds between two questions while a page is open, and while none is.
 _LOOKED_AT: Final = 1.0
 
 _UNSEEN: Final = 10.0
@@ -184,7 +183,7 @@ class JobWatcher:
         return self.age < SILENT
 
     def status(self) -> dict[str, Any]:
-        """How old the report is, and what it alone does not say: whether the job catches up."""
+        """Age of the report, and a fact that it alone does not hold: whether the job catches up."""
         trend = None if self.has_ended else lag_trend(self.samples.all())
         return {
             "age": round(self.age, 1),

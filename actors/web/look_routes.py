@@ -107,7 +107,7 @@ async def log(server: WebServer, request: web.Request) -> Any:
 
 
 async def state(server: WebServer, request: web.Request) -> Any:
-    """What its newest snapshot contains."""
+    """Content of its newest snapshot."""
     return await server.in_thread(newest_snapshot, await server.report(request))
 
 
@@ -140,7 +140,7 @@ async def metrics(server: WebServer, request: web.Request) -> Any:
 
 
 async def flames(server: WebServer, request: web.Request) -> Any:
-    """Where a subtask spends its time."""
+    """The stacks in which a subtask spends its time."""
     report = await server.report(request)
     vertex, index = _vertex(report, request), _number(request, "subtask") or 0
     try:
@@ -153,7 +153,7 @@ async def flames(server: WebServer, request: web.Request) -> Any:
 
 
 async def rescale_preview(server: WebServer, request: web.Request) -> Any:
-    """What a rescale would move."""
+    """The state that a rescale would move."""
     try:
         wanted = json.loads(request.query.get("parallelism", ""))
     except (ValueError, RecursionError):
@@ -164,7 +164,7 @@ async def rescale_preview(server: WebServer, request: web.Request) -> Any:
 
 
 async def trigger(server: WebServer, request: web.Request) -> Any:
-    """How far a request to a job is."""
+    """Progress of a request to a job."""
     job_id = (await server.watcher(request)).handle.job_id
     found = server.triggers.get(job_id, request.match_info["trigger"])
     if found is None:

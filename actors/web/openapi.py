@@ -184,7 +184,7 @@ def _many(form: Any) -> Any:
 
 
 class Process(TypedDict):
-    """Where a subtask runs: process id, and Ray's id of the node."""
+    """Process of a subtask: process id, and Ray's id of the node."""
 
     pid: int
     node_id: str

@@ -125,7 +125,7 @@ _NO_LAG: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LagTrend:
-    """How the lag of a job's event time changes.
+    """Trend of the lag of a job's event time.
 
     Attributes:
         lag: Seconds that the lowest watermark is behind the time now, smoothed.
@@ -184,7 +184,7 @@ def lag_trend(samples: Sequence[Sample]) -> LagTrend | None:
 
 
 def _about(seconds: float) -> str:
-    """A duration with one unit, rounded: nobody knows it better.
+    """A duration with one unit, rounded: it is known no better.
 
     Example:
         >>> _about(42), _about(100), _about(5_000), _about(400_000)

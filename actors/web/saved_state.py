@@ -1,4 +1,4 @@
-"""What is in the newest snapshot of a job, and the value of one key in it.
+"""Reads the newest snapshot of a job: its content, and the value of one key in it.
 
 A snapshot belongs to its job, and may hold values of the user's own classes. Nothing is unpickled or imported
 here: such values are shown as what they are encoded as.
@@ -32,7 +32,7 @@ _MOST_CHARACTERS: Final = 2_000
 
 
 def newest_snapshot(report: JobReport) -> dict[str, Any]:
-    """What the newest snapshot of a job contains, as `penstock inspect --json` prints it; blocks.
+    """Content of the newest snapshot of a job, as `penstock inspect --json` prints it; blocks.
 
     Raises:
         ConfigurationError: The job takes no checkpoints.
@@ -88,7 +88,7 @@ def value_of_key(report: JobReport, operator: str, state: str, key: str) -> dict
 
 
 def key_of(text: str) -> Any:
-    """The key that somebody means.
+    """The key that a text denotes.
 
     Example:
         >>> key_of("7"), key_of("seven"), key_of('"7"'), key_of('["a", 1]')

@@ -102,7 +102,7 @@ class RequestTrigger:
 
     Attributes:
         asked: What was asked: a request with the same id asks the same.
-        result: What came of it; `None` while it goes on, and when it has failed.
+        result: What came of it; `None` while it continues, and when it has failed.
         failure: Why it has failed, or why its outcome is unknown.
     """
 
@@ -170,7 +170,7 @@ async def _await(trigger: RequestTrigger, call: Awaitable[dict[str, Any]]) -> No
 
 
 def _message(failure: BaseException) -> str:
-    """What was raised, with advice where nothing tells whether the job has done what was asked."""
+    """The error of a call, with advice where nothing tells whether the job has done what was asked."""
     # A user's exception may raise in its `__str__`; `traceback` bears that.
     is_own = isinstance(failure, PenstockError)
     text = str(failure) if is_own else "".join(traceback.format_exception_only(failure)).strip()
@@ -187,7 +187,7 @@ T = TypeVar("T")
 _THREADS: Final = 64
 #: Seconds for which a list of jobs is new enough.
 _OVERVIEW_KEPT: Final = 1.0
-#: Jobs that have ended and nobody looks at, whose reports are kept at hand.
+#: Jobs that have ended and no page shows, whose reports are kept at hand.
 _ENDED_KEPT: Final = 200
 
 

@@ -111,7 +111,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
 
 
 def _refuse_twins(names: Iterable[str], what: str) -> None:
-    """Refuse names that differ only in case: Spark takes them for one unless it is told otherwise."""
+    """Refuse names that differ only in case: Spark takes them for one unless it is configured otherwise."""
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:

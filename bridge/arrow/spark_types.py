@@ -1,4 +1,4 @@
-"""Which Spark SQL types can be transferred, and as which Arrow types.
+"""Spark SQL types that can be transferred, and their Arrow types.
 
 The types are those that Spark itself uses when it gives columns to Python workers. A column that Spark can't
 give them is refused by its name when the graph is built, and not in the middle of a job.

@@ -67,7 +67,7 @@ class BlockHolder:
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
     def stage(self, key: TransactionKey, place: int, data: bytes, rows: int, schema: bytes) -> None:
-        """Keep a block at its place in a transaction; nobody sees it before the commit."""
+        """Keep a block at its place in a transaction; readers don't see it before the commit."""
         if key in self._committed:
             return  # a repeated call
         blocks = self._staged.setdefault(key, {})

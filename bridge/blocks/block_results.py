@@ -27,7 +27,7 @@ _in_use: Final[dict[str, BlockResults]] = {}
 
 
 class BlockResults(metaclass=NearestNames):
-    """Where a job on Ray leaves rows for another engine; see `SparkResults`.
+    """A place where a job on Ray leaves rows for another engine; see `SparkResults`.
 
     Args:
         schema: The rows' Arrow schema; without it the first rows decide.

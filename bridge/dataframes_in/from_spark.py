@@ -102,7 +102,7 @@ def _serve(df: DataFrame, buffers: JobBuffers) -> None:
         session.sparkContext.setJobDescription(f"rows for Penstock's job {buffers.job_id}")
         buffers.transfer(df, 0)
         buffers.finish()
-    except Exception as error:  # Spark and Py4J raise many kinds; the job is told the text
+    except Exception as error:  # Spark and Py4J raise many kinds; the job receives the text
         reason = spark_error_text(error, session)
         logger.error("rows could not be transferred to job %s: %s", buffers.job_id, reason)
         buffers.fail(reason)

@@ -126,7 +126,7 @@ class BufferReader:
     def report_emitted(self) -> None:
         """Report the end of a micro-batch; called at every poll without rows.
 
-        Repeats the report until it arrives: without it nobody induces the checkpoint that Spark waits for.
+        Repeats the report until it arrives: without it no reader induces the checkpoint that Spark waits for.
         """
         if self._staged and self.position.is_whole and self._reported != self.position.epoch:
             self._reported = epoch = self.position.epoch
@@ -244,7 +244,7 @@ class SparkSource:
 
 
 class SparkReader:
-    """Reads its receive buffers in turn: one that nobody reads would hold Spark tasks up."""
+    """Reads its receive buffers in turn: an unread one would hold Spark tasks up."""
 
     makes_new_records: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""How far the transfers to a job have come, for any program of the cluster."""
+"""Progress of the transfers to a job, for any program of the cluster."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class ReceiveBufferActor:
 
         Args:
             instance: Incarnation that the position belongs to; empty for a reader that begins.
-            epoch: The micro-batch at whose end the reader goes on; -1 for none, `None` inside of one.
+            epoch: The micro-batch at whose end the reader continues; -1 for none, `None` inside of one.
         """
         emitted = -1 if epoch is None else epoch
         if instance not in ("", self._instance, self._resumed):

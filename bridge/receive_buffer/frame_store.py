@@ -8,9 +8,9 @@ A file is unlinked as soon as it is created, so nothing is left behind however t
 appended. A file is closed when all its frames are released, so the files hold little more than what is
 needed.
 
-The files have a limit, because they share a disk with Ray and with everything else on the node. Nobody can
-wait for room here. The frames of a micro-batch can't be read before it is closed, and frames that were read
-stay until a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
+The files have a limit, because they share a disk with Ray and with everything else on the node. No caller
+can wait for room here. The frames of a micro-batch can't be read before it is closed, and frames that were
+read stay until a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEMORY: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class FramePlace:
-    """Where a frame lies.
+    """Position of a frame.
 
     Attributes:
         file: Number of the file, from 1; 0 for the memory.

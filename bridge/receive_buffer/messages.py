@@ -37,7 +37,7 @@ class Frame:
 
 
 class PushOutcome(Enum):
-    """What became of a frame."""
+    """Outcome of a push of a frame."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -52,7 +52,7 @@ class PushOutcome(Enum):
 
 
 class EpochStage(Enum):
-    """How far an epoch has come in one receive buffer."""
+    """Progress of an epoch in one receive buffer."""
 
     #: It has not begun, or its frames are arriving.
     OPEN = "open"

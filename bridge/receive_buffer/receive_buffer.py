@@ -292,7 +292,7 @@ class ReceiveBuffer:
         self.epochs.confirm(self._first, epoch)
 
     def stage(self, epoch: int) -> EpochStage:
-        """How far an epoch has come."""
+        """Progress of an epoch."""
         if epoch <= self.epochs.newest:
             return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
         opened = self._epoch

@@ -6,13 +6,14 @@ in a Hadoop token file with mode 0600, as Spark on YARN has it. Command lines na
 `spark.authenticate.secret`. Spark's driver demands the setting all the same, so it holds no secret.
 
 **The application's id.** A server of blocks gives a block only to clients that have named the id of its own
-application. RayDP's master makes an id for the executors. The driver goes on with the id that Spark invents,
-because RayDP's scheduler backend does not override `applicationId`. So executors and driver would refuse each
-other. `use_id_of_executors` puts the executors' id into the driver's server and client of blocks, before the
-first query. They have no setters, so this is done by reflection, and an error follows where it does not fit.
+application. RayDP's master makes an id for the executors. The driver continues with the id that Spark
+invents, because RayDP's scheduler backend does not override `applicationId`. So executors and driver would
+refuse each other. `use_id_of_executors` puts the executors' id into the driver's server and client of
+blocks, before the first query. They have no setters, so this is done by reflection, and an error follows
+where it does not fit.
 
-**RayDP's gateway.** RayDP's master steers its JVM by a Py4J port on loopback that asks for nothing: whoever
-connects runs code as its user. `protect_gateway` opens one with a token, and shuts the other.
+**RayDP's gateway.** RayDP's master steers its JVM by a Py4J port on loopback that asks for nothing: each
+process that connects runs code as its user. `protect_gateway` opens one with a token, and shuts the other.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ micro-batch contains its number. When a job starts from the snapshot, its receiv
 micro-batches up to that number as closed. Spark may give the last one again, and it is skipped.
 
 A query that fails is restarted from its own checkpoint location, a few times, after growing pauses. A query
-that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with
+that ends (its trigger is `availableNow` or `once`, or it is stopped) ends the stream, and the job with
 it.
 
 `QueryRestarts`: whether a failed query is started again, and after which pause.
@@ -202,7 +202,7 @@ def from_structured_streaming(
 
 @dataclass(frozen=True, slots=True)
 class QueryEnd:
-    """How a run of the query has ended.
+    """Outcome of a run of the query.
 
     Attributes:
         failure: Why it failed; `None` when it did not.

@@ -6,7 +6,7 @@ with the query asks the JobMaster for a checkpoint as soon as one that starts no
 then all its rows have arrived (it is closed in all receive buffers). Every reader has emitted its part and
 knows that the micro-batch has ended. A reader without rows learns that at its next poll, so readers without
 partitions delay nothing. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
-readers know its end can't start a job. So it must not be the newest one when Spark goes on.
+readers know its end can't start a job. So it must not be the newest one when Spark continues.
 
 The program sends a request, and puts no mark into the rows
 (`runtime/operators/coordinators.py`). With marks, *every* checkpoint and savepoint would wait

@@ -154,7 +154,7 @@ class SparkTable(metaclass=NearestNames):
         )
 
     def _make_folder(self, spark: SparkSession) -> None:
-        """Make the folder: Spark needs it, also for a table that nobody has written yet."""
+        """Make the folder: Spark needs it, also for a table without rows."""
         context: Any = spark.sparkContext
         folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
         folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)

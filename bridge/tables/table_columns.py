@@ -45,7 +45,7 @@ class OtherColumnsError(BadRecordError, SuppressRestartsError):
 
 
 class TableColumns:
-    """What a job knows and decides about the columns of a table that it owns."""
+    """The columns of a table that a job owns: known ones, and decisions about new ones."""
 
     def __init__(self, path: str, job_id: str) -> None:
         #: Path of the table.
@@ -82,7 +82,7 @@ class TableColumns:
             raise OtherColumnsError(msg)
 
     def replace(self, schema: pa.Schema) -> None:
-        """Record these columns, which somebody else has decided."""
+        """Record these columns, which another process has decided."""
         while True:
             names = self._storage.list(_SCHEMAS)
             if names and not differences_of(_read(self._storage, names[-1])[0], schema):

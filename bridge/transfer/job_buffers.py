@@ -179,7 +179,7 @@ class JobBuffers:
         """Tell the readers that no rows follow.
 
         Raises:
-            NoAnswerError: A receive buffer can't be told.
+            NoAnswerError: A receive buffer does not answer.
             ray.exceptions.RayActorError: A receive buffer is gone.
         """
         self._ask([buffer.finish.remote for buffer in self.handles])

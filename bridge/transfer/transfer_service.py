@@ -5,8 +5,8 @@ DataFrame is transferred by one Spark job, a streaming DataFrame by a query that
 
 The rendezvous of a transfer: readers register here, and the program with the session learns of it.
 
-It is an actor that the program owns, so it ends with the program. Receive buffers then see that nobody can
-serve them any more.
+It is an actor that the program owns, so it ends with the program. Receive buffers then see that no program
+can serve them any more.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class TransferService:
                 logger.debug("transfer %s ends: %s", self.id, error)
                 return
             logger.exception("transfer %s serves no more requests", self.id)
-            ray.kill(self._rendezvous)  # so that the receive buffers see that nobody serves them
+            ray.kill(self._rendezvous)  # so that the receive buffers see that no program serves them
 
     def _next_request(self, taken: int) -> RepeatedCall[TransferRequest | None]:
         call = partial(self._rendezvous.request.remote, taken, _REQUEST)
