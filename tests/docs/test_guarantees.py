@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = ROOT / "docs" / "guarantees.md"
+GUIDE = ROOT / "docs" / "proofs.md"
 HEAD = "| promise | what it needs | proof |"
 
 _NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")

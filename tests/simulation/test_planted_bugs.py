@@ -1,4 +1,4 @@
-"""Bugs that are planted on purpose are found; see docs/testing.md for after how many seeds."""
+"""Bugs that are planted on purpose are found; see docs/proofs.md for after how many seeds."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ MOST_RUNS: Final = 1000
 #: ... and the middle one not from so many.
 MIDDLE: Final = 100
 
-#: The first seed that finds each bug (docs/testing.md); `--run-long` looks for all of them again.
+#: The first seed that finds each bug (docs/proofs.md); `--run-long` looks for all of them again.
 FOUND_BY: Final[dict[Plant, int]] = {
     count_a_barrier_twice: 1,
     drop_a_buffer_on_release: 4,
@@ -195,7 +195,7 @@ def test_thirty_bugs_and_more_are_planted() -> None:
 
 
 def test_the_guide_says_after_how_many_seeds_each_bug_was_found() -> None:
-    guide = Path(__file__).parents[2] / "docs" / "testing.md"
+    guide = Path(__file__).parents[2] / "docs" / "proofs.md"
     _, _, section = guide.read_text(encoding="utf-8").partition("### Planted bugs")
     rows = [line.split("|") for line in section.partition("###")[0].splitlines() if line.startswith("| ")]
     said = [int(cells[2].split()[0].replace(",", "")) for cells in rows[2:]]

@@ -1,6 +1,6 @@
 """The part of Google Cloud Storage's XML API that obstore uses, over HTTP, with faults on demand.
 
-No server of GCS can be had here (docs/testing.md tells which were tried). So this one stands for it: put with
+No server of GCS can be had here (docs/proofs.md tells which were tried). So this one stands for it: put with
 a generation as the condition, get, head, delete, and list. A fault strikes the next requests of a method.
 """
 
