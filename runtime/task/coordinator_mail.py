@@ -64,16 +64,19 @@ class CoordinatorMail:
     Args:
         deliver: Hands an event to an operator.
         codec: Decodes events.
+
+    Attributes:
+        waiting: Events whose turn has not come, by operator id; no entry is empty.
     """
 
     def __init__(self, deliver: Callable[[str, Any], None], codec: ValueCodec) -> None:
         self._deliver = deliver
         self._codec = codec
-        self._waiting: dict[str, deque[EventOfCoordinator]] = {}
+        self.waiting: dict[str, deque[EventOfCoordinator]] = {}
 
     def receive(self, operator_id: str, event: EventOfCoordinator) -> None:
         """An event has come; `deliver_due` or `deliver_before` hands it over."""
-        self._waiting.setdefault(operator_id, deque()).append(event)
+        self.waiting.setdefault(operator_id, deque()).append(event)
 
     def deliver_due(self, is_past: Callable[[int], bool]) -> bool:
         """Hand over what waits for no checkpoint; whether there was anything.
@@ -85,8 +88,6 @@ class CoordinatorMail:
             CodecError: An event can't be decoded.
             OperatorError: An operator failed over an event.
         """
-        if not self._waiting:
-            return False
         return self._deliver_where(lambda event: event.after < 0 or is_past(event.after))
 
     def deliver_before(self, checkpoint_id: int) -> None:
@@ -100,16 +101,16 @@ class CoordinatorMail:
 
     def close(self) -> None:
         """Nothing is handed over any more."""
-        self._waiting.clear()
+        self.waiting.clear()
 
     def _deliver_where(self, is_due: Callable[[EventOfCoordinator], bool]) -> bool:
         found = False
-        for operator_id, events in list(self._waiting.items()):
+        for operator_id, events in list(self.waiting.items()):
             while events and is_due(events[0]):
                 found = True
                 self._deliver(operator_id, self._decoded(operator_id, events.popleft()))
             if not events:
-                self._waiting.pop(operator_id, None)
+                self.waiting.pop(operator_id, None)
         return found
 
     def _decoded(self, operator_id: str, event: EventOfCoordinator) -> Any:

@@ -286,7 +286,8 @@ class Subtask:
         now = self._clock.monotonic()
         flush_at = self._outputs.flush_due(now)
         self._checkpoints.outputs_progressed()
-        more = self._deliver_due() or more
+        if self._coordinator_mail.waiting and self._deliver_due():
+            more = True
         available = self._outputs.are_available
         self._time.step(begun=begun, now=now, worked=more, available=available)
         self._input_time.end(now, available=available)
