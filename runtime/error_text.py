@@ -68,7 +68,7 @@ def _errors_of(group: BaseExceptionGroup[Any], most: int) -> str:
 
 
 def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
-    """What `str(error)` gives, or why it gives nothing.
+    """The result of `str(error)`, or the reason why it has none.
 
     Example:
         >>> class Broken(Exception):
@@ -106,7 +106,8 @@ def fit_text(text: str, most: int) -> str:
         >>> fit_text("\x1b[31mred\ud800", 100)
         '\\x1b[31mred\\ud800'
     """
-    # Half a secret can't be told from other text, so what is cut here lies far from the text that stays.
+    # Half a secret can't be distinguished from other text, so what is cut here lies far from the text that
+    # stays.
     text = shortened(redacted(shortened(text, _SEEN_FOR_SECRETS * most)), most)
     if text.isprintable():
         return text

@@ -34,7 +34,7 @@ class UserLocation:
 
 @dataclass(frozen=True, slots=True)
 class OperatorLocation:
-    """Where in a running job something happened.
+    """A place in a running job.
 
     Attributes:
         subtask: Index of the subtask, from 0; `None` outside a running subtask.
@@ -160,7 +160,7 @@ class SuppressRestartsError(PenstockError):
 
 
 class BadInputError(PenstockError):
-    """What a source reads can't be read; the message names the place, such as a file and an offset.
+    """A source's input can't be read; the message names the place, such as a file and an offset.
 
     What is stored does not change. So the second failure with the same message ends the job, whatever the
     restart strategy says. A source of your own may raise it, too.
@@ -172,7 +172,7 @@ class LostInputError(SuppressRestartsError):
 
 
 class LostOutputError(SuppressRestartsError):
-    """Output is gone that was written and that nobody will write again."""
+    """Output is gone that was written and that no attempt will write again."""
 
 
 class StreamCorruptError(PenstockError):
@@ -220,7 +220,7 @@ class RequestLostError(PenstockError):
 
 
 class RescaleError(PenstockError):
-    """A job could not be brought to another parallelism and goes on as it was; the message says why."""
+    """A job could not be brought to another parallelism and continues as it was; the message says why."""
 
 
 class RestoreError(PenstockError):
@@ -232,7 +232,7 @@ class StateMismatchError(RestoreError):
 
 
 class JobTimeoutError(PenstockError, TimeoutError):
-    """Something has not happened in time and goes on all the same; the message says what, and how to look."""
+    """Something has not happened in time and still continues; the message says what, and how to look."""
 
 
 class JobFailedError(PenstockError):
@@ -240,4 +240,4 @@ class JobFailedError(PenstockError):
 
 
 class JobCancelledError(PenstockError):
-    """A job was cancelled while somebody waited for its result."""
+    """A job was cancelled while a caller waited for its result."""

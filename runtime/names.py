@@ -207,7 +207,7 @@ class NearestNames(type):
         penstock.runtime.errors.ConfigurationError: Window has no argument 'sise'; did you mean 'size'?
     """
 
-    if not TYPE_CHECKING:  # a type checker goes on refusing unknown names, and sees the constructor itself
+    if not TYPE_CHECKING:  # a type checker continues refusing unknown names, and sees the constructor itself
 
         def __getattr__(cls, name: str) -> Any:
             """Explain what the class does not have."""
@@ -244,7 +244,7 @@ class NearestEnumMembers(EnumMeta):
         AttributeError: type object 'Color' has no attribute 'GREN'; did you mean 'GREEN'?
     """
 
-    if not TYPE_CHECKING:  # a type checker goes on refusing unknown names
+    if not TYPE_CHECKING:  # a type checker continues refusing unknown names
 
         def __getattr__(cls, name: str) -> Any:
             """The member of this name; Python 3.11 finds some members only here."""
@@ -259,7 +259,7 @@ class NearestMembers:
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # a type checker goes on refusing unknown names
+    if not TYPE_CHECKING:  # a type checker continues refusing unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain what the object does not have."""

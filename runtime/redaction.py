@@ -1,4 +1,4 @@
-"""`redacted`: a text without the secrets that can be told from their form.
+"""`redacted`: a text without the secrets that their form gives away.
 
 Errors, settings and reports go to logs, pages, metrics and tickets. A secret in them is one that many people
 have read. It is taken out where a text is made, so that no place that shows it has to think of it.
@@ -74,7 +74,8 @@ _AUTHORIZATION: Final = re.compile(
     re.IGNORECASE,
 )
 _BEARER: Final = re.compile(r"\b(bearer|Basic)(?:\s{1,8}|: ?|=|%20|\+)[\w.~+/=%-]{8,}", re.IGNORECASE)
-#: Tokens that are told by their beginnings (web tokens, GitHub, GitLab, Slack, Google, Hugging Face, npm).
+#: Tokens that are recognised by their beginnings (web tokens, GitHub, GitLab, Slack, Google, Hugging Face,
+#: npm).
 _SHAPED: Final = re.compile(
     r"\b(?:eyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*+)*+|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|"
     r"xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|hf_\w{20,}|npm_\w{20,}|sk-[\w-]{20,})"
@@ -131,7 +132,7 @@ def _without_users(chunk: str) -> str:
 
 
 def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
-    """Where the `@` behind a secret stands, -1 for none.
+    """Position of the `@` behind a secret, -1 for none.
 
     Args:
         last: Where the last `@` of all stands.

@@ -1,4 +1,4 @@
-"""What a job starts from a snapshot with: states, in-flight data, and subtasks that have finished.
+"""Restoring a job from a snapshot: states, in-flight data, and subtasks that have finished.
 
 `assign_states`: which subtask gets which state of a completed checkpoint (Flink's
 `StateAssignmentOperation`).

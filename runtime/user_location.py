@@ -1,4 +1,4 @@
-"""Which line of the user's program is responsible.
+"""The line of the user's program that is responsible.
 
 A graph is built far from where it runs, so every operator remembers the user's line that made it. That line
 is the first frame outside of this package. It is found by module name, not by path, so it does not matter
@@ -39,7 +39,7 @@ def user_location() -> UserLocation:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """How a user's function is called in names and messages.
+    """The name of a user's function in names and messages.
 
     Example:
         >>> function_name(str.split), function_name(lambda x: x), function_name(functools.partial(len))

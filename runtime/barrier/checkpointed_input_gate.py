@@ -17,7 +17,7 @@ ends too, and the sender gets its credits. When the alignment ends, the stored e
 they had just arrived, before new input is read. Elements of a channel that is blocked again are stored again.
 
 An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
-The channels are released then, and what was stored goes on to the task.
+The channels are released then, and what was stored passes to the task.
 
 Storing is work like any other: after a number of elements the gate returns, and `has_more` says that it is
 not done. So credits, timers and control do not wait for gigabytes that are stored again.
@@ -146,7 +146,7 @@ class CheckpointedInputGate:
 
     @property
     def stored(self) -> StoredBytes:
-        """What is stored because of the running alignment."""
+        """Elements that are stored because of the running alignment."""
         return NOTHING_STORED
 
     def storage_statistics(self) -> BufferStorageStatistics | None:
@@ -198,7 +198,7 @@ def stored_size(element: StreamElement) -> int:
 
 
 class StoredChannels:
-    """Which channels are blocked, while all of them are read.
+    """The blocked channels, while all of them are read.
 
     Attributes:
         was_released: Whether a channel was unblocked since this was reset: an alignment has ended.
@@ -252,7 +252,7 @@ class StoringInputGate(CheckpointedInputGate):
 
     @property
     def stored(self) -> StoredBytes:
-        """What is stored because of the running alignment, and how much of it is on disk."""
+        """Elements that are stored because of the running alignment, and their share on disk."""
         return StoredBytes(self._storage.pending_bytes, self._storage.pending_spilled_bytes)
 
     @property

@@ -130,7 +130,7 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
 
 @dataclass(frozen=True, slots=True)
 class InFlightCapture:
-    """What unaligned checkpoints need beside channels.
+    """The needs of unaligned checkpoints beside channels.
 
     Attributes:
         aligned_channels: Channels on which no barrier overtakes.

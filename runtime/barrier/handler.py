@@ -33,7 +33,7 @@ ALIGNMENT_ABORTED: Final = "the alignment was aborted"
 
 
 class EndOfPartitionPolicy(Enum):
-    """What the end of a channel means to checkpoints that wait for its barrier.
+    """Meaning of a channel's end for checkpoints that wait for its barrier.
 
     Example:
         >>> EndOfPartitionPolicy("aborts").name
@@ -180,7 +180,7 @@ class CheckpointBarrierHandler(ABC):
 
     @property
     def watches_arrivals(self) -> bool:
-        """Whether this handler has to be told what arrives; most only care for what is consumed."""
+        """Whether this handler needs arrivals announced; most only need what is consumed."""
         return False
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:  # noqa: B027

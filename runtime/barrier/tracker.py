@@ -33,7 +33,7 @@ MAX_PENDING: Final = 50
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
     """Counts barriers over several channels; see the module's text.
 
-    Under `EndOfPartitionPolicy.ABORTS` an ended channel goes on owing barriers, so no later checkpoint
+    Under `EndOfPartitionPolicy.ABORTS` an ended channel continues owing barriers, so no later checkpoint
     triggers.
     """
 

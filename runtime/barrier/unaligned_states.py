@@ -1,4 +1,4 @@
-"""What an input waits for whose barriers may overtake: one small class a state, named by what it waits for.
+"""States of an input whose barriers may overtake: one small class a state, named by what it waits for.
 
 | state | goes to |
 | --- | --- |
@@ -9,8 +9,8 @@
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
 Every event is a method that returns the next state, `self` for none. It changes facts about channels
-(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are told when a state is entered.
-So a checkpoint is triggered in two places, and its input part is finished in one.
+(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are notified when a state is
+entered. So a checkpoint is triggered in two places, and its input part is finished in one.
 
 Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
 a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
@@ -121,7 +121,7 @@ class OvertakenInput:
     def trigger_unaligned(self, checkpoint: UnalignedCheckpoint) -> None:
         """Take the checkpoint now, and persist what waits in front of its barriers.
 
-        The task is told first: the rest of the batch that it has taken stands in front of what waits.
+        The task is notified first: the rest of the batch that it has taken stands in front of what waits.
         """
         self.release(checkpoint)
         self._writer.start(checkpoint.id)
@@ -144,7 +144,7 @@ class OvertakenInput:
 
 
 class BarrierState:
-    """What every state does with an event that means nothing to it.
+    """Base of the states: an event that means nothing to a state does nothing.
 
     Attributes:
         checkpoint: The checkpoint that is not complete; `None` when there is none.
@@ -204,7 +204,7 @@ class _BeforeTheTrigger(BarrierState):
         return self.trigger_if_due()
 
     def barrier_arrived(self, channel: int) -> BarrierState:
-        """What comes on this channel from now on is not captured."""
+        """Later arrivals on this channel are not captured."""
         self.checkpoint.unarrived.discard(channel)
         return self
 

@@ -82,7 +82,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
     Args:
         writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
-            task aborts what it is told to abort.
+            task aborts on the listener's call.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
     """
@@ -184,7 +184,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more; a checkpoint that is not complete goes on or is aborted.
+        """The channel owes no barriers any more; a checkpoint that is not complete continues or is aborted.
 
         Raises:
             StreamCorruptError: The channel has ended before.

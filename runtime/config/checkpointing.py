@@ -45,7 +45,7 @@ class KeepAfter(Enum, metaclass=NearestEnumMembers):
 
 
 class Alignment(Enum, metaclass=NearestEnumMembers):
-    """What an aligned checkpoint does with a channel whose barrier has come before those of others.
+    """Treatment of a channel whose barrier has come before those of others, in an aligned checkpoint.
 
     Example:
         >>> Alignment("store").name
@@ -54,7 +54,7 @@ class Alignment(Enum, metaclass=NearestEnumMembers):
 
     #: The channel is not read, and its sender stops when it has no credit left.
     HOLD = "hold"
-    #: What the channel brings is stored, in memory and then on disk, and its sender goes on.
+    #: What the channel brings is stored, in memory and then on disk, and its sender continues.
     STORE = "store"
 
 
@@ -65,7 +65,7 @@ ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
 @without_secrets
 @dataclass(frozen=True, slots=True)
 class Checkpointing(metaclass=NearestNames):
-    """How a job takes checkpoints. Durations are a `timedelta`, or seconds.
+    """Settings of a job's checkpoints. Durations are a `timedelta`, or seconds.
 
     Attributes:
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
@@ -228,7 +228,7 @@ did you mean 'max_concurrent'?
         return from_fields(cls, given)
 
     def options(self, kind: SnapshotKind) -> CheckpointOptions:
-        """How a snapshot of this kind is taken; goes into its barrier. Savepoints are always aligned.
+        """Options of a snapshot of this kind; they go into its barrier. Savepoints are always aligned.
 
         Example:
             >>> Checkpointing(every=10, unaligned=True, aligned_timeout=3).options(SnapshotKind.CHECKPOINT)

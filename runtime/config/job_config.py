@@ -225,7 +225,7 @@ class JobConfig(metaclass=NearestNames):
         self._check_end_of_partition()
 
     def _check_end_of_partition(self) -> None:
-        """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""
+        """Without alignment Flink 1.11 continues waiting for channels that have ended: a job never ends."""
         if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
             return
         if self.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE:
@@ -259,7 +259,7 @@ class JobConfig(metaclass=NearestNames):
 
     @property
     def restart_or_default(self) -> RestartConfig:
-        """What to do when the job fails, with the default filled in.
+        """The restart strategy, with the default filled in.
 
         With checkpoints a restart loses nothing, so the job is restarted, ever more slowly, up to ten times
         in a row, or thirteen with spares. Without them a restart would begin from nothing and might write

@@ -12,10 +12,10 @@ allows, however many attempts the log shows.
 
 What time is. No wall clock decides: it may be set back or forward, and two hosts may disagree. Strategies
 count in the *age* of the job: seconds on the monotonic clocks of its JobMasters, one after the other. Records
-of attempts and completed checkpoints hold the age at which they were written. A successor goes on from the
-highest one. It can't know how long its predecessor ran after that, nor how long nobody ran, so it assumes
-that this took no time. That is safe. The age never runs ahead of real time, so failures look closer together
-than they were, never further apart. No budget grows by a take-over. What is lost is at most the time
+of attempts and completed checkpoints hold the age at which they were written. A successor continues from the
+highest one. It can't know how long its predecessor ran after that, nor how long no JobMaster ran, so it
+assumes that this took no time. That is safe. The age never runs ahead of real time, so failures look closer
+together than they were, never further apart. No budget grows by a take-over. What is lost is at most the time
 since the last completed checkpoint. A job whose JobMasters die without a checkpoint in between has made no
 progress, and is right to be counted as in a loop.
 """
@@ -209,7 +209,7 @@ class RestartStatistics:
 
 @dataclass(frozen=True, slots=True)
 class RestartMemory:
-    """What the decision log keeps of a job's restarts, with every attempt.
+    """A job's restarts in the decision log, with every attempt.
 
     Attributes:
         restarts: Restarts of the job's life: failures and deaths of its JobMaster, never rescales.
@@ -242,7 +242,7 @@ class RestartStrategy(Protocol):
         """The JobMaster came back and has begun an attempt: how long to wait before it is deployed.
 
         Args:
-            memory: From `after_death`; the strategy goes on from it.
+            memory: From `after_death`; the strategy continues from it.
         """
         ...
 

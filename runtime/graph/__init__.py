@@ -1,4 +1,4 @@
-"""What users build: streams, the stream graph, the job graph and the execution graph.
+"""Graphs of a job: streams, the stream graph, the job graph and the execution graph.
 
 - `streams/`: the environment and the streams that collect the user's program.
 - `stream_graph`: the program as it was written, with the ids of its operators.

@@ -24,11 +24,11 @@ What a sender in line depends on: its own calls, and the barriers that its subta
 j have taken the checkpoint. An exchange that is not forward connects everybody with everybody. So when one
 subtask of a vertex has taken the checkpoint, the others miss only what comes to each one alone: barriers of
 forward exchanges. If the forward sender of one has ended, that one waits for any barrier that overtakes.
-Subtasks that have ended send no barriers, and nobody needs one of theirs.
+Subtasks that have ended send no barriers, and no subtask needs one of theirs.
 
 Why no other wait closes a circle. A subtask that has not taken the checkpoint has sent no barrier, so its
 outgoing channels are open. One that misses no barrier waits only for its own call to end. That call waits for
-credits of others, down to the sinks, which wait for nobody.
+credits of others, down to the sinks, which never wait.
 
 Flink has no such rule. It captures what is in front of a barrier that stayed in line
 (`CheckpointOptions.AlignmentType.FORCED_ALIGNED`), and refuses to rescale with it.
@@ -143,7 +143,7 @@ class _Circles:
         """Who takes a checkpoint before whom, as far as this vertex goes; those upstream of it are known."""
         inputs = self._inputs[vertex]
         in_line = [each for each in inputs if each.is_aligned]
-        # Everybody in line has taken it, or else somebody has.
+        # Every vertex in line has taken it, or at least one has.
         combine = set.union if in_line else set.intersection
         before = in_line or inputs
         begun = combine(*(self._begun[each.sender] for each in before)) if before else set()
@@ -168,7 +168,8 @@ class _Circles:
         """Vertices that may have to go on before a blocked channel of this edge is released.
 
         Args:
-            ahead: Vertices of which a subtask has taken the checkpoint and goes on, beside the edge's sender.
+            ahead: Vertices of which a subtask has taken the checkpoint and continues, beside the edge's
+                sender.
         """
         going_on = {self._job.edges[blocked].source_vertex, *ahead}
         begun = set().union(*(self._begun[vertex] for vertex in going_on))

@@ -9,10 +9,10 @@ that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is cha
 * it reads nothing else, and reads the main output without an explicit partitioning,
 * both have the same parallelism and the same number of key groups,
 * it asks for no other CPUs or GPUs than the chain has,
-* nobody else reads the producer's main output (readers of side outputs don't count: they get edges),
-* it does not make watermarks, or nobody reads a side output of the chain. Watermarks that leave a chain go to
-  all of its edges. Those of a second event time say nothing about late records of the first. Side outputs of
-  a source have no event time before, unless the source has a strategy,
+* no other operator reads the producer's main output (readers of side outputs don't count: they get edges),
+* it does not make watermarks, or no operator reads a side output of the chain. Watermarks that leave a chain
+  go to all of its edges. Those of a second event time say nothing about late records of the first. Side
+  outputs of a source have no event time before, unless the source has a strategy,
 * chaining is not switched off for either of them.
 
 What is not chained becomes an edge: forward between equal parallelisms, else rebalance, unless the user asked
@@ -22,19 +22,20 @@ line, and edges lead only to the first operator of a chain.
 Push-down: sources leave out what the steps right behind them drop.
 
 `source.filter(pc.field("v") > 3).select("k", "v")` needs two columns, and only those parts of the files that
-may hold such rows. So the source is told. The steps stay as they are, and do their work on what is left. What
-is pushed is only a hint, which a source may take in part or not at all. Operators, their ids and their states
-are those that the user wrote.
+may hold such rows. So the source receives the list of needed columns. The steps stay as they are, and do
+their work on what is left. What is pushed is only a hint, which a source may take in part or not at all.
+Operators, their ids and their states are those that the user wrote.
 
 The pass follows a source as long as exactly one step reads what comes out:
 
 * Filters by expressions are pushed up to the first step that computes columns or gives timestamps. A row that
   a filter drops behind the timestamps has moved the watermark before.
-* Columns are pushed only if a step is found behind which no other column goes on: `select`, or an
+* Columns are pushed only if a step is found behind which no other column passes: `select`, or an
   aggregation. All that the steps up to there look at is needed.
 
-What must never happen: a column is left out that somebody reads. So a step of another kind ends the walk, and
-so does a key by a function. A second reader ends it, and one of a side output: late records have all columns.
+What must never happen: a column is left out that an operator reads. So a step of another kind ends the walk,
+and so does a key by a function. A second reader ends it, and one of a side output: late records have all
+columns.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from penstock.runtime.record.column_key import ColumnKey
 
 @dataclass(slots=True)
 class _Walk:
-    """What the steps that were seen so far need."""
+    """Needs of the steps that were seen so far."""
 
     names: list[str] = field(default_factory=list)
     expressions: list[pc.Expression] = field(default_factory=list)
@@ -160,7 +161,7 @@ def _takes_operator(walk: _Walk, operator: Any, given: tuple[Any, ...]) -> bool:
             walk.reads([] if strategy.timestamp_column is None else [strategy.timestamp_column])
             walk.pushes_filters = False
         case _, (key, aggregation, *_) if operator is WindowCombineOperator:
-            # It hands late records on as they are; the windows behind it say whether somebody reads them.
+            # It hands late records on as they are; the windows behind it say whether an operator reads them.
             walk.reads([*key.names, *aggregation.inputs])
         case _, (key, aggregation, *_) if operator in _AGGREGATIONS:
             walk.reads([*key.names, *aggregation.inputs])

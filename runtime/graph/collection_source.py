@@ -19,7 +19,7 @@ T = TypeVar("T")
 class CollectionSource(Generic[T], metaclass=NearestNames):
     """Reads a collection once from its beginning to its end.
 
-    The values travel with the job. A split is a range of positions in them, so a restored reader goes on
+    The values travel with the job. A split is a range of positions in them, so a restored reader continues
     right after the last value that it returned.
 
     Args:

@@ -53,7 +53,7 @@ class OutputChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class ResultPartitionSpec:
-    """What a subtask sends on one edge.
+    """The output of a subtask on one edge.
 
     Attributes:
         tag: Side output, or `None` for the main one.

@@ -1,4 +1,4 @@
-"""What runs a job graph, and the handle of the job that it starts.
+"""Executors, which run job graphs, and the handle of a job that one starts.
 
 `Executor` is the port; `find_executor` finds the installed one. `JobHandle` is what a program holds of a
 submitted job. State backends are checked before a job starts.
@@ -77,7 +77,7 @@ class JobStatistics(NearestMembers):
 
 @dataclass(frozen=True, slots=True)
 class JobResult(NearestMembers):
-    """How a job ended that finished.
+    """The result of a job that finished.
 
     Attributes:
         name: The name that the user gave.
@@ -138,7 +138,7 @@ class JobInterface(Protocol):
 
 
 class JobHandle(Protocol):
-    """A submitted job. The job goes on when its handle is thrown away."""
+    """A submitted job. The job continues when its handle is thrown away."""
 
     @property
     def job_id(self) -> str:
@@ -163,8 +163,8 @@ class JobHandle(Protocol):
 
         Raises:
             JobFailedError: It failed; the message begins with the root cause.
-            JobCancelledError: Somebody cancelled it.
-            JobTimeoutError: It still runs after `timeout`, and goes on running.
+            JobCancelledError: It was cancelled.
+            JobTimeoutError: It still runs after `timeout`, and continues running.
         """
         ...
 
@@ -189,12 +189,12 @@ class JobHandle(Protocol):
 
         Raises:
             CheckpointError: There is none; says why.
-            JobTimeoutError: It is not complete after `timeout`, and goes on.
+            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
 
     def savepoint(self, target: str | None = None, *, timeout: Duration | None = None) -> str:
-        """Take a savepoint while the job goes on.
+        """Take a savepoint while the job continues.
 
         Args:
             target: Folder (path or URL) in which it gets a folder of its own; by default it is in the
@@ -210,7 +210,7 @@ class JobHandle(Protocol):
 
         Raises:
             SavepointError: There is none; says why.
-            JobTimeoutError: It is not complete after `timeout`, and goes on.
+            JobTimeoutError: It is not complete after `timeout`, and continues.
         """
         ...
 
@@ -222,7 +222,7 @@ class JobHandle(Protocol):
         Args:
             savepoint: Where, as for `savepoint`.
             drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
-                unfinished. Without it they stay in the savepoint, for the job that goes on from there.
+                unfinished. Without it they stay in the savepoint, for the job that continues from there.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -230,7 +230,7 @@ class JobHandle(Protocol):
 
         Raises:
             SavepointError: The job was not stopped, or is being stopped already in another way; says why.
-            JobTimeoutError: It has not ended after `timeout`; it goes on stopping.
+            JobTimeoutError: It has not ended after `timeout`; it continues stopping.
         """
         ...
 
@@ -249,8 +249,8 @@ class JobHandle(Protocol):
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
-            RescaleError: The job goes on as it was; says why.
-            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
+            RescaleError: The job continues as it was; says why.
+            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change continues.
         """
         ...
 

@@ -34,7 +34,7 @@ DEAD_LETTERS: Final = "dead_letters"
 
 
 class Partitioning(Enum):
-    """How records of an edge find their subtask."""
+    """Partitioning of the records of an edge."""
 
     FORWARD = "forward"
     REBALANCE = "rebalance"
@@ -115,7 +115,7 @@ class JobVertex:
         return self.operators[0].source is not None
 
     def locations(self, subtask: int) -> list[OperatorLocation]:
-        """Where the chain's operators are in one subtask, in order.
+        """Locations of the chain's operators in one subtask, in order.
 
         Example:
             >>> vertex = JobVertex("count", (OperatorSpec("count", "reduce(add)", None),), 2)

@@ -1,4 +1,4 @@
-"""Where the boxes of a picture are, and the curves between them, from top to bottom.
+"""Layout of a picture: boxes, and the curves between them, from top to bottom.
 
 Layers: each vertex lies below all that it reads.
 
@@ -296,7 +296,7 @@ def _spans(graph: Layered, sizes: Sequence[tuple[float, float]]) -> list[tuple[f
 def _ports(
     graph: Layered, middles: Mapping[int, float], boxes: Mapping[int, Box], *, leaving: bool
 ) -> dict[int, float]:
-    """Where each edge leaves its source, or enters its target; edges side by side do not cross there."""
+    """Points where edges leave their source or enter their target; edges side by side do not cross there."""
     at_box: dict[int, list[int]] = defaultdict(list)
     for number, route in enumerate(graph.routes):
         at_box[route[0 if leaving else -1]].append(number)

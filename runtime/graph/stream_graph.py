@@ -163,7 +163,7 @@ class TakesSchema(Protocol):
 
 
 class StreamGraph:
-    """Collects nodes and refuses ids that can't be told apart."""
+    """Collects nodes and refuses ids that can't be distinguished."""
 
     def __init__(self) -> None:
         self._nodes: list[StreamNode] = []

@@ -1,8 +1,8 @@
 """`BoundedCalls`: calls to a storage that end in time, also when the storage never answers.
 
 A call of the operating system or of a store can hang for ever. The server of a network file system is gone,
-or a connection is cut off. Such a call can't be interrupted. So it runs in a thread of its own, and whoever
-waits for it gives up after a while. The thread stays until the call returns. When too many hang, further
+or a connection is cut off. Such a call can't be interrupted. So it runs in a thread of its own, and the
+caller stops waiting after a while. The thread stays until the call returns. When too many hang, further
 calls fail at once: they would only add threads and keep their data in memory.
 
 What is waited for is *progress*. A large object takes as long as it takes, but not longer than the bound from
@@ -10,15 +10,15 @@ one piece to the next. Where pieces can't be seen, the bound grows with the size
 
 A call that was given up may still be done, at any later time. Why that is harmless, by kind of call:
 
-- *put of a new object*: names hold the attempt and the checkpoint, so nobody else writes or reads them. The
-  checkpoint was given up. Its files are orphans, which the next attempt sweeps.
+- *put of a new object*: names hold the attempt and the checkpoint, so no other process writes or reads them.
+  The checkpoint was given up. Its files are orphans, which the next attempt sweeps.
 - *put over an object*: the report of an ended job, the proof that nodes see one storage, and the hint of the
   decision log. The first two are the same whenever they come. The hint may be old (see `log.reader`).
 - *conditional create*: a slot of the decision log is in doubt, and the next record contends for it (see
   `log.decision_log`). The id of a checkpoint is taken, and never given twice (see `coordinator.place`).
-- *get and list*: nobody takes the answer.
+- *get and list*: no caller takes the answer.
 - *delete*: what is deleted was given up before, and its name does not come back. The trial file of a folder
-  is the exception, and nobody reads that.
+  is the exception, and no job reads that.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Call(Generic[T]):
     def make(self) -> None:
         try:
             self._result = self._call(self._note_progress)
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # it belongs to the caller that waits
             self._error = error
         with self._lock:
             self.returned.set()
@@ -118,7 +118,7 @@ class _Call(Generic[T]):
             late()
 
     def outcome(self) -> T:
-        """What the call returned.
+        """The result of the call.
 
         Raises:
             Exception: What it raised.

@@ -2,7 +2,7 @@
 
 The root may be reached through symbolic links: the user has chosen it. Below it no link is followed. Others
 may be able to write the folder, or have packed it. A link in it would make a job read, write or delete files
-that nobody has declared. So each call opens the folders from the root down, one by one, and refuses a link,
+that were never declared. So each call opens the folders from the root down, one by one, and refuses a link,
 also one that is put there in between. What is read must be a plain file: a pipe or a device has no end.
 
 Files are for their owner alone (0600, folders 0700), whatever the umask is: state is as confidential as the
@@ -139,7 +139,7 @@ class PosixDisk:
             try:
                 PosixFolder(folder).sync()
             except PermissionError:
-                return  # nobody has made a folder here who is not allowed to look into it
+                return  # only a user who may look into this folder has made one here
             above = os.path.dirname(folder)
             if above == folder:
                 return
@@ -201,7 +201,7 @@ def _require_plain(mode: int, name: str) -> None:
 
 
 class PosixFolder:
-    """An open folder; closed when nobody holds it any more.
+    """An open folder; closed when its last reference is gone.
 
     Args:
         fd: It, opened; by default it is opened here.

@@ -111,7 +111,7 @@ class SavepointDraft:
             parts: The new state by subtask; its files are in the folder.
 
         Raises:
-            ConfigurationError: Somebody else has made a savepoint here meanwhile.
+            ConfigurationError: Another program has made a savepoint here meanwhile.
             StorageError: A file could not be read or written.
         """
         base = None if self._base is None else self._base.checkpoint

@@ -116,7 +116,7 @@ class TemporarySpillFile:
         self._ahead, self._ahead_from = b"".join(parts), self._position
 
     def _give_room_back(self) -> None:
-        """What a failed write has left is overwritten by the next one, so a failure here changes nothing."""
+        """Rest of a failed write: the next one overwrites it, so a failure here changes nothing."""
         try:
             os.ftruncate(self._file.fileno(), self._end)
         except OSError:

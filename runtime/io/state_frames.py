@@ -379,7 +379,7 @@ def parts_of_table(
 
 
 def _entries(table: pa.Table, kind: StateKind, keys: list[Any]) -> tuple[list[Any], dict[int, int] | None]:
-    """What names the entry of each row, and the rank of each row when they are written.
+    """Columns that name the entry of each row, and the rank of each row when they are written.
 
     The rows of one key follow each other where it has several; `None` for the order of the table.
 

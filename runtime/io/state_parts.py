@@ -1,4 +1,4 @@
-"""What `read_state` and `write_state` do with a part of a state, wherever it runs: a program or a Spark task.
+"""Reads and writes a part of a state for `read_state` and `write_state`, in a program or a Spark task.
 
 Each part opens the storages by itself. So only these small descriptions travel, and back comes a table or the
 handles of what was written.
@@ -57,7 +57,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How keys and values of a state become those of a column, or the other way round.
+    """Conversion of a state's keys and values to those of a column, or the other way round.
 
     Attributes:
         key: Applied to each key; `None` leaves it.
@@ -122,7 +122,7 @@ class OpenState:
         self.is_keyed = list_mode(self._state, query.state) is None
 
     def parts(self) -> list[tuple[int, int]]:
-        """How the state can be read in parts: ranges of key groups, or of subtasks."""
+        """Parts in which the state can be read: ranges of key groups, or of subtasks."""
         state = self._state
         if not self.is_keyed:
             return [(index, index) for index in range(state.parallelism)]
@@ -200,7 +200,7 @@ def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None)
 
 
 def stamps_of(table: pa.Table) -> list[int | None] | None:
-    """When each row of a table was last used, in microseconds since the epoch; `None` without such a column.
+    """Time of the last use of each row, in microseconds since the epoch; `None` without such a column.
 
     Raises:
         ConfigurationError: The column is none of moments.

@@ -86,7 +86,7 @@ def open_location(
     Args:
         url: As for `open_storage`.
         timeout: As for `open_storage`.
-        most: Bytes behind which an object is not read on: somebody else may have put it there.
+        most: Bytes behind which an object is not read on: a stranger may have put it there.
 
     Raises:
         StorageError: There is no such place; the message says what can be one.

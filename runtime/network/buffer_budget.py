@@ -1,4 +1,4 @@
-"""When an open buffer is full: a row limit that follows a byte budget, and what the receiver consumes.
+"""Size of an open buffer: a row limit that follows a byte budget, and what the receiver consumes.
 
 The first buffer of a channel has none before it to learn from. So a few of its rows are encoded and weighed
 before it grows. Without that, 4,096 rows of a megabyte each would make a first buffer of 4 GB.

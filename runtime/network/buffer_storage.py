@@ -4,7 +4,7 @@ Storage for what arrives on blocked channels whose senders go on.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
 the sequence is rolled over: it is handed out element by element, before anything new. If that begins and ends
-another alignment, the newer sequence comes first and the interrupted one goes on afterwards. Each channel
+another alignment, the newer sequence comes first and the interrupted one continues afterwards. Each channel
 stays in order, because the elements of the newer sequence stood in front of the rest of the interrupted one.
 
 An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then says why, and the
@@ -285,7 +285,7 @@ class SpillingBufferStorage(BufferStorage):
 
 @dataclass(slots=True)
 class _Memory:
-    """What the sequences of one storage share."""
+    """State that the sequences of one storage share."""
 
     open_file: SpillFileOpener
     left: int

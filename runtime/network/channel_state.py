@@ -73,7 +73,7 @@ def is_captured(element: StreamElement) -> bool:
 
 
 def in_front_of(checkpoint_id: int, waiting: Sequence[StreamElement]) -> list[StreamElement]:
-    """What of a channel's waiting elements belongs to a checkpoint: all in front of its barrier.
+    """The waiting elements of a channel that belong to a checkpoint: all in front of its barrier.
 
     Barriers of older checkpoints among them are passed over: what waits behind them belongs to this one.
 

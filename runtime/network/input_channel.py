@@ -112,7 +112,7 @@ class InputChannel:
 
     @property
     def waiting(self) -> tuple[StreamElement, ...]:
-        """What has arrived in order and waits to be consumed, restored elements included, first one first."""
+        """Elements that arrived in order and wait to be consumed, restored ones included, first one first."""
         return tuple(self._ready)
 
     def restore(self, elements: Sequence[StreamElement]) -> None:

@@ -111,7 +111,7 @@ class InputGate:
         self._watcher = watcher
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """What waits in a channel to be consumed, first one first.
+        """Elements that wait in a channel to be consumed, first one first.
 
         Raises:
             StreamCorruptError: There is no such channel.

@@ -1,4 +1,4 @@
-"""How the records of an edge find their channels, by rows and by Arrow batches.
+"""Partitioners: they choose the channels of an edge's records, by rows and by Arrow batches.
 
 How the records of an edge find their channel (Flink's `StreamPartitioner`s), a batch at a time.
 

@@ -1,4 +1,4 @@
-"""What a subtask sends on one edge: a partitioner over one subpartition per receiver."""
+"""The output of a subtask on one edge: a partitioner over one subpartition per receiver."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class OpenArrowBuffer:
                 yield from self.take()
 
     def rows_of(self, batch: ArrowBatch) -> int:
-        """How many rows of a batch make a full buffer; each piece has the dictionaries of the whole."""
+        """Number of rows of a batch that make a full buffer; each piece has the dictionaries of the whole."""
         columns = batch.batch.columns
         dictionaries = sum(c.dictionary.nbytes for c in columns if isinstance(c, pa.DictionaryArray))
         per_row = (batch.batch.nbytes - dictionaries) / len(batch)
@@ -134,7 +134,7 @@ class BatchEncoder(Protocol):
 
 
 class _Sent(NamedTuple):
-    """What a frame that is outstanding took; the frame itself belongs to the receiver."""
+    """Size of a frame that is outstanding; the frame itself belongs to the receiver."""
 
     credits: int
     rows: int
@@ -321,7 +321,7 @@ class ResultSubpartition:
         self.flush_if_idle(now)
 
     def give_up(self) -> None:
-        """The receiver is gone: nobody consumes any more what was sent or waits."""
+        """The receiver is gone: what was sent or waits is never consumed."""
         self._is_given_up = True
 
     def send_queued(self) -> None:

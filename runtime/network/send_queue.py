@@ -1,4 +1,4 @@
-"""What waits on a channel for a credit: encoded elements in the order of emission, taken out as frames.
+"""Queue of a channel that waits for credits: encoded elements in the order of emission, taken out as frames.
 
 Buffers, watermarks and stream status need a credit each. Barriers, markers and ends of data need none. They
 do not pass what stands in front of them; only an unaligned barrier is put first.

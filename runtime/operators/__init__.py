@@ -1,4 +1,4 @@
-"""What users write and what runs it: operators, sources, sinks, windows and the chain that drives them.
+"""Operators, sources, sinks, windows, and the chain that drives them.
 
 - `operator` is the base of all operators, `protocols` what users implement to connect anything, `metrics`
   what functions count. An operator reaches state and time only through its context.

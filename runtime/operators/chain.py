@@ -15,7 +15,7 @@ pass and nothing else. A status (idle or active) goes the same way, and ends whe
 operator that has much to fire may hold the watermark and go on in `flush`, which comes before any other
 input: nothing overtakes it, and a checkpoint may be taken meanwhile.
 
-Side outputs of all operators are told of the watermarks that leave the chain, and of none that an operator
+Side outputs of all operators receive the watermarks that leave the chain, and of none that an operator
 behind theirs keeps back. So no operator that makes watermarks is chained behind one whose side output is read
 and has an event time already (`graph/chaining.py`).
 
@@ -100,7 +100,7 @@ class LocatedOperators:
             raise OperatorError(first.location, first.what, text, first.raised_at) from first
 
     def each(self, call: Callable[[Operator], T]) -> dict[str, T]:
-        """What `call` gives for every operator, from the first to the last, by operator id.
+        """Results of `call` for every operator, from the first to the last, by operator id.
 
         Raises:
             OperatorError: It failed for one of them.
@@ -150,7 +150,7 @@ class ChainStatistics:
 
 
 class _Running(NamedTuple):
-    """An operator in the middle of something, and the watermark or status that it is told of, if any."""
+    """An operator in the middle of something, and the watermark or status that it receives, if any."""
 
     operator: int
     outputs: Iterator[Output]
@@ -164,7 +164,7 @@ class OperatorChain:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
         emit: Takes what leaves the chain: the last operator's main output and all side outputs.
         emit_time: Takes watermarks after everything that they fired, and statuses.
-        first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
+        first_index: Index that `emit` receives for the first operator: 1 when a source stands before it.
             The output of an empty chain is that of the operator before it.
     """
 
@@ -225,7 +225,7 @@ class OperatorChain:
         yield from self._drive(0, lambda operator: operator.process(batch))
 
     def process_watermark(self, watermark: Watermark) -> Work:
-        """Tell the operators about event time in order; each one's outputs go down before the next is told.
+        """Tell the operators about event time in order; the outputs of each go down before the next one.
 
         The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
         passes that.
@@ -252,7 +252,7 @@ class OperatorChain:
         yield from self._drive(0, partial(_tell, status), status)
 
     def end_of_data(self) -> Work:
-        """Tell the operators in order that no more comes; each one's outputs go down before the next is told.
+        """Tell the operators in order that no more comes; the outputs of each go down before the next one.
 
         Raises:
             OperatorError: An operator failed.
@@ -293,7 +293,7 @@ class OperatorChain:
 
     @property
     def tick_at(self) -> float | None:
-        """When an operator wants to be told of time, in seconds on the clock of `InputTime`."""
+        """Time at which an operator wants `tick`, in seconds on the clock of `InputTime`."""
         if not self._ticking:
             return None
         times = (self._operators[index].tick_at for index in self._ticking)
@@ -393,7 +393,7 @@ class OperatorChain:
         """Pull everything out of what `begin` starts in operator `start`, down through the chain.
 
         Args:
-            passing: The watermark or status that it is told of, if that is what begins.
+            passing: The watermark or status that it receives, if that is what begins.
         """
         if self._busy:
             msg = "the chain was given work before the last was finished"

@@ -38,12 +38,12 @@ class EventAnswer(Protocol):
         ...
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or nobody knows whether it arrived."""
+        """It was not sent, or it is unknown whether it arrived."""
         ...
 
 
 class CoordinatorAnswer(Protocol):
-    """How a coordinator gives its snapshot, once; later answers are ignored."""
+    """Takes a coordinator's snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
         """This is its state, with every event that it has handled by now.
@@ -67,7 +67,7 @@ class OperatorCoordinatorContext(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks the operator has."""
+        """Number of the operator's subtasks."""
         ...
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
@@ -75,7 +75,7 @@ class OperatorCoordinatorContext(Protocol):
 
         Args:
             subtask: Its index.
-            event: What it is told: any value that the codec carries.
+            event: The message: any value that the codec carries.
             answer: Called with its outcome.
         """
         ...
@@ -83,7 +83,7 @@ class OperatorCoordinatorContext(Protocol):
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; nothing is told after the job was restored or the coordinator was closed.
+        """Run what blocks; no callback runs after the job was restored or the coordinator was closed.
 
         Args:
             work: What blocks.

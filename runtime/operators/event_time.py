@@ -1,4 +1,4 @@
-"""Where event time begins: timestamps of records, and watermarks.
+"""The beginning of event time: timestamps of records, and watermarks.
 
 `TimestampsAndWatermarksOperator` is the operator. Sources with watermarks of their own use the same parts:
 `Timestamper`, and `micros_of_column` for Arrow columns.
@@ -393,7 +393,7 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
 
     @property
     def tick_at(self) -> float | None:
-        """When the generator or the idleness is due."""
+        """Time at which the generator or the idleness is due."""
         return None if self._progress is None else self._progress.tick_at
 
     def tick(self, now: float) -> Iterator[Output]:

@@ -1,11 +1,11 @@
 """`HeldWatermark`: fires what a watermark has reached some at a time, and lets the watermark go on behind it.
 
 A watermark may fire millions of timers or windows. An operator that fired all of them in one go would keep
-barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It goes on
-in `flush`, before any other input, until none is left that the watermark has reached. Then the watermark goes
-on. Between two flushes a checkpoint may come. Its snapshot has what is left to fire, and how far event time
-has come. An operator that is restored from it fires the rest at once, because it finds timers or windows that
-its event time has reached. Flink calls such timers interruptible.
+barriers waiting. So it fires some of them, and holds the watermark (`Operator.holds_watermark`). It continues
+in `flush`, before any other input, until none is left that the watermark has reached. Then the watermark is
+passed on. Between two flushes a checkpoint may come. Its snapshot has what is left to fire, and how far
+event time has come. An operator that is restored from it fires the rest at once, because it finds timers or
+windows that its event time has reached. Flink calls such timers interruptible.
 
 The end of time is not held, as the end of the input comes right behind it: everything fires in one go.
 
@@ -17,7 +17,7 @@ fired. So the watermark that was reached is in snapshots.
 
 At another parallelism a subtask gets keys of several old subtasks. It begins with the lowest of their
 watermarks, so no record becomes late that was not late for one of them. The end of time is no watermark to go
-on from: a job that was drained and goes on has records to come. Event time never goes back, though sources
+on from: a job that was drained and continues has records to come. Event time never goes back, though sources
 that start again send lower watermarks than the restored one.
 """
 
@@ -130,7 +130,7 @@ class HeldWatermark:
 
 
 def some_of(due: Iterable[T], monotonic: Callable[[], float], *, everything: bool) -> Iterator[T]:
-    """What fires until a checkpoint may come: not too many, and not for long.
+    """Timers that fire until a checkpoint may come: not too many, and not for long.
 
     Args:
         due: What fires, in order. Nothing is drawn behind the last that is given.

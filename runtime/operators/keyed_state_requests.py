@@ -1,4 +1,4 @@
-"""How a function of the user gets its keyed state: declared by its class, or asked for by name at run time.
+"""Requests of a user's function for keyed state: declared by its class, or by name at run time.
 
 Both ways end in one table of requests for each operator and subtask. So a declared state can also be asked
 for by its name. Two requests of one name that do not agree are refused.
@@ -64,7 +64,7 @@ class RequestedStates:
         )
 
     def find(self, kind: type[KeyedState], name: str, settings: Mapping[str, object]) -> Any:
-        """The state of this name; `None` when nobody has asked for it yet.
+        """The state of this name; `None` when it was not requested yet.
 
         Raises:
             ConfigurationError: It was asked for with other settings, or is of another kind.
@@ -268,7 +268,7 @@ _SHORTEST_REST: Final = 0.001
 
 
 class StateSweep:
-    """When the next slice is due, and the slice itself."""
+    """Due time of the next slice, and the slice itself."""
 
     def __init__(self, backend: KeyedStateBackend, clock: Clock) -> None:
         self._backend = backend

@@ -125,14 +125,14 @@ class Histogram:
         self._greatest = max(self._greatest, number)
 
     def statistics(self) -> HistogramStatistics:
-        """What was counted so far."""
+        """Count so far."""
         buckets = tuple(sorted(self._buckets.copy().items()))
         return HistogramStatistics(self._least, self._greatest, self._total, buckets) if buckets else NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramStatistics:
-    """What a histogram has counted, of one subtask or of several.
+    """Counts of a histogram, of one subtask or of several.
 
     Attributes:
         least: The smallest value; 0 for none.
@@ -148,7 +148,7 @@ class HistogramStatistics:
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """Number of counted values."""
         return sum(count for _, count in self.buckets)
 
     def quantile(self, q: float) -> float:
@@ -177,7 +177,7 @@ class HistogramStatistics:
         return self.greatest
 
     def plus(self, other: HistogramStatistics) -> HistogramStatistics:
-        """What both have counted.
+        """Sum of both.
 
         Example:
             >>> one, other = Histogram(), Histogram()
@@ -200,7 +200,7 @@ class HistogramStatistics:
         )
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """How many values are at most each power of two, from below the least to above the greatest.
+        """Number of values that are at most each power of two, from below the least to above the greatest.
 
         Example:
             >>> histogram = Histogram()
@@ -224,7 +224,7 @@ class HistogramStatistics:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HistogramStatistics:
-        """What `asdict` gave, maybe by way of JSON."""
+        """Statistics from the dict of `asdict`, maybe by way of JSON."""
         return cls(**{**data, "buckets": tuple((bucket, count) for bucket, count in data["buckets"])})
 
 
@@ -234,7 +234,7 @@ NOTHING: Final = HistogramStatistics()
 
 @dataclass(frozen=True, slots=True)
 class GaugeStatistics:
-    """What a gauge stands at, in one subtask or in several.
+    """Value of a gauge, in one subtask or in several.
 
     Attributes:
         least: Of all subtasks.
@@ -297,7 +297,7 @@ already; give one of them another name
         return known
 
     def statistics(self) -> dict[str, MetricValue]:
-        """What they stand at, without gauges that were never set; may be asked for beside the task."""
+        """Values of the gauges, without those that were never set; may be asked for beside the task."""
         every = self._metrics.copy().items()
         found = ((name, _value_of(metric)) for name, metric in every)
         return {name: value for name, value in found if value is not None}

@@ -317,12 +317,12 @@ class Operator:
         return None
 
     def flush(self) -> Iterator[Output]:
-        """What was kept back has waited long enough: yield it."""
+        """Yields elements that were kept back and have waited long enough."""
         return iter(())
 
     @property
     def tick_at(self) -> float | None:
-        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         return None
 
     def tick(self, now: float) -> Iterator[Output]:
@@ -363,12 +363,12 @@ class Operator:
 
     @property
     def doing(self) -> str:
-        """What the operator runs, as errors call it: `map function parse (job.py:12)`."""
+        """The operator's code as errors call it: `map function parse (job.py:12)`."""
         return type(self).__name__
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        """The record that is being processed, for errors; `None` where nobody can tell."""
+        """The record that is being processed, for errors; `None` where it is unknown."""
         return None
 
     def statistics(self) -> OperatorStatistics:

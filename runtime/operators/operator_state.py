@@ -3,7 +3,7 @@
 `RawState` is encoded by the operator itself (Flink's raw operator state and raw keyed state). Managed state
 knows its values, so it is written by changes, inspected and shared out value by value. Raw state is bytes:
 the runtime keeps them, redistributes them at another parallelism, and does not look inside. It is for an
-operator whose state is in somebody else's format, such as an index or a model.
+operator whose state is in a foreign format, such as an index or a model.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class RestoredRawState:
         return self._raw
 
     def with_unread(self, given: RawState) -> RawState:
-        """What an operator gives to a snapshot, and in front of it what it has not read.
+        """An operator's part of a snapshot, and in front of it what it has not read.
 
         Raises:
             PenstockError: Both have state of a key group, and one would replace the other.

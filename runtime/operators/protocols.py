@@ -57,7 +57,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorContext:
-    """What a reader or writer may know about where it runs.
+    """Context of a reader or writer: the place where it runs.
 
     Attributes:
         job_id: The job's id: lower-case letters, digits and `-`.
@@ -83,7 +83,7 @@ class ConnectorContext:
 
 @dataclass(frozen=True, slots=True)
 class Polled(Generic[T_co]):
-    """What one `poll` of a reader gave.
+    """Result of one `poll` of a reader.
 
     Attributes:
         batch: Records, or `None` when there are none right now.
@@ -124,7 +124,7 @@ class SourceReader(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
-    """Which splits a reader has.
+    """The splits of a reader.
 
     Attributes:
         reading: Names of the splits that it reads now, of its own choice. A name is not used again for
@@ -380,7 +380,7 @@ class OperatorStatistics:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OperatorStatistics:
-        """What `asdict` gave, maybe by way of JSON.
+        """Statistics from the dict of `asdict`, maybe by way of JSON.
 
         Example:
             >>> from dataclasses import asdict
@@ -394,12 +394,12 @@ class OperatorStatistics:
 
 @dataclass(frozen=True, eq=False)
 class NeededColumns:
-    """What is needed of the records of one source; all that is not needed may be there, too.
+    """Parts of a source's records that are needed; others may be there, too.
 
     Attributes:
         names: Columns that are needed by name; `None` when all are.
-        wanted: Only rows for which this is true are needed; `None` for all rows. Whoever drops the others
-            still does so.
+        wanted: Only rows for which this is true are needed; `None` for all rows. A step that drops the
+            others still does so.
     """
 
     names: tuple[str, ...] | None = None

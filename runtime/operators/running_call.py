@@ -1,4 +1,4 @@
-"""What of a user's code a thread is in right now, read from its stack.
+"""The call of a user's code that a thread is in right now, read from its stack.
 
 Only a thread that is stuck is looked at, so nothing is noted while operators run: that would cost something
 for every batch. Every call of an operator goes through `LocatedOperators.call`, and every call of a source's

@@ -45,7 +45,7 @@ from penstock.runtime.state.own_copy import own_copy
 
 @dataclass(frozen=True, slots=True)
 class SinkContext(ConnectorContext, AsksForMetrics):
-    r"""Where a writer runs, and the lists and metrics of its subtask.
+    r"""The place of a writer, and the lists and metrics of its subtask.
 
     A writer that keeps more than transactions has it in lists. They are part of the checkpoint whose
     `prepare_commit` was called last. The class of the writer may also declare them; they are there from the

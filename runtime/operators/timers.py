@@ -4,9 +4,9 @@
 
 *The past.* A timer must lie behind the time that the function runs at, or it would fire again and again
 within one moment. In `process` that is the watermark, or the time of day when the batch began. In `on_timer`
-it is the moment of the timer that fires. So a timer that sets the next one goes on from its own moment. After
-an hour of standstill it fires for each interval that was missed. Flink fires a timer of the past with the
-next watermark, and one that sets itself again never ends.
+it is the moment of the timer that fires. So a timer that sets the next one continues from its own moment.
+After an hour of standstill it fires for each interval that was missed. Flink fires a timer of the past with
+the next watermark, and one that sets itself again never ends.
 
 *The end.* At the end of the input the watermark goes to the end of time, and all timers of event time fire.
 Those that they set are not taken: time has ended, and an interval would never end. Timers of processing time
@@ -157,7 +157,7 @@ _SECOND: Final = 1_000_000
 
 
 class FunctionTimerService:
-    """What time it is for a function; one of a keyed stream can set timers, too (Flink's `TimerService`)."""
+    """The time for a function; one of a keyed stream can set timers, too (Flink's `TimerService`)."""
 
     __slots__ = ("_clock", "_watermark")
 
@@ -167,7 +167,7 @@ class FunctionTimerService:
 
     @property
     def current_watermark(self) -> int | None:
-        """How far event time has come, in microseconds; `None` before the first watermark."""
+        """Event time, in microseconds; `None` before the first watermark."""
         return self._watermark
 
     @property
@@ -388,7 +388,7 @@ class FunctionTimers:
             yield from self._fire(self._processing, now, is_event_time=False, everything=False)
 
     def state(self) -> SavedList:
-        """How far event time has come; the timers themselves are keyed state."""
+        """Progress of event time; the timers themselves are keyed state."""
         return self._reached.state()
 
     def _fire_event_time(self, until: int, everything: bool) -> Iterator[RowBatch]:

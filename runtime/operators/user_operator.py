@@ -113,7 +113,7 @@ class UserOperator(Operator):
 
     @property
     def flush_at(self) -> float | None:
-        """When keyed state may have expired that is not forgotten yet."""
+        """Time at which keyed state may have expired that is not forgotten yet."""
         return None if self._sweep is None else self._sweep.due_at
 
     def flush(self) -> Iterator[Output]:
@@ -241,7 +241,7 @@ class UserOperator(Operator):
         return [rows_of(batch) if takes == "rows" else batch]
 
     def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
-        """What a method of the user yields; empty batches are left out."""
+        """Results that a method of the user yields; empty batches are left out."""
         self._at = name
         for output in _iterable(name, method(*arguments)):
             if isinstance(output, Watermark) and self.makes_watermarks:
@@ -331,7 +331,7 @@ def _isolated(batch: Batch) -> Batch:
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:
-    """What a user's method returned, as something to iterate; `None` is nothing."""
+    """Results of a user's method, as something to iterate; `None` is nothing."""
     if result is None:
         return ()
     if isinstance(result, RowBatch | ArrowBatch) or not hasattr(result, "__iter__"):

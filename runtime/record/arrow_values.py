@@ -1,8 +1,8 @@
-"""Python values as Arrow columns and back, without a change that nobody asked for.
+"""Python values as Arrow columns and back, without a change that was not asked for.
 
 Arrow has one type a column, Python one a value. So a column needs values of one Python type (beside `None`)
-that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats. Whoever wants that converts
-the values before.
+that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats. A caller that wants that
+converts the values before.
 
     bool, int, float, str, bytes                 bool, int64, double, string, binary
     int from 2**63 on, none of them negative     uint64
@@ -50,7 +50,7 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     plain = _to_plain(found)
     try:
         members = values if plain is None else list(map(plain, values))
-        # A type that was found carries them; one that somebody has given is looked at.
+        # A type that was found carries them; one that the user gave is checked.
         return pa.array(members, found) if kind is None else exact_column(members, kind, name, rounds=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
         msg = f"column {name!r} of type {found} can't carry its values: {error}"
@@ -96,7 +96,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def _to_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes of a value what `pa.array` takes for this type; `None` for nothing."""
+    """Converter from a value to what `pa.array` takes for this type; `None` for nothing."""
     if kinds.is_struct(kind):
         parts = [(f.name, _to_plain(f.type)) for f in kind]
         names = set(names_of(kind))
@@ -128,7 +128,7 @@ def _to_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def _from_plain(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes of a present value of `to_pylist` the Python value; `None` for nothing."""
+    """Converter from a present value of `to_pylist` to the Python value; `None` for nothing."""
     if kinds.is_struct(kind):
         parts = [(field.name, _optional(_from_plain(field.type))) for field in kind]
         if are_of_tuple([name for name, _ in parts]):

@@ -163,7 +163,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class ColumnKey:
-    """What `key_by("k")` and `key_by(["a", "b"])` go by: a value, or a tuple of values, by name.
+    """Key of `key_by("k")` and `key_by(["a", "b"])`: a value, or a tuple of values, by name.
 
     It is a function from a record, which is a dict, to its key. A list of one name is that name.
 

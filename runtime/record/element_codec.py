@@ -346,7 +346,7 @@ class BatchCodec:
         return batch
 
     def statistics(self) -> BatchCodecStatistics:
-        """What was done so far."""
+        """Counters so far."""
         return BatchCodecStatistics(
             self._rows_encoded,
             self._bytes_encoded,

@@ -1,4 +1,4 @@
-"""What flows between operators and between subtasks.
+"""Elements that flow between operators and between subtasks.
 
 Inside a chain, operators hand each other *batches* (`RowBatch`, `ArrowBatch`). Between two subtasks a
 channel carries *elements*: a batch that was encoded into a `Buffer`, or an event. A buffer never spans an
@@ -216,7 +216,7 @@ class SnapshotKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """How a checkpoint is to be taken; travels in its barrier.
+    """Options of a checkpoint; they travel in its barrier.
 
     Attributes:
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
@@ -256,7 +256,7 @@ class CheckpointBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CancelCheckpointMarker:
-    """The sender gave checkpoint `checkpoint_id` up: nobody downstream need wait for its barrier."""
+    """The sender gave checkpoint `checkpoint_id` up: no subtask downstream need wait for its barrier."""
 
     checkpoint_id: int
 

@@ -59,7 +59,7 @@ def exact_column(
     Args:
         values: They, and `None`.
         kind: The column's type; found by Arrow when left out.
-        rounds: Python's floats may be rounded to a type of fewer bits, as somebody has asked for it.
+        rounds: Python's floats may be rounded to a type of fewer bits, as the user has asked for it.
 
     Raises:
         MisfitError: A value does not fit.
@@ -156,7 +156,7 @@ def _pairs(value: Any, kind: pa.DataType, path: str) -> Iterable[tuple[Any, Any]
 
 
 def _elements(value: Any, kind: pa.DataType, path: str) -> Iterable[Any]:
-    """What a list holds; of an array of numpy that has the right type its first element will do."""
+    """Elements of a list; of an array of numpy that has the right type its first element will do."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | Mapping):
         raise misfit(value, kind, path)
     if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":

@@ -46,7 +46,7 @@ MAX_DEPTH: Final = 100
 
 
 class ExtensionCode:
-    """What an extension holds; the comment says how its payload is built.
+    """Kinds of extensions; the comment says how its payload is built.
 
     Where it says `module`, `penstock` stands for a class of Penstock, whose name is in `stable_names.py`.
 
@@ -99,7 +99,7 @@ _COMPLEX: Final = struct.Struct("<dd")
 
 @dataclass(frozen=True, slots=True)
 class LeafType:
-    """How one type is written.
+    """Encoding of one type.
 
     Attributes:
         type: Exactly this type, no subclass.

@@ -1,6 +1,6 @@
 """The last resort for values that the format has no kind for: pickle, counted, and refusable.
 
-Reading a pickle can run any code, so a codec that was told not to allow pickle neither writes nor reads one.
+Reading a pickle can run any code, so a codec that does not allow pickle neither writes nor reads one.
 
 A value may pickle and not unpickle, such as an exception whose `__init__` takes other arguments than it hands
 on. A checkpoint with it could never be read. So every pickle is read once when it is written, and a value

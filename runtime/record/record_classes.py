@@ -196,7 +196,7 @@ class RecordShape:
     harmless: set[str] = field(default_factory=set, compare=False)
 
     def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
-        """What an instance holds.
+        """State of an instance.
 
         Returns:
             The values of its fields. A dataclass whose attributes are not exactly its fields gives all its

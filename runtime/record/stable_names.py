@@ -232,7 +232,7 @@ def name_in_data(cls: type) -> str | None:
 
 
 def fields_now(cls: type, names: Iterable[str]) -> list[str]:
-    """What the fields of a class of Penstock are called now that have these names in data.
+    """Present names of the fields of a class of Penstock that have these names in data.
 
     Example:
         >>> from penstock.runtime.record.elements import RowBatch

@@ -269,7 +269,7 @@ def _check_distinct(written: int, built: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CodecStatistics:
-    """What a codec had to pickle.
+    """Counts of pickled values.
 
     Attributes:
         pickled: Values written as pickle.
@@ -357,6 +357,6 @@ class ValueCodec:
             self._idle.append(codec)
 
     def statistics(self) -> CodecStatistics:
-        """What was pickled so far."""
+        """Counts of values that were pickled so far."""
         pickles = self._pickles
         return CodecStatistics(pickles.pickled, pickles.unpickled, tuple(pickles.types))

@@ -248,7 +248,7 @@ class TypeLowering:
         self._pickles = pickles
 
     def resolve(self, kind: type) -> tuple[Lower, LowerColumn]:
-        """How values of exactly this type are lowered, one by one and as a column.
+        """Lowering of values of exactly this type, one by one and as a column.
 
         Raises:
             CodecError: It is a record or enum whose class could not be found again by name.

@@ -29,7 +29,7 @@ from penstock.runtime.snapshot.metrics import CompletedCheckpointStatistics
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """What a checkpoint takes over of subtasks that had finished before it.
+    """Parts that a checkpoint takes over of subtasks that had finished before it.
 
     Attributes:
         location: URL of the storage that their files are in; `None` for the job's own.

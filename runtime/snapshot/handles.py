@@ -83,11 +83,11 @@ class KeyGroupRange:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What kind of state a function used under a name, as its snapshot says.
+    """Kind of a state that a function used under a name, as its snapshot says.
 
     Attributes:
         kind: `value`, `list`, `map`, `reducing` or `aggregating`; empty for one of those with one value a
-            key, where nobody knows which.
+            key, where it is unknown which.
         is_declared: Whether the function's class declared it; otherwise it was asked for at run time.
         has_stamps: Whether each of its entries is a pair: when it was last used, and the value. That is so
             with a TTL.
@@ -101,7 +101,7 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SavedTime:
-    """What time it was for state with a TTL when it was saved, in microseconds.
+    """Time for state with a TTL when it was saved, in microseconds.
 
     Attributes:
         event: The watermark; `None` before the first one.
@@ -145,7 +145,7 @@ class KeyedStateHandle:
 
 
 class RedistributionMode(Enum):
-    """How an operator's list state is redistributed (Flink's `OperatorStateHandle.Mode`)."""
+    """Redistribution of an operator's list state (Flink's `OperatorStateHandle.Mode`)."""
 
     SPLIT_DISTRIBUTE = "split_distribute"
     UNION = "union"
@@ -171,7 +171,7 @@ class OperatorStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStateHandle:
-    """Where the in-flight data of one subtask is: of its input channels and of its outputs.
+    """Places of one subtask's in-flight data: of its input channels and of its outputs.
 
     Attributes:
         state: The file, or the data itself when it is small.

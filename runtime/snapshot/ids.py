@@ -40,7 +40,7 @@ class EdgeId:
 
     @classmethod
     def decode(cls, item: list[Any]) -> EdgeId:
-        """What `encode` made.
+        """The id that `encode` wrote.
 
         Raises:
             TypeError, ValueError: It is something else.

@@ -1,4 +1,4 @@
-"""What checkpoints took and wrote: of one subtask, and of a completed checkpoint.
+"""Durations and sizes of checkpoints: of one subtask, and of a completed checkpoint.
 
 How long a subtask's part of a checkpoint took, and how much was written.
 
@@ -28,7 +28,7 @@ from penstock.runtime.snapshot.sealed_file import binary, damaged, seconds, whol
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """What an alignment has stored of the channels that it blocked.
+    """Bytes that an alignment has stored of the channels that it blocked.
 
     Attributes:
         stored: Bytes in memory and on the disk of the node.
@@ -45,7 +45,7 @@ NOTHING_STORED: Final = StoredBytes()
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetrics:
-    """What one subtask measured of one checkpoint; seconds and bytes.
+    """Measurements of one subtask for one checkpoint; seconds and bytes.
 
     Attributes:
         start_delay: From the trigger at the coordinator to the first barrier here.

@@ -10,7 +10,7 @@
 
 All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
 Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners. It
-knows a file by its whole path. Whatever else somebody puts into these folders is nobody's, and stays.
+knows a file by its whole path. Other files in these folders belong to no job, and stay.
 
 The ids that a job has given to its checkpoints, as its storage knows them.
 

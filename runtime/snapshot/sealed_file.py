@@ -4,11 +4,12 @@ The envelope of the metadata and the log's records: magic, version, checksum, th
 
 Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and rest, the rest.
 A *sized* file has 4 bytes of length and 4 bytes of its complement first, then comes the body. So a file
-that a power cut has cut off is told from a damaged one: whatever bit flips, no whole file looks cut off.
-The body is plain msgpack (no extension types, no pickle), so every version can name a file that it can't
+that a power cut has cut off is distinguished from a damaged one: whatever bit flips, no whole file looks cut
+off. The body is plain msgpack (no extension types, no pickle), so every version can name a file that it can't
 read.
 
-Checks of decoded fields: a file whose checksum is right may still hold anything, if somebody changed it.
+Checks of decoded fields: a file whose checksum is right may still hold anything, if it was changed on
+purpose.
 
 Each function returns its argument, or raises a `TypeError` or `ValueError` that says what is there instead.
 Decoders turn these into the error that names the file.
@@ -37,7 +38,7 @@ _MOST_LEVELS: Final = 100
 
 
 class IncompleteFileError(CorruptSnapshotError):
-    """A sized file ends before its length; its writer can't have been told that it was written."""
+    """A sized file ends before its length; no writer has had a confirmation of it."""
 
 
 def seal(magic: bytes, version: int, body: Any, *, sized: bool = False) -> bytes:

@@ -14,10 +14,10 @@ Why it is right.
    with the folder. So its own name is synced too, in the folder above, and so on up to the root.
    *Another* writer may have made the folder, and not have synced it yet. So each writer syncs
    the way up once, for each folder that it meets, and keeps the folder open. The disk gives the number of an
-   open folder to no other one. So a folder that was removed and made again is told from it. That may also
-   happen while a put is under way, until its staging file is in the folder. So the put looks once more when
-   its name is there, and syncs the way up to the folder that it is in.
-3. *A refusal is an answer.* Whoever is told that an object exists acts on it: the decision log reads the
+   open folder to no other one. So a folder that was removed and made again is distinguished from it. That
+   may also happen while a put is under way, until its staging file is in the folder. So the put looks once
+   more when its name is there, and syncs the way up to the folder that it is in.
+3. *A refusal is an answer.* A reader that learns of an object acts on it: the decision log reads the
    record and believes it. Its writer may have died between the link and the sync. So the folder is
    synced before the refusal, too.
 4. *What is read and not yet durable* is no danger to the log. A reader that decides something puts a record
@@ -155,7 +155,7 @@ class SyncedFiles:
             raise
 
     def _sync_names(self, folder: DiskFolder, path: str, made: MutableSequence[str]) -> None:
-        """Make the names in a folder durable that holds an object, so nobody removes it any more."""
+        """Make the names in a folder durable that holds an object, so it is never removed again."""
         folder.sync()
         if not folder.is_still_there():
             self._durable_folder(path, made).sync()
@@ -185,7 +185,7 @@ class SyncedFiles:
             self._disk.remove_folder(folder)
         except OSError:  # it is not empty, or another process has removed it
             return False
-        # A removed folder that somebody holds open keeps its file system from being made read-only.
+        # A removed folder that a process holds open keeps its file system from being made read-only.
         self._durable.pop(folder, None)
         return True
 

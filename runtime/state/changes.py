@@ -14,12 +14,12 @@ these up in the table, which always has the newest value. So `looked_up` decides
 (`fixed_values.py`). Others are encoded when the snapshot is taken. A function may have kept a list and
 append to it the next moment, without a read that anybody could see. So nothing but encoding it at once is
 right, and a million changed lists still stop the task as they always did. To find out which values are
-which, all of `written` is looked at: types first, then the parts of tuples and records. Nobody looks where
-every writer has said that it writes leaves (`is_sure`), as views do. An operator with a batch of values at
-hand has them looked at when it puts them in (`put`). Elsewhere it is done between two batches, as soon as
-`MOST_UNSEEN` entries have come together (`examine`). What was found fixed waits in a dict of its own. So the
-task stops for a bounded time, however much has changed. A function whose few keys come again and again never
-has so many.
+which, all of `written` is looked at: types first, then the parts of tuples and records. No value is checked
+where every writer has said that it writes leaves (`is_sure`), as views do. An operator with a batch of
+values at hand has them looked at when it puts them in (`put`). Elsewhere it is done between two batches, as
+soon as `MOST_UNSEEN` entries have come together (`examine`). What was found fixed waits in a dict of its
+own. So the task stops for a bounded time, however much has changed. A function whose few keys come again and
+again never has so many.
 
 **Entries that come and go.** A timer that was set and has fired between two snapshots is in none of them. Its
 deletion need not be written: `put_new` and `remove` leave nothing behind. Of an entry that was deleted, put
@@ -275,7 +275,7 @@ class _Into(dict[Any, Any]):
 
 
 class UntrackedChanges(Changes):
-    """Changes that keep nothing of what they are told.
+    """Changes that keep nothing.
 
     Example:
         >>> from penstock.runtime.record.value_codec import ValueCodec

@@ -85,7 +85,7 @@ class DeclaredState:
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """What two requests of one name must have in common, beside the kind: by name of the argument."""
+        """Properties beside the kind that two requests of one name must share: by name of the argument."""
         return {}
 
     @property
@@ -95,7 +95,7 @@ class DeclaredState:
 
     @property
     def label(self) -> str:
-        """How messages call it: `ValueState 'count' (job.py:12)`."""
+        """The state's name in messages: `ValueState 'count' (job.py:12)`."""
         name = f" {self.name!r}" if self.name else ""
         return f"{type(self).__name__}{name} ({self.where})"
 
@@ -225,7 +225,7 @@ function that converts a saved value, or give the new state another name; the ol
             self._saved[name] = self._saved.pop(before)
 
     def names(self) -> tuple[tuple[str, str], ...]:
-        """What a snapshot keeps: each state with its type; what nobody has asked for yet stays as it was."""
+        """Content of a snapshot: each state with its type; what was not requested yet stays as it was."""
         declared = {name: type_names(types) for name, types in self._declared.items()}
         return tuple(sorted({**self._saved, **declared}.items()))
 

@@ -124,7 +124,7 @@ class FixedValues:
         return True
 
     def _parts_of(self, kind: type, values: Iterable[Any]) -> _Parts | None:
-        """How values of a type are taken apart; `None` when they may change whatever is in them."""
+        """Way to take values of a type apart; `None` when they may change whatever is in them."""
         try:
             return self._known[kind]
         except KeyError:

@@ -308,7 +308,7 @@ class _OwnItems(ItemsView[Any, Any]):
         return ((key, own_copy(value)) for key, value in self._mapping.items())
 
 
-#: What a key without entries holds; nobody writes to it.
+#: What a key without entries holds; it is never written to.
 _EMPTY: dict[Any, Any] = {}
 
 VIEWS: Final[dict[str, type[KeyedState]]] = {
@@ -377,7 +377,7 @@ def _clear_value(entries: dict[Any, Any], written: dict[Any, Any], owner: HasCur
 def _clear_parts(held: dict[Any, Any], entries: dict[Any, Any], written: dict[Any, Any], key: Any) -> None:
     if held:
         del entries[key]
-        # Last: a backend may write back when it is told.
+        # Last: a backend may write back on this call.
         written.update(dict.fromkeys([(key, part) for part in held], DELETED))
 
 

@@ -285,7 +285,7 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
 
 def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
-    """What each new subtask puts into a snapshot of lists that its operator has not asked for.
+    """Lists that each new subtask puts into a snapshot, of those that its operator has not asked for.
 
     Args:
         shares: What `redistribute` made of them.

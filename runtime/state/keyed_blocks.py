@@ -10,12 +10,12 @@ entries stay packed. A later checkpoint that has to write them again does not en
 references are gone then. A million of them are given back here in small steps, and not in the task when the
 checkpoint is confirmed.
 
-Two checkpoints may want the same entries at the same time, in two threads. Nobody waits for the other. A
+Two checkpoints may want the same entries at the same time, in two threads. Neither waits for the other. A
 reader enters itself in `_readers` *before* it takes the dict. It puts the packed blocks in the place of the
 dict, leaves `_readers`, and *then* looks whether anybody is left there. Only if not, it empties the dict. So
-no dict is emptied that somebody reads.
+no dict is emptied that a thread reads.
 
-It must never change or empty a dict that a table still writes to: it is given dicts that nobody else has.
+It must never change or empty a dict that a table still writes to: it owns the dicts that it is given.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ PackedBlock: TypeAlias = tuple[Any, ...]
 
 
 def bytes_of(packed: PackedBlock) -> int:
-    """How many bytes its keys and values are."""
+    """Size of its keys and values in bytes."""
     return sum(len(part) for part in packed if isinstance(part, bytes))
 
 
@@ -311,7 +311,7 @@ class CapturedEntries:
     """Changed entries of one table, not encoded yet.
 
     Args:
-        entries: By entry a value that can't change, or `DELETED`; nobody else has this dict.
+        entries: By entry a value that can't change, or `DELETED`; no other reference to this dict exists.
         nested: Whether the entries are pairs of key and second part.
 
     Example:

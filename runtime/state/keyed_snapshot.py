@@ -70,7 +70,7 @@ from penstock.runtime.state.keyed_chunk import (
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """When a chain is merged.
+    """Time at which a chain is merged.
 
     Attributes:
         growth: A chain whose changes are more than this many times its base is merged whole.

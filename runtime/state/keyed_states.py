@@ -26,7 +26,7 @@ OutCo = TypeVar("OutCo", covariant=True)
 
 
 class KeyedState(DeclaredState):
-    """What all kinds of keyed state share; for the other attributes see `DeclaredState`.
+    """Common part of all kinds of keyed state; for the other attributes see `DeclaredState`.
 
     Attributes:
         ttl: How long entries live; `None` for ever.
@@ -467,7 +467,7 @@ class ReducingState(_OfOneType, Generic[T]):
 
 
 class FoldsValues(Protocol[InContra, OutCo]):
-    """What an `AggregatingState` needs of an `AggregateFunction`."""
+    """Methods of an `AggregateFunction` that an `AggregatingState` needs."""
 
     def create_accumulator(self) -> Any:
         """The accumulator of a key that has none yet."""
@@ -478,7 +478,7 @@ class FoldsValues(Protocol[InContra, OutCo]):
         ...
 
     def get_result(self, accumulator: Any) -> OutCo:
-        """What `get` returns."""
+        """The result of `get`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""`own_copy`: a value that nobody else can change.
+"""`own_copy`: a value that no other code can change.
 
 A record is what it was when it was emitted, and a state holds what was put into it. So what leaves the hands
 of a user's function is copied there, unless it can't change: atoms, and tuples of atoms, are their own copy.
@@ -137,7 +137,7 @@ def own_draws(values: Iterator[Any], most: int) -> list[Any]:
     """The next values of an iterator, at most so many, each copied before the next one is drawn.
 
     Each record that a function emits one by one costs this. So the looks of `own_copy` stand here again. A
-    flat dict to which nobody else has a reference is not copied.
+    flat dict without another reference is not copied.
 
     Example:
         >>> def grown():
@@ -171,7 +171,7 @@ def own_draws(values: Iterator[Any], most: int) -> list[Any]:
 
 
 def _references_of_one() -> int:
-    """What `getrefcount` says in a loop like that of `own_draws` of a value that only the loop has."""
+    """Result of `getrefcount` in a loop like that of `own_draws`, of a value that only the loop has."""
     for value in islice((dict(n=1) for _ in range(1)), 1):  # noqa: C408
         return getrefcount(value)
     return 0

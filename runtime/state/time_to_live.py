@@ -16,7 +16,7 @@ nothing may expire before its time.
 
 **Found.** Looking through all state again and again would cost what there is, not what expires. So entries
 wait in *buckets* of a 256th of the TTL, by the time when they would expire. Writing an entry again changes
-its stamp and nothing else. When its bucket is due, the stamp is looked at. An entry that was refreshed goes
+its stamp and nothing else. When its bucket is due, the stamp is looked at. An entry that was refreshed moves
 on to the bucket of its new time, and only one that has really expired is deleted. So an entry is looked at
 once a TTL, and a sweep can't delete a key that was refreshed meanwhile.
 

@@ -70,7 +70,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def mark_idle(self) -> None:
-        """Nobody need wait for this stream, until its next record or watermark, or `mark_active`."""
+        """No operator need wait for this stream, until its next record or watermark, or `mark_active`."""
         self.is_idle = True
 
     def mark_active(self) -> None:
@@ -158,7 +158,7 @@ ALIGNMENT_INTERVAL: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStrategy(Generic[T], metaclass=NearestNames):
-    """How records get timestamps, and how far event time has come with them (Flink's `WatermarkStrategy`).
+    """Timestamps of records, and the watermarks that follow from them (Flink's `WatermarkStrategy`).
 
     Made by `for_bounded_out_of_orderness`, `for_monotonous_timestamps`, `for_punctuated` or `for_generator`.
 
@@ -170,7 +170,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         generator: Makes a generator for each stream of records; `None` for bounded out-of-orderness.
         named_by: The user's class or function behind the generator, for messages.
         interval: Seconds between two calls of a generator's `on_periodic`.
-        idle_after: Seconds without records after which nobody waits for a stream; `None` waits for ever.
+        idle_after: Seconds without records after which no operator waits for a stream; `None` waits for ever.
         alignment: The group of sources that wait for each other; `None` for none.
 
     Example:
@@ -282,7 +282,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, timestamp_assigner=None, timestamp_column=name)
 
     def with_idleness(self, timeout: timedelta | float) -> WatermarkStrategy[T]:
-        """The same, and nobody waits for a stream that has had no record for some time.
+        """The same, and no operator waits for a stream that has had no record for some time.
 
         The next record makes it active again. If its timestamp is older than the watermark that the others
         have reached meanwhile, it is late.
@@ -385,7 +385,7 @@ class IdlenessTimer:
 
     @property
     def due_at(self) -> float | None:
-        """When to ask next; `None` while the stream is idle."""
+        """Time of the next check; `None` while the stream is idle."""
         if self.is_idle:
             return None
         return 0.0 if self._quiet_since is None else self._quiet_since + self._timeout

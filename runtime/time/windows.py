@@ -194,7 +194,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """What windows these are. A job whose open windows are others does not start from them."""
+        """The kind of these windows. A job whose open windows are others does not start from them."""
         return (type(self).__name__,)
 
     @property

@@ -1,4 +1,4 @@
-"""What authors of sources and sinks implement, and what they are given."""
+"""Interfaces of sources and sinks for their authors, and the contexts that they receive."""
 
 from __future__ import annotations
 

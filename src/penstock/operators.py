@@ -1,4 +1,4 @@
-"""What authors of operators need: `Operator`, batches, metrics, coordinators, watermark generators."""
+"""Names for authors of operators: `Operator`, batches, metrics, coordinators, watermark generators."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _required(parameters: list[inspect.Parameter]) -> str:
 def _problem(
     signature: inspect.Signature, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> str | None:
-    """What is wrong with a call: arguments that don't fit, or an id that can't be one."""
+    """The problem of a call: arguments that don't fit, or an id that can't be one."""
     parameter = signature.parameters.get("id")
     must_have_id = parameter is not None and parameter.default is parameter.empty
     hint = _ID_HINT if must_have_id else ""
@@ -129,7 +129,7 @@ def _problem(
 
 
 class OperatorOptions(TypedDict, total=False):
-    """Where and how an operator runs.
+    """Options of an operator: its subtasks and their resources.
 
     Attributes:
         parallelism: Number of subtasks; the environment's by default.

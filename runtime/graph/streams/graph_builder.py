@@ -1,4 +1,4 @@
-"""What streams and their environment share: the growing graph, and the defaults for new operators."""
+"""State shared by streams and their environment: the growing graph, and the defaults for new operators."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.streams.graph_builder import GraphBuilder
     from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
-#: pandas is not imported before somebody wants one.
+#: pandas is not imported before a caller wants one.
 DataFrame: TypeAlias = "pd.DataFrame"
 
 _SINK: Final = "quick-look"

@@ -118,7 +118,7 @@ class StreamEnvironment(NearestMembers):
 
     @property
     def executor(self) -> Executor:
-        """What runs its jobs: the one that it was given, or else the installed one.
+        """The executor of its jobs: the one that it was given, or else the installed one.
 
         Raises:
             ConfigurationError: Nothing is installed that runs jobs.
@@ -183,7 +183,7 @@ class StreamEnvironment(NearestMembers):
 
     @contextmanager
     def temporarily(self) -> Iterator[None]:
-        """What is added to the graph in this block is in the jobs that are submitted in it, in no others.
+        """Additions to the graph in this block are in the jobs that are submitted in it, in no others.
 
         Streams that are made in it are of no use after it.
 
@@ -302,10 +302,10 @@ class StreamEnvironment(NearestMembers):
         Raises:
             GraphError: The graph can't be built.
             JobFailedError: The job failed; the message begins with the root cause.
-            JobCancelledError: Somebody cancelled it.
-            TimeoutError: It still runs after `timeout`, and goes on running.
-            KeyboardInterrupt: Ctrl-C before the job began has ended it. Later the job goes on, and a note of
-                the interrupt names it.
+            JobCancelledError: It was cancelled.
+            TimeoutError: It still runs after `timeout`, and continues running.
+            KeyboardInterrupt: Ctrl-C before the job began has ended it. Later the job continues, and a note
+                of the interrupt names it.
         """
         executor = self.executor
         with executor.interrupts_held() if isinstance(executor, HoldsInterrupts) else nullcontext():

@@ -44,7 +44,7 @@ MakeContents: TypeAlias = Callable[[], WindowContents]
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """What was said of windows; each method gives new settings, or refuses with the user's line.
+    """Settings of windows; each method gives new settings, or refuses with the user's line.
 
     Attributes:
         own_trigger: The user's; `None` for that of the assigner.
@@ -133,7 +133,7 @@ class WindowSettings:
         return replace(self, late_tag=tag.name)
 
     def factory(self, call: str, key_selector: Callable[[Any], Any], make: MakeContents) -> OperatorFactory:
-        """What makes the operator.
+        """The factory of the operator.
 
         Raises:
             GraphError: These windows can't do that.

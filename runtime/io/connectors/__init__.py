@@ -3,8 +3,8 @@
 - `files/`: `FileSource` and `FileSink`. Uses `formats/` and `filesystems/`.
 - `formats/`: text, JSON lines, CSV and Parquet: how records are read from bytes and written to them.
 - `filesystems/`: where bytes are: local disks and object stores.
-- `generator_source`: records that are made up. `collect_sink`: rows for the program, for a quick look, or for
-  nobody.
+- `generator_source`: records that are made up. `collect_sink`: rows for the program, for a quick look, or
+  dropped.
 - `errors`, `arrow_batches`: what several connectors share.
 
 `penstock.runtime.operators.protocols` says what a source or sink of your own needs.

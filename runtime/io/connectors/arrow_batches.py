@@ -32,7 +32,7 @@ _SLOW_FACTOR: Final = 4
 
 
 def arrow_rows(max_rows: int) -> int:
-    """How many rows of Arrow a reader gives when it is asked for `max_rows`.
+    """Number of rows of Arrow that a reader gives when it is asked for `max_rows`.
 
     A reader is asked for the rows of ten milliseconds. Before it has given a first Arrow batch there is a
     limit, that of lists of rows. At the limit a row takes less than three microseconds, so a large batch
@@ -175,7 +175,7 @@ class PathColumns:
 
 
 class ReadAhead(Iterator[pa.RecordBatch]):
-    """Batches of an iterator that a thread of its own calls; nobody else may call it.
+    """Batches of an iterator that a thread of its own calls; no other thread may call it.
 
     Args:
         batches: They come from a decoder that releases the interpreter while it works.

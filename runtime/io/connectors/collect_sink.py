@@ -1,4 +1,4 @@
-"""Sinks without a system outside: rows for the program, for a quick look, or for nobody (`DiscardSink`).
+"""Sinks without a system outside: rows for the program, for a quick look, or dropped (`DiscardSink`).
 
 **`CollectSink`**: committed rows go to a collector in the program; for notebooks and tests. The rows
 themselves are the committable, so they travel in the checkpoint and a restored job hands them in again under
@@ -36,7 +36,7 @@ CollectKey: TypeAlias = tuple[str, str, int, int, int]
 
 
 class Collector(Protocol):
-    """Where a `CollectSink` hands its committed rows in; pickled with the sink, it may be remote."""
+    """Takes the committed rows of a `CollectSink`; pickled with the sink, it may be remote."""
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
         """Take the rows of one transaction; a key that came before is ignored."""
@@ -83,8 +83,8 @@ class CollectedRows:
 class InMemoryCollector:
     """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
 
-    A job on a cluster would fill copies of it that nobody sees, so it can't be sent there; that job wants a
-    `penstock.actors.RayCollector`.
+    A job on a cluster would fill copies of it that the program never sees, so it can't be sent there.
+    That job wants a `penstock.actors.RayCollector`.
 
     Example:
         >>> collector = InMemoryCollector()

@@ -18,7 +18,7 @@ class ConnectorError(PenstockError):
 
 
 class BadRecordError(ConnectorError):
-    """A record can't be read or written, and the connector was told to fail on that."""
+    """A record can't be read or written, and the connector's setting is to fail on that."""
 
 
 class UnreadableInputError(BadRecordError, BadInputError):

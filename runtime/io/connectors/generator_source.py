@@ -199,7 +199,7 @@ class _Lane:
         self._made = 0
 
     def allowed(self, now: float) -> int:
-        """How many records may be made now."""
+        """Number of records that may be made now."""
         if self._rate is None:
             return 1 << 62
         if self._started is None:
@@ -216,7 +216,7 @@ class _Lane:
         self._made += len(indices)
 
     def ready_at(self) -> float:
-        """When the next record, or the next few at a high rate, may be made."""
+        """Time at which the next record, or the next few at a high rate, may be made."""
         if self._rate is None or self._started is None:
             return 0.0
         together = max(1, int(self._rate * _SHORTEST_WAIT))

@@ -3,7 +3,7 @@
 Tables are dicts of decoded values in front of a database (`cached_entries.py`). Views, types and the rules of
 declared states are those of the heap backend: only where entries lie differs. A snapshot begins with
 a write-back and RocksDB's own checkpoint, which flushes and then links files. Only that stops the task. The
-rest works on the linked files, which nobody changes (`snapshots.py`).
+rest works on the linked files, which never change (`snapshots.py`).
 
 It must never let the other thread touch the live database, or leave a told change in memory when a snapshot
 begins.
@@ -309,7 +309,7 @@ class RocksDBKeyedStateBackend:
         return self._scratch.path / f"checkpoint-{checkpoint_id}"
 
     def _saved_time(self) -> SavedTime | None:
-        """What time it is, and by table the latest stamp of what has expired; `None` without any TTL."""
+        """The time, and by table the latest stamp of what has expired; `None` without any TTL."""
         lifetimes = {name: table.lifetime for name, table in self._tables.items()}
         expired = {name: parts[0].latest for name, parts in self._expired_rows.items()}
         for name, lifetime in lifetimes.items():

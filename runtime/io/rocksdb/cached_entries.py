@@ -9,7 +9,7 @@ Only what misses (`__missing__`) comes here.
 **The truth.** At any moment an entry is: what the dict has; else nothing, if its key is in `gone`; else what
 RocksDB has. An entry whose key is in the table's `changed` may differ from RocksDB's. Every other one in the
 dict is the same there, unless it was changed in place and is not told yet. `write_back` makes RocksDB right
-for all that is told. A deleted key stays in `gone` until then, or the next look would find its old row.
+for all announced changes. A deleted key stays in `gone` until then, or the next look would find its old row.
 
 **What must not be dropped.** An operator may change a value in place and tell it later, at the end of a batch
 (`state_backend.py`). Dropping it meanwhile would lose the change. So nothing is ever dropped behind an
@@ -202,7 +202,7 @@ class CachedEntries(dict[Any, Any]):
     # -- memory and disk ----------------------------------------------------------------------------------
 
     def write_back(self) -> None:
-        """Make RocksDB right for all that is told; nothing leaves memory.
+        """Make RocksDB right for all announced changes; nothing leaves memory.
 
         Raises:
             CodecError: A value can't be encoded; names the table and the key. Nothing is forgotten.
@@ -230,7 +230,7 @@ class CachedEntries(dict[Any, Any]):
             self.make_room()
 
     def told_many(self) -> None:
-        """So much was told that it is time to write back."""
+        """So many changes were announced that it is time to write back."""
         if self.is_bound and self.rows.nested:
             self.write_back()  # a view may be half through the parts of a key
         else:

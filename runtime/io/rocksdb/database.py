@@ -19,8 +19,8 @@ folders beside its own whose locks are free. The operating system gives the lock
 also where several containers share a disk and can't see each other's processes.
 
 RocksDB runs no code of its files, but their values are unpickled. The place may be writable for everybody, as
-`/tmp` is. So each folder is made anew, with a name that nobody can guess and for its owner alone (0700). No
-name is shared by two processes: whoever took it first would own what the other puts there. Folders of other
+`/tmp` is. So each folder is made anew, with a name that can't be guessed and for its owner alone (0700). No
+name is shared by two processes: the first one would own what the other puts there. Folders of other
 users are left alone, and links are not followed.
 """
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SharedMemory:
-    """What the databases of this process share.
+    """Resources that the databases of this process share.
 
     Attributes:
         size: Bytes in all.
@@ -193,7 +193,7 @@ class Database:
     def _walk(self, first: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """The rows from `first` to in front of `end`.
 
-        RocksDB is told the end. It would walk over all deleted rows behind it, until it meets a live one.
+        RocksDB receives the end. It would walk over all deleted rows behind it, until it meets a live one.
         """
         options = self._read_options()
         if end is not None:
@@ -255,7 +255,7 @@ class Database:
         """Close it; the files stay."""
         if not self._is_closed:
             self._is_closed = True
-            # It flushes first. Where the disk is full that fails, and nobody needs what is lost by that.
+            # It flushes first. Where the disk is full that fails, and what is lost by that is not needed.
             with suppress(Exception):
                 self._db.close()
 
@@ -414,7 +414,7 @@ class ScratchFolder:
 
 
 def _remove(path: Path, lock: int, owner: int) -> None:
-    """Also called when nobody has the object any more, and at the end of the process."""
+    """Also called when the last reference is gone, and at the end of the process."""
     if os.getpid() == owner:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)

@@ -36,7 +36,7 @@ _WITH_KEY: Final = b"\x01"
 
 
 def group_bytes(key_group: int) -> bytes:
-    """What the rows of a key group begin with; that of the group behind a range ends the range."""
+    """Prefix of the rows of a key group; that of the group behind a range ends the range."""
     return key_group.to_bytes(GROUP_BYTES)
 
 
@@ -52,7 +52,7 @@ def end_of(prefix: bytes) -> bytes | None:
 
 
 def table_prefix(name: str, *, nested: bool) -> bytes:
-    r"""What stands behind the key group in the rows of a table.
+    r"""Part of a table's rows behind the key group.
 
     Example:
         >>> table_prefix("count", nested=False)
@@ -215,7 +215,7 @@ class TableRows:
 
 
 class _Begins(dict[int, bytes]):
-    """What the rows of a table begin with, by key group."""
+    """Prefix of the rows of a table, by key group."""
 
     def __init__(self, prefix: bytes) -> None:
         super().__init__()

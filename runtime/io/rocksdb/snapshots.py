@@ -2,7 +2,7 @@
 
 # The asynchronous half of a snapshot
 
-It works on files that RocksDB has linked into a folder of their own. Nobody writes to them any more, whatever
+It works on files that RocksDB has linked into a folder of their own. They are never written again, whatever
 the task does meanwhile.
 
 # Restore: how a database gets the state that other databases have written
@@ -348,7 +348,7 @@ def download(handle: KeyedStateHandle, files: StateFileReader, folder: Path) -> 
 
 @contextmanager
 def opened_as_written(operator: str) -> Iterator[None]:
-    """What RocksDB finds damaged in downloaded files was damaged, or changed, before they were stored.
+    """The error for files that RocksDB finds damaged: they were damaged, or changed, before they were stored.
 
     Their checksums are those of the checkpoint. So another try would find the same.
 

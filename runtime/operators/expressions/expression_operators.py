@@ -1,4 +1,4 @@
-"""What the operators around `pyarrow.compute` expressions share."""
+"""Common parts of the operators around `pyarrow.compute` expressions."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ _Parts: TypeAlias = "dict[str, _Parts | None]"
 
 
 class _Answer(NamedTuple):
-    """What an expression gives for some rows; of all rows if there are no places."""
+    """Values of an expression for some rows; of all rows if there are no places."""
 
     places: Places | None
     values: pa.Array
@@ -88,7 +88,7 @@ class RowExpressions:
         self._types_of_nulls: dict[tuple[str, tuple[str, ...]], list[pa.DataType]] = {}
 
     def values(self, rows: Sequence[Any], kind: str) -> dict[str, list[Any]]:
-        """What each expression gives for each row, as Python values.
+        """Values of each expression for each row, as Python values.
 
         Raises:
             ExpressionError: A row is no dict, or an expression can't be computed for it.

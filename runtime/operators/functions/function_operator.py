@@ -250,7 +250,7 @@ class KeyedFunctionOperator(FunctionOperator):
 
 
 def selector_location(select: Callable[[Any], Any]) -> str:
-    """How messages call what gives a record its key: `key_by function len`, or `key_by column 'k'`."""
+    """The key's name in messages: `key_by function len`, or `key_by column 'k'`."""
     if isinstance(select, ColumnKey):
         return f"key_by {select.__name__}"
     return f"key_by function {function_location(select)}"

@@ -102,7 +102,7 @@ class MapBatchesOperator(FunctionOperator):
             yield from RowBatch(self._own(part)).slices(OUTPUT_SLICE)
 
     def _own(self, rows: list[Any]) -> list[Any]:
-        """What a call has given, before the function goes on; a list that it has kept may grow."""
+        """Results of a call, before the function continues; a list that it has kept may grow."""
         return own_copies(rows) if self.isolates else rows
 
     def _own_batches(self, part: Any) -> Iterator[ArrowBatch]:

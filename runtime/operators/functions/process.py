@@ -207,7 +207,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
             self._without_key()
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, for a function with timers; its own lists are brought up to date."""
+        """Event time for a function with timers; its own lists are brought up to date."""
         assert self._timers is not None, "open() comes first"
         self._call_beside(self._user, "snapshot", checkpoint_id)
         return {REACHED: self._timers.state()} if self._has_timers else {}

@@ -1,4 +1,4 @@
-"""What a user writes for `process(...)` on a stream, with keys or without, and what it is given.
+"""Functions for `process(...)` on a stream, with keys or without, and their contexts.
 
 `SideOutputs` collects what such a function emits beside its main output, until it leaves as batches.
 """
@@ -92,7 +92,7 @@ R = TypeVar("R")
 
 
 class FunctionContext(AsksForMetrics):
-    """What any process function may know and use while it runs; one object for the whole attempt.
+    """Context of any process function while it runs; one object for the whole attempt.
 
     Args:
         context: Of the operator.
@@ -145,7 +145,7 @@ class FunctionContext(AsksForMetrics):
 
     @property
     def watermark(self) -> int | None:
-        """How far event time has come, in microseconds; `None` before the first watermark.
+        """Event time, in microseconds; `None` before the first watermark.
 
         A record whose timestamp is not greater has come late. In `on_timer` it is the watermark that fires
         the timer, which may be far past the timer's moment.
@@ -202,7 +202,7 @@ class FunctionContext(AsksForMetrics):
 
 
 class RuntimeContext(FunctionContext, AsksForKeyedState):
-    """What a function of a keyed stream may know and use: its key, its state and its timers, too.
+    """Context of a keyed function: its key, its state and its timers, too.
 
     Args:
         context: Of the operator.

@@ -68,7 +68,7 @@ class FilterOperator(FunctionOperator):
             kept = [(own_copy(row), place) for place, row in enumerate(rows) if function(row)]
             times = None if stamps is None else [stamps[place] for _, place in kept]
             return RowBatch([row for row, _ in kept], times)
-        # A predicate that only reads hands on what nobody else has.
+        # A predicate that only reads hands on its only reference.
         if stamps is None:
             return RowBatch([row for row in rows if function(row)])
         pairs = [(row, time) for row, time in zip(rows, stamps, strict=True) if function(row)]
@@ -207,8 +207,8 @@ REDUCE_STATE: Final = "reduce"
 class KeyedReduceOperator(KeyedFunctionOperator):
     """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
 
-    The first record of a key is its first value. The table's dict is bound once a batch; the keys that were
-    touched are told to the backend once a batch, too.
+    The first record of a key is its first value. The table's dict is bound once a batch; the touched keys
+    are reported to the backend once a batch, too.
 
     The value of a key is also the record that was emitted for it last. So it is copied where the function, or
     another one of the subtask, could change one of the two.

@@ -300,7 +300,7 @@ class SourceOperator:
 
     @property
     def tick_at(self) -> float | None:
-        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         return None if self._watermarks is None else self._watermarks.tick_at
 
     def tick(self, now: float) -> TimeChange:
@@ -394,7 +394,7 @@ class SourceOperator:
         return self._reader
 
     def doing(self, what: str) -> str:
-        """What the source runs, as errors call it: `source Numbers: poll`."""
+        """The source's code as errors call it: `source Numbers: poll`."""
         return f"source {type(self._source).__name__}: {what}"
 
     def guarded(self, what: str, call: Callable[[], T]) -> T:

@@ -127,7 +127,7 @@ class SourceCoordinator(OperatorCoordinator):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run what blocks; an error that nobody takes fails the job, and so does one of the callbacks."""
+        """Run what blocks; an error without a handler fails the job, and so does one of the callbacks."""
 
         def failed(error: BaseException) -> None:
             if on_error is None:

@@ -17,7 +17,7 @@ the subtask's watermark is the lowest of them (Flink: `WatermarkOutputMultiplexe
 
 A reader that says nothing about its splits is followed as one split.
 
-Splits' watermarks are in no snapshot, as in Flink. A restored reader goes on behind the last record of each
+Splits' watermarks are in no snapshot, as in Flink. A restored reader continues behind the last record of each
 split, and the first batch of a split gives its watermark again. What was fired before the restart is in the
 state of the operators that fired it.
 
@@ -34,9 +34,9 @@ next report.
 
 It never stops for good:
 
-* The slowest of a group is within its own drift, so it reads. A paused subtask goes on reporting.
+* The slowest of a group is within its own drift, so it reads. A paused subtask continues reporting.
 * A subtask that is idle or has ended says so, and counts no more. So does one that is gone: the JobMaster
-  forgets what it had reported. Whoever has not reported yet does not count either.
+  forgets what it had reported. A subtask that has not reported yet does not count either.
 * A subtask without a watermark holds the others up, as it holds event time up, and is never paused itself.
   If it has nothing to read, idleness lets the others go on.
 * Barriers don't wait: a source takes them between two polls, whether it polls or not.
@@ -64,7 +64,7 @@ from penstock.runtime.user_location import function_location
 
 @dataclass(frozen=True, slots=True)
 class WatermarkReported:
-    """How far a source subtask is; asks how far it may read.
+    """Progress of a source subtask; asks how far it may read.
 
     Attributes:
         number: Counts the reports of this subtask and attempt from 1. Reports may overtake each other.
@@ -79,10 +79,10 @@ class WatermarkReported:
 
 @dataclass(frozen=True, slots=True)
 class WatermarksAligned:
-    """How far a source subtask may read.
+    """Limit up to which a source subtask may read.
 
     Attributes:
-        allowed: The highest watermark with which it may read; `None` as long as somebody has no watermark.
+        allowed: The highest watermark with which it may read; `None` as long as a subtask has no watermark.
     """
 
     number: int
@@ -153,7 +153,7 @@ _NONE: Final = SplitProgress(())
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """What has changed in the event time of a source subtask.
+    """Changes in the event time of a source subtask.
 
     Attributes:
         status: The new status. `ACTIVE` belongs in front of the records of the same poll, `IDLE` behind the
@@ -279,7 +279,7 @@ class SourceWatermarks:
 
     @property
     def tick_at(self) -> float | None:
-        """When `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
+        """Time at which `tick` is due, in seconds on the clock of `InputTime`; `None` for never."""
         ahead = self.ahead
         times = [each.tick_at for name, each in self._splits.items() if name not in ahead]
         if not self._splits and self._without_splits is not None:

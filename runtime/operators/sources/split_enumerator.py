@@ -34,7 +34,7 @@ class SplitEnumeratorContext(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many readers there are."""
+        """Number of readers."""
         ...
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
@@ -54,9 +54,9 @@ class SplitEnumeratorContext(Protocol):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run what blocks, such as listing a folder; its end is told in the enumerator's thread.
+        """Run what blocks, such as listing a folder; the callback runs in the enumerator's thread.
 
-        Without `on_error` an error fails the job. Nothing is told after the job was restored.
+        Without `on_error` an error fails the job. No callback runs after the job was restored.
 
         Args:
             work: What blocks.
@@ -68,7 +68,7 @@ class SplitEnumerator(Protocol):
     """Hands out the splits of one source. All calls come from one thread and must not block."""
 
     def start(self) -> None:
-        """The job begins or goes on; called once, before anything else."""
+        """The job begins or continues; called once, before anything else."""
         ...
 
     def handle_split_request(self, subtask: int) -> None:

@@ -109,7 +109,7 @@ def operator_error(
 def located(
     location: OperatorLocation, doing: str, error: BaseException, record: CurrentRecord | None = None
 ) -> OperatorError | OperatorInterrupt:
-    """What an operator raises for `error`: `operator_error`, or a `KeyboardInterrupt` that holds it.
+    """The error that an operator raises for `error`: `operator_error`, or an `OperatorInterrupt`.
 
     So Ctrl-C ends a program that runs operators in its main thread, as a test with the harness does.
     """

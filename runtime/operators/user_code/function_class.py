@@ -77,7 +77,7 @@ def check_has_run(name: str, given: Any) -> None:
         penstock.runtime.errors.PenstockError: close yields, so it never runs: write it without `yield`
     """
     if isinstance(given, Coroutine):
-        given.close()  # otherwise Python warns later that nobody has awaited it
+        given.close()  # otherwise Python warns later that it was never awaited
         msg = f"{name} is declared `async def`, so it never runs: declare it `def`"
         raise PenstockError(msg)
     if isinstance(given, Generator | AsyncGenerator):

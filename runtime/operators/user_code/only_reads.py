@@ -169,7 +169,7 @@ def _is_filled(cell: Any) -> bool:
 
 
 class _Names:
-    """What the names of a function stand for.
+    """Values of the names in a function.
 
     Args:
         owner: The object whose method it is; `None` for a plain function.

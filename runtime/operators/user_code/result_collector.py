@@ -8,11 +8,11 @@ slow and grow where they are fast.
 
 `Emission` says when the records that a function emits are copied. A record is what it was when it was
 emitted. The function may have kept it, and may change it in its next call, or behind its `yield`. So each
-record is copied before the function goes on. Records that can't change are not (`own_copy`).
+record is copied before the function continues. Records that can't change are not (`own_copy`).
 
 A function that only reads changes nothing between two records. Then it is enough to look at all records of a
-batch at once, which is several times faster. In a subtask in which all functions only read there is nobody to
-change a record, and nobody looks.
+batch at once, which is several times faster. In a subtask in which all functions only read no function
+changes a record, so records are not compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def reading(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Emission(Enum):
-    """When records are copied: `NEVER`, `BY_BATCH` behind the last one, or each `AT_ONCE`."""
+    """Time at which records are copied: `NEVER`, `BY_BATCH` behind the last one, or each `AT_ONCE`."""
 
     NEVER = "never"
     BY_BATCH = "by batch"
@@ -56,7 +56,7 @@ class Emission(Enum):
         return Emission.BY_BATCH if all(map(only_reads, functions)) else Emission.AT_ONCE
 
     def mapped(self, function: Callable[[Any], Any], rows: Iterator[Any]) -> list[Any]:
-        """What a function makes of each row.
+        """Results of a function for each row.
 
         Example:
             >>> row = []

@@ -90,7 +90,7 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
 
 def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """What `encode_columns` wrote; the columns are views into the data.
+    """The block that `encode_columns` wrote; the columns are views into the data.
 
     Raises:
         CodecError: The bytes are damaged, or a column has such a type.
@@ -302,7 +302,7 @@ class ColumnTable:
         self._changed[: self._slots.end] = self._slots.used[: self._slots.end]
 
     def take_changes(self) -> Iterator[ColumnBlock]:
-        """What has changed since the last call: deleted keys first, as a key may have come back."""
+        """Changes since the last call: deleted keys first, as a key may have come back."""
         yield from self._deleted
         self._deleted = []
         changed = np.flatnonzero(self._changed)

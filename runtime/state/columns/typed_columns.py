@@ -5,7 +5,7 @@ subtask has seen, so parallelism would change results. Here each value keeps its
 one type, and then there is one column and no more work than that.
 
 In a block of a snapshot the column of the first type has the plain name. The others have names such as
-`total:sum|double`. Which type is the first does not matter to whoever reads them.
+`total:sum|double`. Which type is the first does not matter to their readers.
 
 `GrowingColumn` has values of one Arrow type by slot, which can be changed in place. Arrow arrays can't be
 changed, so the values are in numpy arrays. Numbers, booleans and times have an array of their own kind and a

@@ -29,7 +29,7 @@ class SplitReader(Protocol):
 
 
 class FileFormat(Protocol):
-    """How files of one kind are cut into splits and read; a frozen value that is pickled."""
+    """Cuts and reads files of one kind; a frozen value that is pickled."""
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]: ...
 

@@ -1,8 +1,8 @@
 """`FileSource`: reads text, JSON lines, CSV and Parquet files from local disks and object stores.
 
 The files are listed once, when the job starts from nothing; the source ends when they are read. Every
-position is exact, so a restored job goes on with the very next record. With several subtasks, the files (and
-the ranges of large files) are shared out among them.
+position is exact, so a restored job continues with the very next record. With several subtasks, the files
+(and the ranges of large files) are shared out among them.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             check_declared(split.path, self.locations)
 
     def _file_systems(self) -> Callable[[str], FileSystem]:
-        """Which file system serves a path; each one is opened once."""
+        """The file systems that serve paths; each one is opened once."""
         opened: dict[str, FileSystem] = {}
 
         def serving(location: str) -> FileSystem:

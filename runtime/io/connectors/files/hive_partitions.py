@@ -74,7 +74,7 @@ class PartitionedSplit:
 
 
 class Partitions:
-    """What the folders of a source's files say.
+    """The columns that the folders of a source's files give.
 
     Raises:
         ConnectorError: A path names a column twice, or a value does not fit its declared type.

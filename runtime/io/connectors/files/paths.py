@@ -2,14 +2,14 @@
 
 Patterns are resolved once, when a job starts from nothing (`list_files`).
 
-**Paths of snapshots** must lie inside of what the job declares. A snapshot may come from somebody else, or
+**Paths of snapshots** must lie inside of what the job declares. A snapshot may come from a stranger, or
 through a storage that others can write. State of a source names the files that are left to read; state of a
-sink names the files that a commit renames. If that is believed, whoever has changed a snapshot reads and
-renames any file that the workers may. So connectors ask here before they touch a path that may come from a
-snapshot. The user can say that they trust it (`trust_paths=True`).
+sink names the files that a commit renames. If that is believed, a stranger who has changed a snapshot
+reads and renames any file that the workers may. So connectors ask here before they touch a path that may
+come from a snapshot. The user can say that they trust it (`trust_paths=True`).
 
-The comparison is one of texts. A link inside of a declared folder is followed: whoever may put one there may
-put files there, too.
+The comparison is one of texts. A link inside of a declared folder is followed: a user who may put one there
+may put files there, too.
 """
 
 from __future__ import annotations

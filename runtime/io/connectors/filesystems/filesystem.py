@@ -39,7 +39,7 @@ class FileInfo:
 
 
 class Publication(Enum):
-    """What came of publishing a file."""
+    """Outcome of publishing a file."""
 
     PUBLISHED = "published"
     ALREADY_PUBLISHED = "already published"

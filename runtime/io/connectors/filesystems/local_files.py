@@ -4,7 +4,7 @@ Publishing is `link` then `unlink`. `link` fails when the final name is taken, s
 A crash between the two leaves both names on one inode, which the next attempt recognises.
 
 A power cut must not take output that a checkpoint counts as written or committed. The next checkpoint after a
-commit forgets the old name, so nobody would look for the file again. Three syncs see to it.
+commit forgets the old name, so no attempt would look for the file again. Three syncs see to it.
 
 1. Content and name of a file are synced before it counts as written (`LocalOutputFile.finish`).
 2. The directory is synced before `publish` answers, also when the file has its final name already. Another
