@@ -25,7 +25,7 @@ from workload import add, key_of, reading, with_key
 from penstock import Checkpointing, GeneratorSource, StreamEnvironment
 from penstock.cluster import RayJobHandle
 from penstock.connectors import CommitPermit, ConnectorContext
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
@@ -147,7 +147,7 @@ def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
 def measured(name: str, load: str, given: Namespace) -> Taken:
     """Checkpoints of a job of its own: so many as are asked for, of aligned ones under pressure fewer."""
     settings, is_idle = MODES[name], load == "idle"
-    config = JobConfig(buffer_rows=given.buffer_rows, credits=given.credits)
+    config = JobConfig(advanced=AdvancedConfig(buffer_rows=given.buffer_rows, credits=given.credits))
     count = given.checkpoints if is_idle or settings else given.aligned_checkpoints
     warm_up = min(given.warm_up, 50) if is_idle else given.warm_up
     rate = _IDLE_RATE if is_idle else None

@@ -38,7 +38,7 @@ from measure import (
 )
 from workload import reading, with_key
 
-from penstock import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -76,7 +76,9 @@ def meeting(
         if checkpointing is None
         else Checkpointing(every=every, timeout=600, storage=str(folder), **checkpointing)
     )
-    env = StreamEnvironment("meeting", checkpointing=taking, config=JobConfig(buffer_rows=1000))
+    env = StreamEnvironment(
+        "meeting", checkpointing=taking, config=JobConfig(advanced=AdvancedConfig(buffer_rows=1000))
+    )
     numbers = env.from_source("numbers", GeneratorSource(reading, rate=rate)).map(with_key)
     numbers.rebalance().sink("fast", DiscardSink())
     ticks = env.from_source("ticks", GeneratorSource(reading)).map(with_key)

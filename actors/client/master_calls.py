@@ -35,7 +35,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.node_processes import end_process, own_node, processor_times, task_on_node
 from penstock.actors.shared.registry import find_master
 from penstock.runtime.config.checks import Duration, seconds
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig
 from penstock.runtime.errors import DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
 from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse
@@ -140,7 +140,7 @@ def end_deadline(job_id: str, timeout: Duration | None) -> Deadline:
 logger = logging.getLogger(__name__)
 
 #: Those of a job with default settings, until a report of the job is there.
-_LIMITS: Final = HeartbeatLimits.of(JobConfig().heartbeat_timeout, JobConfig().lease_timeout)
+_LIMITS: Final = HeartbeatLimits.of(AdvancedConfig().heartbeat_timeout, AdvancedConfig().lease_timeout)
 #: Seconds for another node to kill the process.
 _KILL_TIMEOUT: Final = 10.0
 
@@ -214,7 +214,9 @@ class ClientGuard:
         settings = report.settings
         if not settings:
             return False
-        limits = HeartbeatLimits.of(float(settings["heartbeat_timeout"]), float(settings["lease_timeout"]))
+        limits = HeartbeatLimits.of(
+            float(settings["advanced.heartbeat_timeout"]), float(settings["advanced.lease_timeout"])
+        )
         if limits == self._limits:
             return False
         self._limits = limits

@@ -198,7 +198,7 @@ class RayProcesses:
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Call `take`."""
-        lease, heartbeat = self._config.lease_timeout, self._config.heartbeat_timeout
+        lease, heartbeat = self._config.advanced.lease_timeout, self._config.advanced.heartbeat_timeout
         self._call(process, lambda actor: actor.take.remote(role, lease, heartbeat), reply)
 
     def deploy(
@@ -260,7 +260,7 @@ class RayProcesses:
         return self._left_warm <= _MOST_WARM
 
     def _calls(self, needs: Needs) -> int:
-        return needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
+        return needs.inputs * (self._config.advanced.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
 
     def _remove(self, process: ProcessId) -> None:
         remove = partial(registry.remove_from_job, self._job_id, process)

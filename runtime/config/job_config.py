@@ -103,17 +103,68 @@ Failover: TypeAlias = Literal["region", "full"]
 
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
-_AT_LEAST_ZERO: Final = ("buffer_timeout", "debloat_target", "cancellation_timeout")
 
-_ABOVE_ZERO: Final = (
-    "slice_duration",
-    "deployment_timeout",
-    "lease_timeout",
-    "heartbeat_timeout",
-    "gap_timeout",
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvancedConfig(metaclass=NearestNames):
+    """The settings that tune a job: buffers, and how long subtasks wait for each other. Few jobs need them.
 
-_COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits")
+    Durations are seconds; a `timedelta` is taken too, and kept as seconds.
+
+    Attributes:
+        buffer_rows: Most records of a buffer.
+        buffer_bytes: Encoded size that a buffer of rows is meant to have.
+        debloat_target: How long a receiver is meant to need for all buffers of rows on one channel. Buffers
+            in front of a slow one get smaller, so barriers pass sooner. 0 leaves them as large as
+            `buffer_rows` and `buffer_bytes` allow.
+        arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
+        arrow_buffer_bytes: Size that a buffer that holds an Arrow batch is meant to have.
+        credits: Buffers that may be on their way on one channel. More hides latency, and lets more data lie
+            between subtasks when a checkpoint's barrier has to pass.
+        slice_duration: How long a subtask works before it looks for barriers and control again.
+        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself. A process
+            that has not answered for this long is killed, even if its processor time advances.
+        heartbeat_timeout: A process that has not answered for this long is killed if its processor time
+            stands still, as under SIGSTOP. It is named in status and logs after half of it.
+        gap_timeout: How long a receiver waits for an element that a later one has overtaken.
+        cancellation_timeout: How long a user's code may take to come back after a cancel.
+
+    Raises:
+        ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
+
+    Example:
+        >>> AdvancedConfig(credits=4).credits
+        4
+        >>> AdvancedConfig(creds=4)
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.ConfigurationError: AdvancedConfig has no argument 'creds'; did you mean \
+'credits'?
+    """
+
+    buffer_rows: int = 16_384
+    buffer_bytes: int = 256 * 1024
+    debloat_target: float = 1.0
+    arrow_buffer_rows: int = 256 * 1024
+    arrow_buffer_bytes: int = 4 * 1024 * 1024
+    credits: int = 8
+    slice_duration: float = 0.01
+    lease_timeout: float = 60.0
+    heartbeat_timeout: float = 8.0
+    gap_timeout: float = 30.0
+    cancellation_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("debloat_target", "cancellation_timeout"):
+            object.__setattr__(self, name, seconds(name, getattr(self, name)))
+        for name in ("slice_duration", "lease_timeout", "heartbeat_timeout", "gap_timeout"):
+            object.__setattr__(self, name, seconds(name, getattr(self, name), above=0.0))
+        for name in ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits"):
+            whole_number(name, getattr(self, name), at_least=1)
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> AdvancedConfig:
+        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
+        return from_fields(cls, given)
 
 
 @without_secrets
@@ -129,30 +180,14 @@ class JobConfig(metaclass=NearestNames):
         buffer_timeout: The longest that a record waits in a buffer that is not full. On an idle channel it
             does not wait, or at most a tenth of this when the channel has just sent. So a slow stream sends
             up to ten frames per timeout and channel, and each costs processor time at both ends.
-        buffer_rows: Most records of a buffer.
-        buffer_bytes: Encoded size that a buffer of rows is meant to have.
-        debloat_target: How long a receiver is meant to need for all buffers of rows on one channel. Buffers
-            in front of a slow one get smaller, so barriers pass sooner. 0 leaves them as large as
-            `buffer_rows` and `buffer_bytes` allow.
-        arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
-        arrow_buffer_bytes: Size that a buffer that holds an Arrow batch is meant to have.
-        credits: Buffers that may be on their way on one channel. More hides latency, and lets more data lie
-            between subtasks when a checkpoint's barrier has to pass.
-        slice_duration: How long a subtask works before it looks for barriers and control again.
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
         deployment_timeout: How long subtasks may take to start, and before that master hooks to restore.
-        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself. A process
-            that has not answered for this long is killed, even if its processor time advances.
-        heartbeat_timeout: A process that has not answered for this long is killed if its processor time
-            stands still, as under SIGSTOP. It is named in status and logs after half of it.
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
             gives each a new process that ends with the job.
         standby: Processes that the job keeps beside those of its subtasks. One takes the place of a process
             that dies, so a restart does not wait for a new one. Each costs about 70 MB. They do not help
             subtasks with `num_cpus`, `num_gpus` or `resources`.
-        gap_timeout: How long a receiver waits for an element that a later one has overtaken.
-        cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier.
             `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
@@ -160,51 +195,40 @@ class JobConfig(metaclass=NearestNames):
         state_backend: Where keyed state is kept by operators that don't say it themselves: `HeapState()`, or
             `RocksDB()` for state that is larger than memory.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
+        advanced: Settings that tune a job; few jobs need them.
 
     Raises:
         ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
 
     Example:
-        >>> JobConfig(credits=4, buffer_timeout=0.02).buffer_timeout
+        >>> JobConfig(buffer_timeout=0.02, advanced=AdvancedConfig(credits=4)).buffer_timeout
         0.02
-        >>> JobConfig(creds=4)
+        >>> JobConfig(stanby=1)
         Traceback (most recent call last):
         ...
-        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'creds'; did you mean 'credits'?
+        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'stanby'; did you mean \
+'standby'?
     """
 
     checkpointing: Checkpointing | None = None
     restart: RestartConfig | None = None
     failover: Failover = "region"
     buffer_timeout: float = 0.1
-    buffer_rows: int = 16_384
-    buffer_bytes: int = 256 * 1024
-    debloat_target: float = 1.0
-    arrow_buffer_rows: int = 256 * 1024
-    arrow_buffer_bytes: int = 4 * 1024 * 1024
-    credits: int = 8
-    slice_duration: float = 0.01
     allow_pickle: bool = True
     deployment_timeout: float = 60.0
-    lease_timeout: float = 60.0
-    heartbeat_timeout: float = 8.0
     reuse_processes: bool = True
     standby: int = 0
-    gap_timeout: float = 30.0
-    cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
     state_backend: StateBackend = ON_HEAP
     restore_from: str | None = None
     allow_non_restored_state: bool = False
+    advanced: AdvancedConfig = AdvancedConfig()
 
     def __post_init__(self) -> None:
-        for name in _AT_LEAST_ZERO:
-            object.__setattr__(self, name, seconds(name, getattr(self, name)))
-        for name in _ABOVE_ZERO:
-            object.__setattr__(self, name, seconds(name, getattr(self, name), above=0.0))
-        for name in _COUNTS:
-            whole_number(name, getattr(self, name), at_least=1)
+        object.__setattr__(self, "buffer_timeout", seconds("buffer_timeout", self.buffer_timeout))
+        timeout = seconds("deployment_timeout", self.deployment_timeout, above=0.0)
+        object.__setattr__(self, "deployment_timeout", timeout)
         whole_number("standby", self.standby, at_least=0)
         truth("allow_pickle", self.allow_pickle)
         truth("reuse_processes", self.reuse_processes)
@@ -221,6 +245,9 @@ class JobConfig(metaclass=NearestNames):
         _kind_of("restart", self.restart, get_args(RestartConfig))
         if not isinstance(self.state_backend, get_args(StateBackend)):
             msg = f"state_backend={self.state_backend!r}: give HeapState() or RocksDB(...)"
+            raise ConfigurationError(msg)
+        if not isinstance(self.advanced, AdvancedConfig):
+            msg = f"advanced={self.advanced!r}: give AdvancedConfig(...)"
             raise ConfigurationError(msg)
         self._check_end_of_partition()
 
@@ -255,6 +282,8 @@ class JobConfig(metaclass=NearestNames):
             settings["restart"] = restart_from_mapping(settings["restart"])
         if isinstance(settings.get("state_backend"), Mapping):
             settings["state_backend"] = state_backend_from_mapping(settings["state_backend"])
+        if isinstance(settings.get("advanced"), Mapping):
+            settings["advanced"] = AdvancedConfig.from_mapping(settings["advanced"])
         return from_fields(cls, settings)
 
     @property
@@ -292,8 +321,8 @@ def settings_as_text(config: JobConfig) -> dict[str, str]:
     """Every setting by its name; those of a part, such as `checkpointing`, have its name in front.
 
     Example:
-        >>> settings = settings_as_text(JobConfig(credits=4))
-        >>> settings["credits"], settings["state_backend"], settings["checkpointing"]
+        >>> settings = settings_as_text(JobConfig(advanced=AdvancedConfig(credits=4)))
+        >>> settings["advanced.credits"], settings["state_backend"], settings["checkpointing"]
         ('4', 'HeapState', 'None')
     """
     return dict(_flat(config, ""))

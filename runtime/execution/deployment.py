@@ -81,7 +81,7 @@ class Deployer:
                 self._stopped(member, answers[member] if member in answers else Away(), member in answers)
             then()
 
-        timeout = self.config.cancellation_timeout
+        timeout = self.config.advanced.cancellation_timeout
         gathering: Replies[Member, None] = Replies(members, self.timers, timeout, answered)
         for member in members:
             self.processes.stop(member.process, member.role.at(attempt), gathering.reply(member))

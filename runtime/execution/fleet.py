@@ -225,7 +225,7 @@ class Fleet:
                 self._take_over(process, answers.get(process))
             then()
 
-        timeout = min(TAKE_OVER_TIMEOUT, self._config.heartbeat_timeout)
+        timeout = min(TAKE_OVER_TIMEOUT, self._config.advanced.heartbeat_timeout)
         gathering: Replies[ProcessId, Held] = Replies(left, self._timers, timeout, answered)
         for process in left:
             self._processes.ask(process, gathering.reply(process))

@@ -224,8 +224,9 @@ class Watch:
         self._clock = clock
         self._timers = timers
         self._counted = counted
-        self._interval = min(INTERVAL, config.lease_timeout / 4, config.heartbeat_timeout / 4)
-        limits = HeartbeatLimits.of(config.heartbeat_timeout, config.lease_timeout)
+        lease, heartbeat = config.advanced.lease_timeout, config.advanced.heartbeat_timeout
+        self._interval = min(INTERVAL, lease / 4, heartbeat / 4)
+        limits = HeartbeatLimits.of(heartbeat, lease)
         self._heartbeats = Heartbeats(fleet, processes, clock, timers, limits, listener)
         self._has_ended = False
 

@@ -197,14 +197,15 @@ class _Builder:
 
     def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
         config = self._descriptor.config
+        advanced = config.advanced
         network = NetworkConfig(
-            config.credits,
-            config.buffer_rows,
-            config.buffer_bytes,
+            advanced.credits,
+            advanced.buffer_rows,
+            advanced.buffer_bytes,
             config.buffer_timeout,
-            config.arrow_buffer_rows,
-            config.arrow_buffer_bytes,
-            config.debloat_target,
+            advanced.arrow_buffer_rows,
+            advanced.arrow_buffer_bytes,
+            advanced.debloat_target,
         )
         return SubtaskOutputs(
             self._descriptor.subtask.outputs,
@@ -391,7 +392,7 @@ class _Builder:
         policy = EndOfPartitionPolicy(config.end_of_partition)
         settings = BarrierSettings.of_job(config.checkpointing, policy)
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
-        gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
+        gate = InputGate.of_specs(inputs, self._clock, config.advanced.gap_timeout)
         checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())
         return NetworkInput(checkpointed, len(inputs), self._batches)
 

@@ -101,7 +101,11 @@ class Subtask:
         self._gateway = gateway
         self._clock = clock
         self._work = WorkInProgress(
-            parts.chain, parts.outputs, clock, descriptor.config.slice_duration, whole_batches=network is None
+            parts.chain,
+            parts.outputs,
+            clock,
+            descriptor.config.advanced.slice_duration,
+            whole_batches=network is None,
         )
         self._event_time = EventTime(parts.chain)
         self._input_time = InputTime()

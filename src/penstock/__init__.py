@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.runtime.config.checkpointing import Checkpointing as Checkpointing
     from penstock.runtime.config.checkpointing import CheckpointingMode as CheckpointingMode
     from penstock.runtime.config.checkpointing import KeepAfter as KeepAfter
+    from penstock.runtime.config.job_config import AdvancedConfig as AdvancedConfig
     from penstock.runtime.config.job_config import HeapState as HeapState
     from penstock.runtime.config.job_config import JobConfig as JobConfig
     from penstock.runtime.config.job_config import RocksDB as RocksDB

@@ -80,14 +80,14 @@ def test_settings_have_units_and_say_what_differs(live: LivePage) -> None:
 
     expect(row("checkpointing.mode")).to_contain_text("exactly once")
     expect(row("checkpointing.timeout")).to_contain_text("10 min")
-    expect(row("buffer_rows")).to_contain_text("16,384")
-    expect(row("arrow_buffer_bytes")).to_contain_text("4 MiB")
+    expect(row("advanced.buffer_rows")).to_contain_text("16,384")
+    expect(row("advanced.arrow_buffer_bytes")).to_contain_text("4 MiB")
     expect(row("checkpointing.max_alignment_bytes")).to_contain_text("no limit")
-    expect(row("credits").locator("td")).to_have_text(["credits", "4", "8"])
+    expect(row("advanced.credits").locator("td")).to_have_text(["advanced.credits", "4", "8"])
     expect(live.page.locator(".settings")).not_to_contain_text("CheckpointingMode")
     live.page.get_by_label("Only what differs").check()
     expect(rows.locator("td:first-child")).to_have_text(
-        ["checkpointing", "checkpointing.every", "checkpointing.storage", "credits"]
+        ["checkpointing", "checkpointing.every", "checkpointing.storage", "advanced.credits"]
     )
     live.page.get_by_label("Search").fill("cred")
     expect(rows).to_have_count(1)

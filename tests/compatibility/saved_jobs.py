@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import (
+    AdvancedConfig,
     AggregateFunction,
     Checkpointing,
     CollectSink,
@@ -334,7 +335,9 @@ class SavedJob:
     savepoint: bool = False
 
 
-CONFIG: Final = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=7, credits=3)
+CONFIG: Final = JobConfig(
+    checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=7, credits=3)
+)
 
 
 def config_of(job: SavedJob) -> JobConfig:

@@ -24,7 +24,7 @@ from jobs.oracle import committed_rows, committed_updates, expected_updates
 from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines, wide_line, word_count
 
-from penstock import FileSink, GeneratorSource, JobConfig
+from penstock import AdvancedConfig, FileSink, GeneratorSource, JobConfig
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -134,7 +134,13 @@ def stopped_in_flight(tmp_path: Path, **options: Any) -> tuple[RayJobHandle, lis
     """A job that is stuck in its sink, and the files of in-flight data of its newest checkpoint."""
     shut, gate = tmp_path / "shut", bad_input.Gate(str(tmp_path / "closed"))
     shut.touch()
-    env = environment(tmp_path, every=0.2, unaligned=True, config=JobConfig(buffer_rows=10), **options)
+    env = environment(
+        tmp_path,
+        every=0.2,
+        unaligned=True,
+        config=JobConfig(advanced=AdvancedConfig(buffer_rows=10)),
+        **options,
+    )
     source = env.from_source("lines", GeneratorSource(bad_input.long_number))
     slow = Throttled(FileSink.json(tmp_path / "out"), str(shut), seconds=0.05)
     source.rebalance().map(gate, id="gate").sink("updates", slow)

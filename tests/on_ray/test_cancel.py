@@ -24,7 +24,7 @@ from jobs.faults import Stuck
 from jobs.oracle import committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
-from penstock import FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
+from penstock import AdvancedConfig, FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
 from penstock.actors.shared.archive import save_to_cluster
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -69,7 +69,7 @@ def test_a_job_cancelled_before_it_runs_leaves_nobody(tmp_path: Path, state: Job
 
 
 def test_a_job_stuck_in_a_users_function_can_be_cancelled(tmp_path: Path) -> None:
-    env = environment(tmp_path, config=JobConfig(cancellation_timeout=1.0))
+    env = environment(tmp_path, config=JobConfig(advanced=AdvancedConfig(cancellation_timeout=1.0)))
     stuck = Stuck(str(tmp_path / "stuck"))
     counted(
         env.from_source("lines", paced_lines(1_000_000, 3_000.0)).map(stuck), FileSink.json(tmp_path / "out")
@@ -105,7 +105,9 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
     tmp_path: Path, every: float | None
 ) -> None:
     """Not even if the last that it has said of the job is that it comes up."""
-    env = environment(tmp_path, every=every, config=JobConfig(cancellation_timeout=5.0))
+    env = environment(
+        tmp_path, every=every, config=JobConfig(advanced=AdvancedConfig(cancellation_timeout=5.0))
+    )
     stuck = Stuck(str(tmp_path / "stuck"))
     stream = env.from_source("lines", paced_lines(1_000_000, 3_000.0)).map(stuck)
     counted(stream, FileSink.json(tmp_path / "out"))

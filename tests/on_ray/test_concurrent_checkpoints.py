@@ -17,13 +17,13 @@ from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, 
 from jobs.throttled import Throttled
 from jobs.words import NEVER, counted, environment, lines, paced_lines
 
-from penstock import FileSink, FixedDelay, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, FileSink, FixedDelay, JobConfig, StreamEnvironment
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-CONFIG = JobConfig(buffer_rows=10, credits=2, failover="full")
+CONFIG = JobConfig(advanced=AdvancedConfig(buffer_rows=10, credits=2), failover="full")
 #: The vertices of the second pipeline.
 SECOND = ("numbers", "copies")
 #: Seconds that the slow sink needs for a record.

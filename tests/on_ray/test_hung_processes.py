@@ -27,6 +27,7 @@ from jobs.sticking import RECORDS, Backtracks, WaitsForFile
 from jobs.words import NEVER, environment, lines, paced_lines, word_count
 
 from penstock import (
+    AdvancedConfig,
     FileSink,
     GeneratorSource,
     JobCancelledError,
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 RATE = 3_000.0
 #: Shorter than the default, for jobs whose processes are stopped.
-QUICK = JobConfig(heartbeat_timeout=3.0)
+QUICK = JobConfig(advanced=AdvancedConfig(heartbeat_timeout=3.0))
 
 
 @contextmanager
@@ -227,7 +228,7 @@ def test_a_stopped_subtask_of_a_job_without_checkpoints_fails_it_by_name(tmp_pat
 
 @pytest.mark.long
 def test_a_client_leaves_a_job_master_the_time_that_its_job_gives_it(tmp_path: Path) -> None:
-    config = JobConfig(heartbeat_timeout=120.0, lease_timeout=600.0)
+    config = JobConfig(advanced=AdvancedConfig(heartbeat_timeout=120.0, lease_timeout=600.0))
     source = paced_lines(60_000, RATE, attempt=NEVER, release=tmp_path / "go")
     job = submit(word_count(tmp_path, source, config=config))
     before = after_checkpoints(job, 1)

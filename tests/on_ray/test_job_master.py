@@ -30,7 +30,7 @@ from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
 
-from penstock import FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
+from penstock import AdvancedConfig, FileSink, JobConfig, JobFailedError, JobStatus, NoRestart
 from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.registry import find_master
 from penstock.cluster import RayJobHandle
@@ -184,7 +184,12 @@ def test_an_attempt_of_a_lost_process_takes_no_job_away_from_its_job_master(tmp_
 
 def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:
     job = submit(
-        word_count(tmp_path, paced_lines(1_000_000, RATE), config=JobConfig(lease_timeout=5.0), every=60.0)
+        word_count(
+            tmp_path,
+            paced_lines(1_000_000, RATE),
+            config=JobConfig(advanced=AdvancedConfig(lease_timeout=5.0)),
+            every=60.0,
+        )
     )
     wait_until(job, "the run", lambda r: r.status is JobStatus.RUNNING)
     assert len(subtask_actors(job)) == 2

@@ -10,7 +10,7 @@ import pytest
 from jobs.commands import run_here
 from jobs.driving import submit, wait_until
 
-from penstock import Checkpointing, DiscardSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, DiscardSink, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import JobReport
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -24,7 +24,7 @@ def enrich(number: int) -> int:
 def test_a_slow_operator_is_named_as_the_bottleneck(tmp_path: Path) -> None:
     env = StreamEnvironment(
         "slow",
-        config=JobConfig(buffer_rows=20, credits=2),
+        config=JobConfig(advanced=AdvancedConfig(buffer_rows=20, credits=2)),
         checkpointing=Checkpointing(every=0.5, storage=str(tmp_path)),
     )
     numbers = env.from_source("numbers", GeneratorSource(int))

@@ -18,7 +18,7 @@ from jobs.oracle import committed_rows
 from jobs.ordering import ChecksOrder, Numbered, key_of
 from jobs.words import environment
 
-from penstock import FileSink, GeneratorSource, JobConfig
+from penstock import AdvancedConfig, FileSink, GeneratorSource, JobConfig
 from penstock.runtime.snapshot.ids import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -31,7 +31,7 @@ def numbers(lanes: int, count: int) -> list[tuple[int, int]]:
 
 
 def test_records_of_a_channel_stay_in_order_although_their_calls_do_not(tmp_path: Path) -> None:
-    config = JobConfig(buffer_rows=1, buffer_bytes=1, credits=16)
+    config = JobConfig(advanced=AdvancedConfig(buffer_rows=1, buffer_bytes=1, credits=16))
     env = environment(tmp_path, parallelism=LANES, config=config)
     source = GeneratorSource(Numbered(LANES), count=COUNT)
     (
@@ -58,7 +58,7 @@ def test_a_kill_under_back_pressure_costs_nothing(tmp_path: Path) -> None:
     """The source is much faster than what follows: barriers queue up behind data that has no credit."""
     count = 5_000
     source = GeneratorSource(Numbered(1, small=True), count=count)
-    config = JobConfig(buffer_rows=20, credits=2)
+    config = JobConfig(advanced=AdvancedConfig(buffer_rows=20, credits=2))
     env = environment(tmp_path, config=config)
     (
         env.from_source("numbers", Lasting(source, attempt=2))

@@ -19,6 +19,7 @@ from jobs.lasting import Lasting
 from serving.browser import PATIENCE, browser, opened
 
 from penstock import (
+    AdvancedConfig,
     Checkpointing,
     DiscardSink,
     FixedDelay,
@@ -116,8 +117,7 @@ def job(tmp_path: Path) -> Iterator[RayJobHandle]:
     config = JobConfig(
         checkpointing=Checkpointing(every=0.5, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=5, delay=0.1),
-        buffer_rows=64,  # barriers do not wait long behind the slow operator
-        credits=2,
+        advanced=AdvancedConfig(buffer_rows=64, credits=2),
     )
     env = StreamEnvironment("readings", parallelism=2, config=config)
     numbers = env.from_source("numbers", Lasting(GeneratorSource(number, count=FOR_EVER, rate=RATE), 1))

@@ -23,7 +23,7 @@ from jobs.faults import RaisesOnce, SlowToOpen
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
-from penstock import FileSink, JobConfig, JobStatus
+from penstock import AdvancedConfig, FileSink, JobConfig, JobStatus
 from penstock.cluster import JobReport
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -140,7 +140,7 @@ def test_kills_at_odd_moments_of_many_checkpoints_cost_nothing(tmp_path: Path) -
 
 def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path: Path) -> None:
     """It holds on to its attempt: its frames, acknowledgements and commits must not count any more."""
-    config = JobConfig(cancellation_timeout=0.5)
+    config = JobConfig(advanced=AdvancedConfig(cancellation_timeout=0.5))
     job = submit(
         word_count(
             tmp_path,

@@ -19,7 +19,15 @@ from jobs.rescaling import CASES, Case, itself
 from jobs.throttled import Throttled
 from jobs.words import NEVER, environment
 
-from penstock import FileSink, GeneratorSource, JobCancelledError, JobConfig, JobStatus, StreamEnvironment
+from penstock import (
+    AdvancedConfig,
+    FileSink,
+    GeneratorSource,
+    JobCancelledError,
+    JobConfig,
+    JobStatus,
+    StreamEnvironment,
+)
 from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -28,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 COUNT = 2_000
 #: Seconds for a job of up to sixty processes to start.
 PATIENCE = 600.0
-CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
+CONFIG = JobConfig(advanced=AdvancedConfig(buffer_rows=10, credits=2), deployment_timeout=PATIENCE)
 
 TAKING_TURNS = [(case, index % 2 == 1) for index, case in enumerate(CASES)]
 QUICK = {

@@ -16,7 +16,7 @@ from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.throttled import Throttled
 from jobs.words import counted, environment, line, lines, paced_lines
 
-from penstock import FileSink, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, FileSink, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import RayJobHandle
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
@@ -27,7 +27,7 @@ UNALIGNED: dict[str, Any] = {"unaligned": True}
 WITH_TIMEOUT: dict[str, Any] = {"unaligned": True, "aligned_timeout": 0.05}
 
 #: Small buffers and few of them.
-SMALL = JobConfig(buffer_rows=10, credits=2)
+SMALL = JobConfig(advanced=AdvancedConfig(buffer_rows=10, credits=2))
 
 
 def blocked(folder: Path, shut: Path, **how: Any) -> StreamEnvironment:

@@ -22,16 +22,16 @@ from jobs.throttled import Throttled
 from jobs.windowed import add_windows, committed_windows, expected_windows, numbers_in
 from jobs.words import NEVER, environment
 
-from penstock import FileSink, FixedDelay, JobConfig, JobStatus
+from penstock import AdvancedConfig, FileSink, FixedDelay, JobConfig, JobStatus
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.runtime.errors import JobTimeoutError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 #: Small buffers and few of them; a row takes its time at the sink.
-SMALL = JobConfig(buffer_rows=5, credits=2)
+SMALL = JobConfig(advanced=AdvancedConfig(buffer_rows=5, credits=2))
 #: For a job that has only to come to its end. With more credits it would need other processes.
-LARGE = JobConfig(credits=2)
+LARGE = JobConfig(advanced=AdvancedConfig(credits=2))
 SECONDS = 0.01
 #: Numbers in one window of all keys: so there is a row for every third number.
 LONG = 10

@@ -22,7 +22,7 @@ from jobs.oracle import committed_rows, hidden_files
 from jobs.stress import Anomalies, Stress, anomalies, armed, multi_input, pipeline, union
 from jobs.words import environment
 
-from penstock import FixedDelay, JobConfig, JobStatus
+from penstock import AdvancedConfig, FixedDelay, JobConfig, JobStatus
 from penstock.cluster import RayJobHandle
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 FAILURES = 5
 #: Seconds for a job of up to fifty processes to start, and to work off what it holds at the end.
 PATIENCE = 300.0
-CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
+CONFIG = JobConfig(advanced=AdvancedConfig(buffer_rows=10, credits=2), deployment_timeout=PATIENCE)
 
 
 # The simulation runs the other ones each time (`tests/simulation/test_stress.py`).

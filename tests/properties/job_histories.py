@@ -14,7 +14,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
@@ -138,9 +138,12 @@ shapes = st.builds(
 parallelisms = st.lists(st.integers(1, 3), min_size=4, max_size=4)
 configs = st.builds(
     JobConfig,
-    credits=st.integers(1, 8),
-    buffer_rows=st.integers(1, 12),
-    arrow_buffer_rows=st.integers(1, 12),
+    advanced=st.builds(
+        AdvancedConfig,
+        credits=st.integers(1, 8),
+        buffer_rows=st.integers(1, 12),
+        arrow_buffer_rows=st.integers(1, 12),
+    ),
     buffer_timeout=st.sampled_from([0.0, 0.01, 0.1]),
     checkpointing=st.sampled_from(
         [

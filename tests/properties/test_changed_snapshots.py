@@ -16,6 +16,7 @@ from changed_snapshots import changed, closed, harmful_pickle, opened, relocated
 from strange_elements import NAME, LoadsPickles, put_in_flight
 
 from penstock import (
+    AdvancedConfig,
     Checkpointing,
     FileSink,
     FileSource,
@@ -150,7 +151,9 @@ def snapshot_of(place: Place, kind: str) -> tuple[MemoryStorage, str, str]:
     storage = MemoryStorage()
     checkpointing = Checkpointing(every=1, allow_pickle=False, unaligned=kind == "unaligned")
     config = JobConfig(
-        credits=2, buffer_rows=2, checkpointing=checkpointing, state_backend=place.backend(kind)
+        advanced=AdvancedConfig(credits=2, buffer_rows=2),
+        checkpointing=checkpointing,
+        state_backend=place.backend(kind),
     )
     job = ScriptedJob(place.graph(), config, storage)
     job.run(150)

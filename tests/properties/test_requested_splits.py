@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -59,7 +59,9 @@ def run_job(seed: int, crashes: int) -> tuple[Counter[int], int]:
     random = Random(seed)
     count, pieces = random.randint(0, 60), random.randint(1, 12)
     target = Collector()
-    config = JobConfig(checkpointing=Checkpointing(every=10), buffer_rows=3, credits=2)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=10), advanced=AdvancedConfig(buffer_rows=3, credits=2)
+    )
     parallelism = random.randint(1, 3)
     job = ScriptedJob(
         graph(count, pieces, parallelism, target), config, MemoryStorage(), random.randrange(1 << 32)

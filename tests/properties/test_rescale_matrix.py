@@ -14,7 +14,7 @@ import pytest
 from jobs.rescaling import CASES, Case, itself
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -57,7 +57,7 @@ def test_a_job_goes_on_exactly_once_at_another_parallelism(
 ) -> None:
     monkeypatch.setattr(metadata, "INLINE_LIMIT", 40)
     checkpointing = Checkpointing(every=1, unaligned=way == "unaligned")
-    config = JobConfig(checkpointing=checkpointing, credits=2, buffer_rows=3)
+    config = JobConfig(checkpointing=checkpointing, advanced=AdvancedConfig(credits=2, buffer_rows=3))
     target, random, expected = InMemoryCollector(), Random(str(case)), case.expected(COUNT)
     step = ScriptedJob(graph(case, case.old, target), config, MemoryStorage(), random.randrange(1 << 32))
     step.run(40 * case.old + random.randint(0, 60))

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from job_histories import state_files_in
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -195,9 +195,12 @@ shapes = st.builds(
 )
 configs = st.builds(
     JobConfig,
-    credits=st.integers(1, 4),
-    buffer_rows=st.integers(1, 8),
-    arrow_buffer_rows=st.integers(1, 8),
+    advanced=st.builds(
+        AdvancedConfig,
+        credits=st.integers(1, 4),
+        buffer_rows=st.integers(1, 8),
+        arrow_buffer_rows=st.integers(1, 8),
+    ),
     buffer_timeout=st.sampled_from([0.0, 0.01, 0.1]),
     end_of_partition=st.sampled_from(["counts_as_barrier", "aborts"]),
     checkpointing=st.sampled_from(
@@ -296,9 +299,7 @@ LATE_ACKNOWLEDGEMENT = Shape(
 @example(
     LATE_ACKNOWLEDGEMENT,
     JobConfig(
-        credits=1,
-        buffer_rows=1,
-        arrow_buffer_rows=1,
+        advanced=AdvancedConfig(credits=1, buffer_rows=1, arrow_buffer_rows=1),
         buffer_timeout=0.0,
         end_of_partition="counts_as_barrier",
         checkpointing=Checkpointing(every=1, unaligned=True),

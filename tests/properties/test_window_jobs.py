@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from window_shapes import MOST_LANES, Item, Shape, Targets
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.operators import held_watermark
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot import metadata
@@ -43,8 +43,11 @@ shapes = st.builds(
 parallelisms = st.tuples(st.integers(1, MOST_LANES), st.integers(1, 2), st.integers(1, 3), st.integers(1, 2))
 configs = st.builds(
     JobConfig,
-    credits=st.integers(1, 5),
-    buffer_rows=st.integers(1, 8),
+    advanced=st.builds(
+        AdvancedConfig,
+        credits=st.integers(1, 5),
+        buffer_rows=st.integers(1, 8),
+    ),
     buffer_timeout=st.sampled_from([0.0, 0.01]),
     end_of_partition=st.sampled_from(["counts_as_barrier", "aborts"]),
     checkpointing=st.sampled_from(
@@ -171,8 +174,7 @@ def test_watermarks_in_flight_make_nothing_late_at_another_parallelism(seed: int
         by_hand=seed % 2 == 1,
     )
     config = JobConfig(
-        credits=random.choice([3, 5, 8]),
-        buffer_rows=random.choice([1, 2]),
+        advanced=AdvancedConfig(credits=random.choice([3, 5, 8]), buffer_rows=random.choice([1, 2])),
         buffer_timeout=0.0,
         checkpointing=Checkpointing(every=1, unaligned=True),
     )

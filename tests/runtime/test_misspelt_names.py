@@ -63,7 +63,7 @@ def stream() -> Any:
         (lambda: FileSource.csv("in", delimeter=";"), "delimiter"),
         (lambda: FileSink.parquet("out", compresion="zstd"), "compression"),
         (lambda: replace(Checkpointing(every=1), evry=2), "every"),
-        (lambda: JobConfig.from_mapping({"credit": 1}), "credits"),
+        (lambda: JobConfig.from_mapping({"standbys": 1}), "standby"),
         (lambda: JobConfig.from_mapping({"checkpointing": {"evry": 1}}), "every"),
         (lambda: JobConfig.from_mapping({"restart": {"kind": "fixed_dely"}}), "fixed_delay"),
     ],

@@ -12,7 +12,7 @@ from penstock.actors.shared.job_report import JobMasterProcess, JobReport, Subta
 from penstock.actors.shared.snapshot_answers import SavepointTaken
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig, settings_as_text
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig, settings_as_text
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.executor import CheckpointResult, JobStatistics
@@ -109,7 +109,9 @@ def acting_job(storage: str = "/storage") -> ActingJob:
 
 
 def running_report(storage: str) -> JobReport:
-    settings = settings_as_text(JobConfig(checkpointing=Checkpointing(every=10, storage=storage), credits=4))
+    settings = settings_as_text(
+        JobConfig(checkpointing=Checkpointing(every=10, storage=storage), advanced=AdvancedConfig(credits=4))
+    )
     cause = FailureCause("count[2]: ValueError: no number in 'seven'")
     states = (
         (JobState.CREATED, JobState.DEPLOYING, 0.0, ""),

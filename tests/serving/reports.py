@@ -65,7 +65,7 @@ def report_of(job_id: str, name: str, storage: Path, status: JobStatus = JobStat
             record(2, CheckpointStatus.FAILED, 9.0),
             record(3, CheckpointStatus.COMPLETED, 0.3),
         ),
-        settings={"credits": "8", "checkpointing": "Checkpointing", "checkpointing.every": "10.0"},
+        settings={"advanced.credits": "8", "checkpointing": "Checkpointing", "checkpointing.every": "10.0"},
     )
 
 

@@ -33,7 +33,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.jobs.handover import SecondJob, StartFrom
@@ -96,10 +96,8 @@ def pressing_config(
             tolerable_failures=None,
         ),
         restart=FixedDelay(attempts=100, delay=0.001),
-        buffer_rows=2,
+        advanced=AdvancedConfig(buffer_rows=2, credits=2, gap_timeout=1000.0),
         buffer_timeout=0.001,
-        credits=2,
-        gap_timeout=1000.0,
     )
 
 

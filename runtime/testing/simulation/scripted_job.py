@@ -421,10 +421,9 @@ class ScriptedJob:
 def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
     """Without periodic checkpoints, and restarted as a whole without delay."""
     checkpointing = config.checkpointing
+    advanced = replace(config.advanced, gap_timeout=_NEVER, lease_timeout=_LEASE, heartbeat_timeout=_LEASE)
     if checkpointing is None:
-        return replace(
-            config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE, heartbeat_timeout=_LEASE
-        )
+        return replace(config, failover="full", advanced=advanced)
     keep = KeepAfter.ALWAYS if keeps_checkpoints else checkpointing.keep_after
     checkpointing = replace(
         checkpointing, every=_NEVER, timeout=_NEVER, keep_after=keep, tolerable_failures=None
@@ -435,9 +434,7 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
         checkpointing=checkpointing,
         restart=restart,
         failover="full",
-        gap_timeout=_NEVER,
-        lease_timeout=_LEASE,
-        heartbeat_timeout=_LEASE,
+        advanced=advanced,
     )
 
 

@@ -107,7 +107,7 @@ class SimulatedRun:
         """
         if not self.world.is_calm:
             self.world.calm_down()
-        longest = 3 * max(control.job.config.lease_timeout for control in self._controls)
+        longest = 3 * max(control.job.config.advanced.lease_timeout for control in self._controls)
         since, last_move = self.world.clock.monotonic(), self.world.trace.moves + self._most_moves
         while left := [process for control in self._controls for process in control.alive]:
             lasts = self.world.clock.monotonic() - since

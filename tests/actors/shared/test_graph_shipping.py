@@ -11,7 +11,7 @@ import ray.cloudpickle as cloudpickle
 
 from penstock import CollectSink, DiscardSink, StreamEnvironment
 from penstock.actors.shared.graph_shipping import pack_job, unpack_job
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
@@ -25,7 +25,7 @@ def graph(function: object = abs, key: object = abs, sink: object = None) -> Job
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    config = JobConfig(credits=3)
+    config = JobConfig(advanced=AdvancedConfig(credits=3))
     job, arrived = unpack_job(tuple(pack_job(graph(), config)))
     assert arrived == config
     assert [v.id for v in job.vertices] == [v.id for v in graph().vertices]

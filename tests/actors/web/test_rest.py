@@ -128,7 +128,7 @@ def test_the_preview_of_a_rescale_counts_key_groups_that_move(client: Client) ->
 
 
 def test_settings_are_shown_whole_and_those_of_checkpoints_alone(client: Client) -> None:
-    assert client.look(f"{JOB}/config")["config"]["credits"] == "8"
+    assert client.look(f"{JOB}/config")["config"]["advanced.credits"] == "8"
     assert client.look(f"{JOB}/checkpoints/config")["config"] == {"every": "10.0"}
 
 

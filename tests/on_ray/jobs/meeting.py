@@ -22,14 +22,14 @@ from jobs.driving import eventually, submit, subtask_statistics, wait_until
 from jobs.oracle import committed_rows, committed_updates, expected_updates
 from jobs.words import add, as_update, environment, line, with_one, word_of
 
-from penstock import FileSink, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, FileSink, FixedDelay, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.cluster import JobReport, RayJobHandle
 from penstock.connectors import Sink
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 
 #: Small buffers and few of them: what may be on the way on a channel without credits.
-CONFIG = JobConfig(buffer_rows=20, credits=2)
+CONFIG = JobConfig(advanced=AdvancedConfig(buffer_rows=20, credits=2))
 ON_THE_WAY = 2 * 20
 COUNT = SubtaskId("count", 0)
 #: Seconds that the slow branch takes for a record while it is held up.

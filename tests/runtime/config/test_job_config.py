@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
 
 
 def test_a_timedelta_is_kept_as_seconds() -> None:
-    given: dict[str, Any] = {
-        "buffer_timeout": timedelta(milliseconds=5),
-        "gap_timeout": timedelta(minutes=1),
-    }
-    config = JobConfig(**given)
-    assert (config.buffer_timeout, config.gap_timeout) == (0.005, 60.0)
+    buffer_timeout: Any = timedelta(milliseconds=5)
+    gap_timeout: Any = timedelta(minutes=1)
+    config = JobConfig(buffer_timeout=buffer_timeout, advanced=AdvancedConfig(gap_timeout=gap_timeout))
+    assert (config.buffer_timeout, config.advanced.gap_timeout) == (0.005, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -28,12 +26,6 @@ def test_a_timedelta_is_kept_as_seconds() -> None:
         ("buffer_timeout", -1, "at least 0 s"),
         ("buffer_timeout", "fast", "timedelta, or seconds"),
         ("deployment_timeout", 0, "longer than 0 s"),
-        ("lease_timeout", float("nan"), "finite"),
-        ("gap_timeout", None, "timedelta, or seconds"),
-        ("credits", 0, "at least 1"),
-        ("credits", 2.0, "whole number"),
-        ("credits", True, "whole number"),
-        ("buffer_rows", -5, "at least 1"),
         ("allow_pickle", "no", "True or False"),
         ("step_on", "process", "'thread' or 'loop'"),
         ("end_of_partition", "ignored", "'counts_as_barrier' or 'aborts'"),
@@ -41,11 +33,33 @@ def test_a_timedelta_is_kept_as_seconds() -> None:
         ("checkpointing", Checkpointing, "Checkpointing(...) or None"),
         ("restart", "always", "FixedDelay(...)"),
         ("restart", FixedDelay, "FixedDelay(...)"),
+        ("advanced", None, "AdvancedConfig(...)"),
+        ("advanced", {"credits": 4}, "AdvancedConfig(...)"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is(setting: str, value: Any, allowed: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         JobConfig(**{setting: value})
+    assert str(error.value).startswith(f"{setting}=")
+    assert allowed in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "allowed"),
+    [
+        ("lease_timeout", float("nan"), "finite"),
+        ("gap_timeout", None, "timedelta, or seconds"),
+        ("credits", 0, "at least 1"),
+        ("credits", 2.0, "whole number"),
+        ("credits", True, "whole number"),
+        ("buffer_rows", -5, "at least 1"),
+    ],
+)
+def test_an_advanced_value_that_is_not_allowed_is_named_with_what_is(
+    setting: str, value: Any, allowed: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        AdvancedConfig(**{setting: value})
     assert str(error.value).startswith(f"{setting}=")
     assert allowed in str(error.value)
 
@@ -60,16 +74,26 @@ def test_an_unknown_setting_names_the_nearest_one(build: Any) -> None:
 
 def test_nested_settings_come_from_mappings() -> None:
     config = JobConfig.from_mapping(
-        {"checkpointing": {"every": 2}, "restart": {"kind": "fixed_delay", "attempts": 1}, "credits": 2}
+        {
+            "checkpointing": {"every": 2},
+            "restart": {"kind": "fixed_delay", "attempts": 1},
+            "advanced": {"credits": 2},
+        }
     )
     assert config == JobConfig(
-        checkpointing=Checkpointing(every=2), restart=FixedDelay(attempts=1), credits=2
+        checkpointing=Checkpointing(every=2),
+        restart=FixedDelay(attempts=1),
+        advanced=AdvancedConfig(credits=2),
     )
 
 
 def test_a_misspelt_nested_setting_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Checkpointing has no setting 'evry'"):
         JobConfig.from_mapping({"checkpointing": {"evry": 2}})
+    with pytest.raises(
+        ConfigurationError, match="AdvancedConfig has no setting 'credit'; did you mean 'credits'"
+    ):
+        JobConfig.from_mapping({"advanced": {"credit": 2}})
 
 
 def test_a_job_restarts_by_default_only_when_it_takes_checkpoints() -> None:
@@ -85,5 +109,9 @@ def test_a_given_restart_strategy_wins() -> None:
 
 
 def test_settings_survive_replace_and_pickle() -> None:
-    config = replace(JobConfig(credits=3), buffer_timeout=1)
-    assert pickle.loads(pickle.dumps(config)) == config == JobConfig(credits=3, buffer_timeout=1)
+    config = replace(JobConfig(advanced=AdvancedConfig(credits=3)), buffer_timeout=1)
+    assert (
+        pickle.loads(pickle.dumps(config))
+        == config
+        == JobConfig(advanced=AdvancedConfig(credits=3), buffer_timeout=1)
+    )

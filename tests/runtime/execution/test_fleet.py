@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
 
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Room, Stale
 from penstock.runtime.execution.role import Role
@@ -83,7 +83,7 @@ def test_a_process_that_is_silent_or_gone_is_ended(answer: Died | Away | None) -
 
 def test_several_processes_that_hang_hold_a_take_over_up_no_longer_than_one() -> None:
     processes = ScriptedProcesses(dict.fromkeys(("a", "b", "c", "d")))  # type: ignore[arg-type]
-    made, time = fleet(processes, config=JobConfig(heartbeat_timeout=3.0))
+    made, time = fleet(processes, config=JobConfig(advanced=AdvancedConfig(heartbeat_timeout=3.0)))
     done: list[bool] = []
     made.adopt(lambda: done.append(True))
     assert len(processes.waiting("ask")) == 4

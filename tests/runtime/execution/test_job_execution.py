@@ -9,7 +9,7 @@ import pytest
 from scripted_processes import JOB, Call, ScriptedProcesses, timers
 
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
@@ -31,7 +31,7 @@ from penstock.runtime.testing.manual_time import ManualAsyncRunner
 from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
-CONFIG = JobConfig(deployment_timeout=60.0, cancellation_timeout=5.0)
+CONFIG = JobConfig(deployment_timeout=60.0, advanced=AdvancedConfig(cancellation_timeout=5.0))
 BARRIER = CheckpointBarrier(1, 0)
 
 

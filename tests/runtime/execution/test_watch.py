@@ -6,7 +6,7 @@ from typing import Any
 
 from scripted_processes import JOB, ScriptedProcesses, timers
 
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import INTERVAL, PATIENCE, Watch
@@ -28,7 +28,7 @@ class Watched:
         self.fleet = Fleet(JOB, graph, JobConfig(), self.processes, self.time, lambda: next(tokens))
         self.fleet.ensure([READ, COUNT], lambda problem: None)
         self.counted: list[tuple[SubtaskId, int, Any]] = []
-        config = JobConfig(lease_timeout=lease_timeout)
+        config = JobConfig(advanced=AdvancedConfig(lease_timeout=lease_timeout))
         self.watch = Watch(self.fleet, self.processes, clock, self.time, config, self.count, self)
         self.looks = 0
 

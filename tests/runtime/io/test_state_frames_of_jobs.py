@@ -19,7 +19,7 @@ from penstock import (
     StreamEnvironment,
     WatermarkStrategy,
 )
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.io.storage import open_location
@@ -81,7 +81,7 @@ class Taken:
         windows = by_key.window(TumblingEventTimeWindows(WINDOW / 1e6))
         windows.reduce("windows", max).sink("none", CollectSink(InMemoryCollector()))
         storage = open_location(str(folder), create=True)
-        config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5)
+        config = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5))
         job = ScriptedJob(build_execution_graph(env.build()), config, storage, 7)
         while len(self.seen.rows()) < FIRST:
             job.run(1_500)

@@ -19,7 +19,7 @@ from outside import (
 )
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -46,7 +46,9 @@ class Run:
             source = env.from_source(name, HookedNumbers(range(COUNT), name, self.outside))
             named = source.rebalance().map(lambda n, name=name: (name, n), id=f"named-{name}")
             named.sink(f"out-{name}", CollectSink(self.out))
-        config = JobConfig(checkpointing=Checkpointing(every=1, **mode), buffer_rows=10, credits=2)
+        config = JobConfig(
+            checkpointing=Checkpointing(every=1, **mode), advanced=AdvancedConfig(buffer_rows=10, credits=2)
+        )
         graph = build_execution_graph(env.build())
         self.job = ScriptedJob(graph, config, RecordedStorage(self.outside), seed)
         self._kill_at: tuple[str, str] | None = None

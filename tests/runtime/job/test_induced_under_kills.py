@@ -16,7 +16,7 @@ import pytest
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
@@ -101,7 +101,9 @@ class Run:
         source.rebalance().map(lambda pair: pair, id="pass", parallelism=2).sink(
             "out", CollectSink(self.out), parallelism=1
         )
-        config = JobConfig(checkpointing=Checkpointing(every=1, **mode), buffer_rows=4, credits=2)
+        config = JobConfig(
+            checkpointing=Checkpointing(every=1, **mode), advanced=AdvancedConfig(buffer_rows=4, credits=2)
+        )
         self.job = ScriptedJob(build_execution_graph(env.build()), config, MemoryStorage(), seed)
 
     def kill(self, victim: str) -> None:

@@ -10,7 +10,7 @@ from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -171,7 +171,7 @@ def taken(job: ScriptedJob, *, full: bool) -> CompletedCheckpoint:
 def test_a_full_checkpoint_names_only_its_own_files_and_later_ones_share_them(unaligned: bool) -> None:
     target = InMemoryCollector()
     checkpointing = Checkpointing(every=1, retain=10, unaligned=unaligned)
-    config = JobConfig(checkpointing=checkpointing, buffer_rows=5, credits=2)
+    config = JobConfig(checkpointing=checkpointing, advanced=AdvancedConfig(buffer_rows=5, credits=2))
     job = ScriptedJob(counts(target), config, MemoryStorage())
     job.until(lambda: counted(job) >= 600, "every key")
     first = taken(job, full=False)

@@ -9,7 +9,7 @@ import pytest
 from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig, RocksDB
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig, RocksDB
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -44,7 +44,7 @@ def saved(request: pytest.FixtureRequest, places: MemoryPlaces, monkeypatch: pyt
     numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT))
     counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)
     counts.sink("out", CollectSink(InMemoryCollector()))
-    config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5)
+    config = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5))
     job = ScriptedJob(build_execution_graph(env.build()), config, MemoryStorage(), 1, open_location=places)
     job.run(100)
     job.complete_checkpoint()
@@ -82,7 +82,9 @@ def test_checkpoint_of_a_backend_on_disk_is_told_and_its_number_of_entries_is_an
     counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)
     counts.sink("out", CollectSink(InMemoryCollector()))
     config = JobConfig(
-        checkpointing=Checkpointing(every=1), buffer_rows=5, state_backend=RocksDB(8 * 1024 * 1024)
+        checkpointing=Checkpointing(every=1),
+        advanced=AdvancedConfig(buffer_rows=5),
+        state_backend=RocksDB(8 * 1024 * 1024),
     )
     storage = MemoryStorage()
     job = ScriptedJob(build_execution_graph(env.build()), config, storage, 1, open_location=places)

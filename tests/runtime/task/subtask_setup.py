@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
@@ -112,6 +112,13 @@ class LoggingWriter:
 
     def close(self) -> None:
         self._log.calls.append("sink closed")
+
+
+def job_config(**settings: Any) -> JobConfig:
+    """A `JobConfig` from its settings and those of `AdvancedConfig`."""
+    names = {each.name for each in fields(AdvancedConfig)}
+    advanced = {name: settings.pop(name) for name in names & set(settings)}
+    return JobConfig(advanced=AdvancedConfig(**advanced), **settings)
 
 
 def rows(*values: Any) -> RowBatch:

@@ -9,7 +9,7 @@ import pytest
 from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
 from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
-from penstock import Checkpointing, DiscardSink, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, DiscardSink, JobConfig, StreamEnvironment
 from penstock.operators import Operator, RowBatch
 from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.operators.protocols import Polled
@@ -27,7 +27,9 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 CODEC = ValueCodec()
-UNALIGNED = JobConfig(checkpointing=Checkpointing(every=1, unaligned=True), credits=1)
+UNALIGNED = JobConfig(
+    checkpointing=Checkpointing(every=1, unaligned=True), advanced=AdvancedConfig(credits=1)
+)
 
 
 class Hears(Operator):

@@ -9,7 +9,7 @@ import pytest
 from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
 from subtask_setup import SubtaskSetup, rows
 
-from penstock import Checkpointing, DiscardSink, JobConfig, StreamEnvironment
+from penstock import AdvancedConfig, Checkpointing, DiscardSink, JobConfig, StreamEnvironment
 from penstock.operators import Operator, RowBatch
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.record.elements import (
@@ -21,7 +21,9 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 
-UNALIGNED = JobConfig(checkpointing=Checkpointing(every=1, unaligned=True), credits=1)
+UNALIGNED = JobConfig(
+    checkpointing=Checkpointing(every=1, unaligned=True), advanced=AdvancedConfig(credits=1)
+)
 
 
 class Sums(Operator):

@@ -7,7 +7,7 @@ from checkpoint_graphs import MakeSubtask, barrier, counting, keyed, listed, rea
 from subtask_setup import ScriptedSource, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
@@ -67,7 +67,9 @@ def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(make_subta
     env = StreamEnvironment("job")
     source = env.from_source("source", ScriptedSource([Polled(rows(3 * 4096))]))
     source.flat_map(lambda n: range(n)).sink("sink", DiscardSink(), parallelism=2)
-    config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_rows=512)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(credits=1, buffer_rows=512)
+    )
     task = make_subtask(env, "source", config)
     task.run()
     task.trigger(1)
@@ -81,7 +83,9 @@ def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(make_subta
 
 
 def test_blocked_subtask_takes_checkpoints_between_batches(make_subtask: MakeSubtask) -> None:
-    config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_timeout=60.0)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(credits=1), buffer_timeout=60.0
+    )
     script = [Polled(rows(1, 2)), Polled(rows(3, 4)), Polled(ready_at=9.0)]
     task = make_subtask(reading(script, lambda n: n), "source", config)
     task.run()

@@ -10,7 +10,7 @@ import pytest
 from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
@@ -20,7 +20,7 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.task.closing import failure_details
 
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1), credits=1)
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(credits=1))
 
 
 class FailsToClose(LoggingSink):

@@ -10,7 +10,7 @@ import pytest
 from subtask_setup import ScriptedSource, rows
 from work_graphs import MakeSubtask, flattening, mapping, small
 
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.testing.manual_time import ManualClock
@@ -65,7 +65,12 @@ def test_slices_get_as_long_as_the_configuration_says(make_subtask: MakeSubtask,
         clock.advance(0.001)
         return n
 
-    task = make_subtask(mapping(slow), "map-1", JobConfig(slice_duration=duration, credits=1000), clock=clock)
+    task = make_subtask(
+        mapping(slow),
+        "map-1",
+        JobConfig(advanced=AdvancedConfig(slice_duration=duration, credits=1000)),
+        clock=clock,
+    )
     task.deliver(rows(*range(1000)))
     times = []
     while task.subtask.step().more:

@@ -11,7 +11,7 @@ import pytest
 from subtask_setup import SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import StorageError, StreamCorruptError
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
@@ -29,7 +29,8 @@ MakeSubtask = Callable[..., SubtaskSetup]
 
 #: One credit a channel and tiny buffers, so that a few records fill everything.
 UNALIGNED = JobConfig(
-    checkpointing=Checkpointing(every=1, unaligned=True), credits=1, buffer_rows=2, gap_timeout=20.0
+    checkpointing=Checkpointing(every=1, unaligned=True),
+    advanced=AdvancedConfig(credits=1, buffer_rows=2, gap_timeout=20.0),
 )
 
 

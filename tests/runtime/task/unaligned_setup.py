@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from subtask_setup import CODEC, ScriptedSource, SubtaskSetup
+from subtask_setup import CODEC, ScriptedSource, SubtaskSetup, job_config
 
 from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -50,7 +50,7 @@ def savepoint(checkpoint_id: int) -> CheckpointBarrier:
 def config(aligned_timeout: float | None = None, **more: Any) -> JobConfig:
     """Small credits, so that outputs block after two buffers of one row."""
     checkpointing = Checkpointing(every=1, unaligned=True, aligned_timeout=aligned_timeout)
-    return JobConfig(checkpointing=checkpointing, **{"credits": 2, "buffer_rows": 1, **more})
+    return job_config(checkpointing=checkpointing, **{"credits": 2, "buffer_rows": 1, **more})
 
 
 def working(function: Callable[[Any], Any], senders: int = 2, receivers: int = 1) -> StreamEnvironment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from subtask_setup import ScriptedSource, SubtaskSetup
+from subtask_setup import ScriptedSource, SubtaskSetup, job_config
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -17,7 +17,7 @@ MakeSubtask = Callable[..., SubtaskSetup]
 
 
 def small(**more: Any) -> JobConfig:
-    return JobConfig(**{"checkpointing": Checkpointing(every=1), "buffer_rows": 2, "credits": 2, **more})
+    return job_config(**{"checkpointing": Checkpointing(every=1), "buffer_rows": 2, "credits": 2, **more})
 
 
 def mapping(function: Callable[[Any], Any], *, senders: int = 1) -> StreamEnvironment:

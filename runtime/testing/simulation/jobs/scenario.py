@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -126,7 +126,7 @@ class Scenario:
         lines += [] if self.shape.columns is None else [f"  {self.shape.columns}"]
         lines += [] if self.shape.timed is None else [f"  {self.shape.timed}"]
         lines.append(
-            f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
+            f"  credits {config.advanced.credits}, rows in a buffer {config.advanced.buffer_rows}, "
             f"buffer timeout {config.buffer_timeout:g} s"
         )
         lines.append(f"  {config.restart}")
@@ -237,10 +237,12 @@ def _config(draws: Draws, mode: HandlerMode, restarts: Draws) -> JobConfig:
         checkpointing=checkpointing_of(draws, mode),
         restart=_restart(restarts, draws.pick((0.0, 0.01, 0.5))),
         buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
-        buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
-        credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
-        slice_duration=draws.pick((0.0005, 0.01)),
-        gap_timeout=1000.0,
+        advanced=AdvancedConfig(
+            buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
+            credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
+            slice_duration=draws.pick((0.0005, 0.01)),
+            gap_timeout=1000.0,
+        ),
         failover="full" if draws.chance(0.3) else "region",
         end_of_partition=policy,
     )

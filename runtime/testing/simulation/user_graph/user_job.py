@@ -317,10 +317,13 @@ def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
         checkpointing=_short_checkpointing(given, draws),
         restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
         buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
-        buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
-        credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
-        slice_duration=draws.pick((0.0005, 0.01)),
-        gap_timeout=1000.0,
+        advanced=replace(
+            config.advanced,
+            buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
+            credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
+            slice_duration=draws.pick((0.0005, 0.01)),
+            gap_timeout=1000.0,
+        ),
     )
 
 

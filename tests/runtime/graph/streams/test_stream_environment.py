@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorLocation
 from penstock.runtime.graph.executor import JobStatus
@@ -134,13 +134,16 @@ def test_a_stream_that_nobody_reads_is_allowed_beside_one_with_a_sink(discard: A
 
 def test_settings_given_to_the_environment_win_over_its_config() -> None:
     env = StreamEnvironment(
-        config=JobConfig(credits=3, buffer_timeout=1, allow_pickle=True),
+        config=JobConfig(advanced=AdvancedConfig(credits=3), buffer_timeout=1, allow_pickle=True),
         buffer_timeout=timedelta(milliseconds=10),
         allow_pickle=False,
         restart=FixedDelay(attempts=1),
     )
     assert env.config == JobConfig(
-        credits=3, buffer_timeout=0.01, allow_pickle=False, restart=FixedDelay(attempts=1)
+        advanced=AdvancedConfig(credits=3),
+        buffer_timeout=0.01,
+        allow_pickle=False,
+        restart=FixedDelay(attempts=1),
     )
 
 
@@ -150,7 +153,7 @@ def test_a_wrong_setting_is_refused_when_the_environment_is_made() -> None:
 
 
 def test_submit_hands_graph_and_settings_to_the_executor(executor: Any, discard: Any) -> None:
-    env = StreamEnvironment("mine", executor=executor, config=JobConfig(credits=3))
+    env = StreamEnvironment("mine", executor=executor, config=JobConfig(advanced=AdvancedConfig(credits=3)))
     env.from_collection("in", [1]).sink("out", discard)
     handle = env.submit()
     assert executor.submitted == [(env.build(), env.config)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -19,7 +19,7 @@ from penstock.runtime.testing.memory_storages import MemoryPlaces
 from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 7
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))
 
 
 def numbers(env: StreamEnvironment) -> DataStream[int]:

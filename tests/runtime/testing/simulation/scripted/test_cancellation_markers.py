@@ -14,7 +14,7 @@ import pytest
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=3, credits=2)
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=3, credits=2))
 UNALIGNED = replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True))
 SEEDS = range(12)
 COUNT = 60

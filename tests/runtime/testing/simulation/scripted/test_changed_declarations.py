@@ -8,7 +8,7 @@ import pytest
 from savepoint_jobs import KEYS, counting, start
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -59,7 +59,9 @@ def graph_of(function: KeyedProcessFunction[int, Pair, Pair], target: InMemoryCo
 @pytest.fixture
 def saved(places: MemoryPlaces) -> str:
     """A savepoint in the middle of the job with the states of before."""
-    config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3)
+    )
     job = ScriptedJob(graph_of(Before(), InMemoryCollector()), config, MemoryStorage(), open_location=places)
     job.run(300)
     places.move(job.stop_with_savepoint("/saved"), "/saved")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph import execution_graph
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
@@ -24,8 +24,7 @@ COPIES = 6
 SEEDS = range(4)
 
 CONFIG = JobConfig(
-    credits=1,
-    buffer_rows=1,
+    advanced=AdvancedConfig(credits=1, buffer_rows=1),
     buffer_timeout=0.0,
     checkpointing=Checkpointing(every=1, unaligned=True, timeout=1e12, tolerable_failures=0),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
@@ -30,7 +30,7 @@ def test_keys_that_never_come_again_are_forgotten_while_the_job_runs() -> None:
     target, env = InMemoryCollector(), StreamEnvironment("expiring", parallelism=1)
     numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT, rate=3000.0))
     numbers.key_by(lambda n: n).process("seen", Seen()).sink("out", CollectSink(target))
-    config = JobConfig(checkpointing=Checkpointing(every=1000), buffer_rows=50)
+    config = JobConfig(checkpointing=Checkpointing(every=1000), advanced=AdvancedConfig(buffer_rows=50))
     job = ScriptedJob(build_execution_graph(env.build()), config, MemoryStorage())
     most = 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))
 
 
 class SumAtEnd(Operator):
@@ -143,7 +143,9 @@ def test_without_alignment_nothing_is_lost_when_a_receiver_ends_early(seed: int)
     """A subtask may end between a sender's barrier and its own snapshot; its sender will send again."""
     target = InMemoryCollector()
     mode: Literal["at_least_once"] = "at_least_once"
-    config = JobConfig(checkpointing=Checkpointing(every=1, mode=mode), buffer_rows=5, credits=1)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1, mode=mode), advanced=AdvancedConfig(buffer_rows=5, credits=1)
+    )
     random = Random(seed)
     job = ScriptedJob(sums(target, [8, 8]), config, MemoryStorage(), random.randrange(1 << 32))
     for _ in range(4):

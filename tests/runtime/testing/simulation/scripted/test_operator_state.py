@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -66,7 +66,8 @@ class Job:
         self.target = InMemoryCollector()
         self.restored: Restored = {}
         self.config = JobConfig(
-            checkpointing=Checkpointing(every=1, unaligned=unaligned), buffer_rows=5, credits=2
+            checkpointing=Checkpointing(every=1, unaligned=unaligned),
+            advanced=AdvancedConfig(buffer_rows=5, credits=2),
         )
 
     def graph(self, parallelism: int) -> ExecutionGraph:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import OperatorError, StorageTimeoutError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, OutputChannelSpec, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -22,7 +22,7 @@ from penstock.runtime.testing.memory_storages import RefusingStorage
 from penstock.runtime.testing.simulation.cluster.network import ChannelRules
 from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
-CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))
 
 
 def counting(
@@ -159,7 +159,10 @@ def test_checkpoint_that_is_given_up_is_followed_by_one_that_completes(target: I
 
 def test_receiver_that_left_early_does_not_keep_its_sender(target: InMemoryCollector) -> None:
     """Without alignment a receiver may be covered by a checkpoint that its sender took before its own end."""
-    config = JobConfig(checkpointing=Checkpointing(every=1, mode="at_least_once"), credits=1, buffer_rows=5)
+    config = JobConfig(
+        checkpointing=Checkpointing(every=1, mode="at_least_once"),
+        advanced=AdvancedConfig(credits=1, buffer_rows=5),
+    )
     ends: list[int] = []
     for seed in range(40):
         collector = InMemoryCollector()

@@ -14,7 +14,7 @@ from savepoint_jobs import found_at, take_savepoint
 
 from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
@@ -90,8 +90,7 @@ class Taken:
         self.storage = self.places("/data", create=True)
         self.config = JobConfig(
             checkpointing=Checkpointing(every=1, unaligned=self.kind == "unaligned checkpoint"),
-            buffer_rows=4,
-            credits=3,
+            advanced=AdvancedConfig(buffer_rows=4, credits=3),
         )
         self.job = ScriptedJob(
             graph(self.target, what=self.what),

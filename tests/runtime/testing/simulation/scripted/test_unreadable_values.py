@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import (
+    AdvancedConfig,
     Checkpointing,
     GeneratorSource,
     JobConfig,
@@ -83,7 +84,10 @@ def test_values_that_can_not_be_read_are_told_with_operator_state_and_what_to_do
 def test_records_in_flight_are_not_unpickled_without_consent(counters: int, unaligned: bool) -> None:
     """At the same parallelism they go back into their channels as they are, at another one they are dealt."""
     storage = MemoryStorage()
-    config = JobConfig(credits=2, buffer_rows=2, checkpointing=Checkpointing(every=1, unaligned=True))
+    config = JobConfig(
+        advanced=AdvancedConfig(credits=2, buffer_rows=2),
+        checkpointing=Checkpointing(every=1, unaligned=True),
+    )
     first = ScriptedJob(marked_records(2), config, storage)
     first.run(300)
     first.complete_checkpoint()
