@@ -155,7 +155,6 @@ def saved_states(state: OperatorState) -> dict[str, SavedState]:
 
 
 def saved_lists(state: OperatorState) -> dict[str, OperatorStateHandle]:
-    """A handle of each list state of an operator in a snapshot, by name."""
     return {handle.name: handle for subtask in state.subtasks.values() for handle in subtask.operator}
 
 

@@ -64,7 +64,6 @@ class _Held:
             self.deliver()
 
     def deliver(self) -> None:
-        """Do now what the program does at an interrupt, if one has waited."""
         if self._is_waiting:
             self._is_waiting = self.is_open = False
             self._before(signal.SIGINT, None)

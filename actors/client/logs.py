@@ -190,7 +190,6 @@ def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None
 
 
 def alive_nodes() -> list[str]:
-    """Ray's ids of the nodes that are there."""
     known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [str(node["NodeID"]) for node in known if node["Alive"]]
 

@@ -49,7 +49,6 @@ class Deadline:
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
         late: What has not happened, for the error.
-        advice: What still continues and how to look at it, for the error.
 
     Raises:
         ConfigurationError: `timeout` is no duration.

@@ -50,7 +50,6 @@ def _quantile(share: float, histogram: str, *by: str) -> str:
 
 
 def _share(counter: str) -> tuple[str, str]:
-    """The subtask of each operator that spends the largest share of its time so."""
     by_subtask = f"sum by (job_name, operator, subtask) ({_rate(counter)})"
     return f"max by (job_name, operator) ({by_subtask})", "{{operator}}"
 

@@ -63,7 +63,6 @@ class BlockHolder:
         self._sinks[job_id, operator] = schema
 
     def sinks(self, job_id: str) -> dict[str, bytes | None]:
-        """The sinks of a job that have rows here, with their schemas where given."""
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
     def stage(self, key: TransactionKey, place: int, data: bytes, rows: int, schema: bytes) -> None:

@@ -99,7 +99,6 @@ class FrameStore:
 
     @property
     def open_files(self) -> int:
-        """Number of open files."""
         return len(self._segments)
 
     @property

@@ -82,7 +82,6 @@ class TableColumns:
             raise OtherColumnsError(msg)
 
     def replace(self, schema: pa.Schema) -> None:
-        """Record these columns, which another process has decided."""
         while True:
             names = self._storage.list(_SCHEMAS)
             if names and not differences_of(_read(self._storage, names[-1])[0], schema):

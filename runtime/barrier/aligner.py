@@ -64,7 +64,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The checkpoint that is being aligned, if there is one."""
         running = self._alignment
         return () if running is None else (running.checkpoint_id,)
 
@@ -126,7 +125,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
     def give_up(self, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED) -> None:
-        """Give the running alignment up, if there is one, and say so."""
         running = self._alignment
         if running is not None:
             self._end_alignment()

@@ -79,9 +79,7 @@ class ChannelBlocking(Protocol):
         """Consume nothing from this channel until it is unblocked."""
         ...
 
-    def unblock(self, channel: int) -> None:
-        """Consume from this channel again."""
-        ...
+    def unblock(self, channel: int) -> None: ...
 
 
 class InFlightInput(ChannelBlocking, Protocol):

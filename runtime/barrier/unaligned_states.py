@@ -178,7 +178,6 @@ class BarrierState:
         return self
 
     def trigger_if_due(self) -> BarrierState:
-        """Something that the trigger waits for may be there now."""
         return self
 
 

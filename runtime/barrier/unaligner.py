@@ -147,7 +147,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
                 self._state.element_arrived(channel, element)
 
     def trigger_if_due(self) -> None:
-        """Take the checkpoint that has begun, if it waits for nothing but the task."""
         self._go_to(self._state.trigger_if_due())
 
     # -- consumption --------------------------------------------------------------------------------------

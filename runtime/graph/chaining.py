@@ -94,7 +94,6 @@ class _Walk:
 
 
 def with_push_down(graph: StreamGraph) -> tuple[StreamNode, ...]:
-    """The nodes of a graph, with sources that know what is needed of them."""
     return tuple(_told(number, node, graph) for number, node in enumerate(graph.nodes))
 
 

@@ -39,7 +39,6 @@ class InputChannelSpec:
 
     @property
     def supports_unaligned(self) -> bool:
-        """Whether barriers may overtake here."""
         return self.can_be_redistributed and not self.forced_aligned
 
 
@@ -71,7 +70,6 @@ class ResultPartitionSpec:
 
     @property
     def supports_unaligned(self) -> bool:
-        """Whether barriers may overtake here."""
         return self.partitioner.partitioning.can_be_redistributed and not self.forced_aligned
 
 

@@ -268,7 +268,6 @@ def _amounts(vertex: VertexInfo) -> Iterator[tuple[float, str]]:
 
 
 def edge_label(edge: EdgeInfo) -> str:
-    """Partitioning of an edge in words, and the output that its records come from."""
     if edge.side_output is not None:
         return f"{_partitioning(edge)}, side output {edge.side_output!r} of {edge.source_operator}"
     return _partitioning(edge)

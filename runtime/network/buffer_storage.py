@@ -292,7 +292,6 @@ class _Memory:
     failure: str | None = None
 
     def takes(self, stored: StoredElement) -> bool:
-        """Take an element if there is room for it."""
         cost = stored.size + ELEMENT_OVERHEAD
         if cost > self.left:
             return False

@@ -377,7 +377,6 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
         return generator or self._timestamper.doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Emit the batch with timestamps, and a watermark if event time advances."""
         self._records_in += len(batch)
         if not len(batch):
             return

@@ -159,7 +159,6 @@ class UserCoordinator(OperatorCoordinator):
         )
 
     def fail_job(self, cause: str | PenstockError) -> None:
-        """The coordinator can't go on."""
         self._context.fail_job(cause)
 
     # -- its life -------------------------------------------------------------------------------------------

@@ -98,7 +98,6 @@ class UserOperator(Operator):
         self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Hand a batch over in the declared format."""
         self._records_in += len(batch)
         self._at = "process"
         for fitting in self._fitting(batch):
@@ -214,13 +213,11 @@ class UserOperator(Operator):
         return OperatorStatistics(self._records_in, self._records_out)
 
     def close(self) -> None:
-        """Close the user's operator, if it was opened."""
         if self._context is not None:
             self._call("close")
 
     @property
     def has_coordinator(self) -> bool:
-        """Whether the operator may send events."""
         return isinstance(self._user, HasCoordinator)
 
     @property

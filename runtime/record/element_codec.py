@@ -346,7 +346,6 @@ class BatchCodec:
         return batch
 
     def statistics(self) -> BatchCodecStatistics:
-        """Counters so far."""
         return BatchCodecStatistics(
             self._rows_encoded,
             self._bytes_encoded,

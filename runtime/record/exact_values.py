@@ -210,7 +210,6 @@ def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
 
 
 def misfit(value: Any, kind: pa.DataType, path: str) -> MisfitError:
-    """The error of a value that a column can't have unchanged."""
     return MisfitError(
         f"column '{path}' of type {kind} can't hold {_shown(value)} of type {type(value).__name__} unchanged"
     )

@@ -320,7 +320,6 @@ class ValueCodec:
 
     @property
     def allows_pickle(self) -> bool:
-        """Whether values may be pickled."""
         return self._allow_pickle
 
     def dumps(self, value: Any) -> bytes:
@@ -357,6 +356,5 @@ class ValueCodec:
             self._idle.append(codec)
 
     def statistics(self) -> CodecStatistics:
-        """Counts of values that were pickled so far."""
         pickles = self._pickles
         return CodecStatistics(pickles.pickled, pickles.unpickled, tuple(pickles.types))

@@ -149,7 +149,6 @@ class ValueEncoder:
         return packed
 
     def extension(self, code: int, payload: Any) -> ExtType:
-        """Make an extension of a payload that is lowered already."""
         return extension_of(code, self.pack(payload))
 
     def _learn(self, kind: type) -> Lower:

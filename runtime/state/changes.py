@@ -124,7 +124,6 @@ class Changes:
         self.takes_all, self.is_sure = True, False
 
     def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
-        """Say that these entries were written, and what the table has of them now."""
         if not self._is_wide:
             self.looked_up.update(entries)
             self._is_wide = len(self.looked_up) > _MANY

@@ -182,7 +182,6 @@ function that converts a saved value, or give the new state another name; the ol
         self._declared: dict[str, tuple[type, ...]] = {}
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
-        """Take over what was declared when these were saved."""
         self._saved = {name: without_former_module(kind) for handle in handles for name, kind in handle.types}
 
     def declare(

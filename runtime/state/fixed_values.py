@@ -81,7 +81,6 @@ class FixedValues:
         }
 
     def is_fixed(self, value: Any) -> bool:
-        """Whether a value can't change."""
         return self._are_fixed(lambda: (value,), 0)
 
     def are_fixed(self, values: Sequence[Any]) -> bool:
@@ -89,7 +88,6 @@ class FixedValues:
         return self._are_fixed(values.__iter__, 0)
 
     def loose(self, entries: Mapping[Any, Any]) -> list[Any]:
-        """The keys of the values that may change."""
         values = entries.values()
         kinds = set(map(type, values)) - LEAVES
         if not kinds:

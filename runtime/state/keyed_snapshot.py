@@ -279,7 +279,6 @@ class Increments:
         self._finished: dict[int, KeyedStateHandle] = {}
 
     def start_from(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Begin with the state of a completed checkpoint whose files may be shared."""
         self.clear()
         self.base, self.base_id = handle, checkpoint_id
 

@@ -143,7 +143,6 @@ class PunctuatedWatermarks(WatermarkGenerator[T]):
         self._watermark_of = watermark_of
 
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
-        """Emit the watermark that the record brings, if it brings one."""
         moment: Any = self._watermark_of(value, timestamp)
         if moment is not None:
             output.emit_watermark(moment)

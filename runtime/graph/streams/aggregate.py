@@ -131,7 +131,6 @@ def add_windowed_aggregate(
 
 
 def _are_sessions(windows: object) -> TypeGuard[EventTimeSessionWindows[Any]]:
-    """Whether these are sessions of event time whose gap is the same for all records."""
     return type(windows) is EventTimeSessionWindows and windows.gap is not None
 
 

@@ -199,7 +199,6 @@ class _Lane:
         self._made = 0
 
     def allowed(self, now: float) -> int:
-        """Number of records that may be made now."""
         if self._rate is None:
             return 1 << 62
         if self._started is None:

@@ -194,7 +194,6 @@ class RocksDBKeyedStateBackend:
             table.give_stamps(lifetime, has_stamps=has_stamps)
 
     def _delete_expired(self, name: str) -> None:
-        """Delete the rows of a restored table that had expired when its snapshots were taken."""
         rows = TableRows(name, self._known.is_nested(name), self.max_parallelism, self._codec)
         for expired in self._expired_rows.pop(name, ()):
             for group in expired.key_groups:

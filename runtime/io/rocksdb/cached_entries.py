@@ -216,7 +216,6 @@ class CachedEntries(dict[Any, Any]):
         self._forget_written()
 
     def make_room(self) -> None:
-        """Write back, and drop some entries, if there are too many."""
         self.write_back()
         self._limit = self._most_keys()
         self.most_told = min(_MOST_TOLD, self._limit)
@@ -225,7 +224,6 @@ class CachedEntries(dict[Any, Any]):
                 dict.__delitem__(self, key)
 
     def make_room_if_full(self) -> None:
-        """Write back and drop some entries, if there are too many in memory."""
         if dict.__len__(self) >= self._limit:
             self.make_room()
 

@@ -110,7 +110,6 @@ class UploadedFiles:
         self._finished: dict[int, Mapping[str, StateHandle]] = {}
 
     def start_from(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Begin with the files of a completed checkpoint that the database was opened from."""
         self.clear()
         self._confirmed_id, self._confirmed = checkpoint_id, _sorted_files(handle)
 

@@ -76,7 +76,6 @@ class FunctionOperator(Operator):
             self._call_beside(self._made, "open", FunctionContext(context, timers, side))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """Let the function object of a class bring its list states up to date."""
         self._call_beside(self._made, "snapshot", checkpoint_id)
         return {}
 

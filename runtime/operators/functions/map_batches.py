@@ -68,7 +68,6 @@ class MapBatchesOperator(FunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function with its line, and the size of the batch it is at."""
         at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
         return super().doing + at
 

@@ -83,7 +83,6 @@ class ProcessOperator(FunctionOperator):
         return iter(())
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """Let the function bring its list states up to date."""
         self._call_beside(self._user, "snapshot", checkpoint_id)
         return {}
 

@@ -317,7 +317,6 @@ class SourceOperator:
 
     @property
     def is_externally_induced(self) -> bool:
-        """Whether the reader says when checkpoints are taken."""
         return self._induced is not None
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:

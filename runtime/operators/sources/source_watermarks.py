@@ -188,7 +188,6 @@ class SourceWatermarks:
         self._pauses_splits = False
 
     def align(self, send: Callable[[WatermarkReported], None], *, pauses_splits: bool) -> None:
-        """Report to the JobMaster, if the strategy has an alignment."""
         settings = self._strategy.alignment
         if settings is not None:
             self._alignment = SourceAlignment(settings, send)

@@ -189,7 +189,6 @@ class OnRequestEnumerator:
             self._context.run_in_background(lambda: list(self._source.splits(parallelism)), self._listed)
 
     def handle_split_request(self, subtask: int) -> None:
-        """Give the reader the next split, when it is known."""
         self._waiting[subtask] = None
         self._serve()
 

@@ -154,7 +154,6 @@ class ResultCollector:
                 return
 
     def _adapt(self, took: float) -> None:
-        """Choose the next chunk so that it takes a small part of the patience."""
         if took > PATIENCE / 2:
             self._chunk = max(1, self._chunk // 2)
         elif took < PATIENCE / 8:

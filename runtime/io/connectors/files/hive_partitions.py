@@ -116,7 +116,6 @@ class Partitions:
 
 
 def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitReader:
-    """Open a split, with the columns of its folders if it has any."""
     if not isinstance(split, PartitionedSplit):
         return form.open(split, filesystem)
     columns = PathColumns(pa.ipc.open_stream(split.columns).read_next_batch())
@@ -125,7 +124,6 @@ def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitRea
 
 
 def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
-    """The format of files that may lack these columns."""
     match form:
         case ParquetFormat() | CsvFormat():
             return replace(form, path_columns=columns)
