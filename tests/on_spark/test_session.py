@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def shown_by(process: psutil.Process) -> str:
+    """A process's command line and environment; one that has just ended shows nothing."""
+    try:
+        return " ".join(process.cmdline()) + str(process.environ())
+    except psutil.NoSuchProcess:  # a zombie among them
+        return ""
+
+
 def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spark: SparkSession) -> None:
     from penstock.bridge.session import session
 
@@ -64,7 +72,7 @@ def test_spark_answers_nobody_without_the_secret_of_the_session_which_no_command
     assert secret not in str(context.getConf().getAll())
     family = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
     assert len(family) >= 4, "the driver, RayDP's master and two executors"
-    shown = [" ".join(each.cmdline()) + str(each.environ()) for each in family]
+    shown = [shown_by(each) for each in family]
     assert not [line for line in shown if secret in line]
     conf = context.getConf()
     driver = f"spark://CoarseGrainedScheduler@{conf.get('spark.driver.host')}:{conf.get('spark.driver.port')}"
@@ -99,8 +107,7 @@ def test_secret_settings_reach_the_driver_and_no_command_line_or_environment(
     assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == secret
     assert context.getConf().get("spark.hadoop.fs.s3a.secret.key") == secret
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    shown = [" ".join(each.cmdline()) + str(each.environ()) for each in family]
-    assert not [line for line in shown if "to=tell" in line]
+    assert not [line for line in map(shown_by, family) if "to=tell" in line]
     # The next session of this process begins with the same JVM.
     assert SparkConf().get("spark.hadoop.fs.s3a.secret.key") is None
     with known_to_driver({"spark.hadoop.a.password": secret}, tmp_path):

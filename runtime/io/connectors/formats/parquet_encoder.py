@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -202,6 +202,9 @@ class _TypedRows:
     arrays: Mapping[str, pa.Array]
     columns: Mapping[str, RowColumn]
 
+    #: Rows have none.
+    metadata: ClassVar[None] = None
+
     @property
     def fields(self) -> Sequence[pa.Field]:
         return [pa.field(name, array.type) for name, array in self.arrays.items()]
@@ -232,6 +235,11 @@ class _TypedBatch:
     def fields(self) -> Sequence[pa.Field]:
         return list(self.columns.schema)
 
+    @property
+    def metadata(self) -> dict[bytes, bytes] | None:
+        """What its schema says besides types: readers such as Spark look at it."""
+        return self.columns.schema.metadata  # type: ignore[no-any-return]
+
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         if self.columns.schema.equals(schema):
             return self.columns
@@ -259,7 +267,7 @@ def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Sc
             typed: Sequence[_TypedRows | _TypedBatch] = [_TypedBatch(part)]
         else:
             typed = _typed(part)
-        pieces += [(_place_of(each.fields, learned), each) for each in typed]
+        pieces += [(_place_of(pa.schema(each.fields, each.metadata), learned), each) for each in typed]
     used = dict.fromkeys(place for place, _ in pieces)
     tables = [
         pa.Table.from_batches(
@@ -271,9 +279,8 @@ def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Sc
     return tables
 
 
-def _place_of(fields: Sequence[pa.Field], learned: list[pa.Schema]) -> int:
+def _place_of(wanted: pa.Schema, learned: list[pa.Schema]) -> int:
     """The place of the schema that takes these fields."""
-    wanted = pa.schema(fields)
     for place, schema in enumerate(learned):
         if schema.equals(wanted):
             return place
@@ -281,7 +288,7 @@ def _place_of(fields: Sequence[pa.Field], learned: list[pa.Schema]) -> int:
         for place, schema in enumerate(learned):
             if len(set(schema.names)) < len(schema.names):
                 continue
-            common = common_fields(list(schema), fields)
+            common = common_fields(list(schema), list(wanted))
             if common is not None:
                 learned[place] = pa.schema(common, schema.metadata)
                 return place

@@ -138,3 +138,14 @@ def test_arrow_batches_of_other_types_get_files_of_their_own(tmp_path, context):
     ]
     files = written(tmp_path, context, *map(ArrowBatch, batches), RowBatch([{"i": 2}]))
     assert [file.read().to_pydict() for file in files] == [{"i": [1, None, 2]}, {"i": [1.5]}]
+
+
+def test_what_the_schema_of_a_batch_says_besides_types_stands_in_the_file(tmp_path, context, permit):
+    """Spark asks it who has written old times."""
+    schema = pa.schema([("a", pa.int64())], {"writer": "known"})
+    writer = FileSink.parquet(tmp_path).writer(context())
+    writer.write(ArrowBatch(pa.RecordBatch.from_pydict({"a": [1]}, schema)))
+    writer.write(ArrowBatch(pa.RecordBatch.from_pydict({"a": [2], "b": ["x"]})))
+    writer.commit(writer.prepare_commit(), permit)
+    files = [pq.read_schema(path) for path in tmp_path.rglob("*.parquet")]
+    assert [file.metadata[b"writer"] for file in files] == [b"known"] * len(files)
