@@ -20,7 +20,7 @@ import ray
 
 from penstock.actors.shared.node_processes import own_node, task_on_node
 from penstock.runtime.errors import DeploymentError, StorageError
-from penstock.runtime.io.rocksdb.database import ScratchFolder
+from penstock.runtime.io.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.runtime.config.job_config import HeapState, StateBackend
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
-from penstock.runtime.io.rocksdb.database import Database, ScratchFolder
+from penstock.runtime.io.rocksdb.database import Database
 from penstock.runtime.io.rocksdb.rows import TableRows, is_nested
 from penstock.runtime.io.rocksdb.snapshots import (
     CanonicalSnapshot,
@@ -35,6 +35,7 @@ from penstock.runtime.io.rocksdb.snapshots import (
     take_over,
 )
 from penstock.runtime.io.rocksdb.table import RocksDBTable, ScannedLifetime
+from penstock.runtime.io.scratch import ScratchFolder
 from penstock.runtime.snapshot.handles import KeyedStateHandle, SavedTime
 from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable
 from penstock.runtime.state.heap_backend import heap_backend

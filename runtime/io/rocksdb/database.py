@@ -10,28 +10,11 @@ so only its calls stand in the `try` blocks here.
 their indexes and filters. The write buffers are charged to it, so the whole is bounded, however many
 operators of a process keep state in RocksDB. A quarter is kept for values that Python has decoded
 (`cached_entries.py`); RocksDB knows nothing of those.
-
-`ScratchFolder`: where a database lies while its subtask runs, or Spark's files while a session runs.
-
-It holds nothing that a restart needs. So it is removed with its owner. A process that is killed removes
-nothing. Therefore each owner holds a lock in its folder for as long as it lives. A new owner removes the
-folders beside its own whose locks are free. The operating system gives the lock of a dead process back,
-also where several containers share a disk and can't see each other's processes.
-
-RocksDB runs no code of its files, but their values are unpickled. The place may be writable for everybody, as
-`/tmp` is. So each folder is made anew, with a name that can't be guessed and for its owner alone (0700). No
-name is shared by two processes: the first one would own what the other puts there. Folders of other
-users are left alone, and links are not followed.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -369,86 +352,3 @@ def _shared(memory: int) -> SharedMemory:
             "cluster: pip install 'penstock[rocksdb]'"
         )
         raise ConfigurationError(msg) from error
-
-
-_LOCK: Final = "owner"
-
-_STATE: Final = "state"
-
-_REMEDY: Final = "Give RocksDB(folder=...) a folder that can be written, or let TMPDIR of the nodes name one"
-
-
-class ScratchFolder:
-    """A folder of its own, until `remove`.
-
-    Args:
-        place: Where it is made; `None` for the temporary folder of the node.
-
-    Raises:
-        StorageError: It can't be made.
-    """
-
-    def __init__(
-        self,
-        place: Path | None = None,
-        *,
-        kind: str = _STATE,
-        remedy: str = _REMEDY,
-    ) -> None:
-        root = Path(tempfile.gettempdir()) if place is None else place
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_abandoned(root, kind)
-            self.path = Path(tempfile.mkdtemp(prefix=f"{_name(kind)}-{os.getpid()}-", dir=root))
-            lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            owner = "RocksDB" if kind == _STATE else kind
-            msg = f"there is no scratch space for {owner} in {root}: {error}. {remedy}"
-            raise StorageError(msg) from error
-
-    def remove(self) -> None:
-        """Delete it and everything in it; more than once does no harm."""
-        self._remove()
-
-
-def _remove(path: Path, lock: int, owner: int) -> None:
-    """Also called when the last reference is gone, and at the end of the process."""
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
-
-
-def remove_abandoned(root: Path, kind: str = _STATE) -> int:
-    """Delete this user's folders whose owners are dead; returns their number."""
-    removed = 0
-    for folder in root.glob(f"{_name(kind)}-*"):
-        with suppress(OSError):  # it is being removed, or its owner has just begun
-            lock = _lock_of(folder)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-                removed += 1
-            finally:
-                os.close(lock)
-    return removed
-
-
-def _name(kind: str) -> str:
-    return f"penstock-{kind}-{os.geteuid()}"
-
-
-def _lock_of(folder: Path) -> int:
-    """Open the lock in a folder of this user; follows no link.
-
-    Raises:
-        OSError: The folder is a link or another user's, or has no lock.
-    """
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.fstat(opened).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "it belongs to another user", str(folder))
-        return os.open(_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened)
-    finally:
-        os.close(opened)

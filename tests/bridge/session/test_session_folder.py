@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.bridge.session.session_folder import remove_here, write_here
-from penstock.runtime.io.rocksdb.database import ScratchFolder
+from penstock.runtime.io.scratch import ScratchFolder
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, GraphError, StorageError
 from penstock.runtime.graph.executor import check_state_backends
 from penstock.runtime.io.rocksdb import database as memory_of_process
-from penstock.runtime.io.rocksdb.database import ScratchFolder, remove_abandoned
+from penstock.runtime.io.scratch import ScratchFolder, remove_abandoned
 
 
 def test_a_backend_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_linked_files_of_a_checkpoint_that_is_given_up_are_removed(tmp_path: Pat
 def test_what_a_killed_process_has_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from penstock.runtime.io.rocksdb.database import ScratchFolder\n"
+        "from penstock.runtime.io.scratch import ScratchFolder\n"
         "folder = ScratchFolder(pathlib.Path(sys.argv[1]))\n"
         "print(folder.path, flush=True)\n"
         "sys.stdin.read()\n"
