@@ -1,0 +1,59 @@
+"""Writes `docs/api.md`: the public modules, and the names in each.
+
+Run it when a public name comes or goes; `tests/docs/test_api.py` compares the page with the modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+import penstock
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+#: The implementation behind the public modules.
+HIDDEN = ("runtime", "actors", "bridge")
+
+_HEAD = """\
+# The public modules
+
+Public is what these modules name, and nothing else. The packages `penstock.runtime`,
+`penstock.actors` and `penstock.bridge` are the implementation and may change in any version.
+Each name's docstring is its reference: `help(penstock.StreamEnvironment)`.
+
+`tools/write_api.py` writes this page from the modules.
+"""
+
+
+def public_modules() -> list[ModuleType]:
+    """`penstock`, then the modules beside it by name."""
+    beside = sorted(found.name for found in pkgutil.iter_modules(penstock.__path__))
+    names = [name for name in beside if name not in HIDDEN and not name.startswith("_")]
+    return [penstock, *(importlib.import_module(f"penstock.{name}") for name in names)]
+
+
+def summary(value: object) -> str:
+    """The first sentence of a class's or function's docstring, for a cell of a table."""
+    if not (inspect.isclass(value) or inspect.isroutine(value)) or not value.__doc__:
+        return ""
+    first = inspect.cleandoc(value.__doc__).split("\n\n")[0]
+    return " ".join(first.split()).replace("|", "\\|")
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [_HEAD]
+    for module in public_modules():
+        about = " ".join(inspect.cleandoc(module.__doc__ or "").split("\n\n")[0].split())
+        rows = [f"| `{name}` | {summary(getattr(module, name))} |" for name in module.__all__]
+        parts.append(
+            "\n".join([f"## {module.__name__}", "", about, "", "| name | |", "| --- | --- |", *rows, ""])
+        )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
