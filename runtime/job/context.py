@@ -196,7 +196,8 @@ class JobContext:
         """Leave the current state for another one."""
         if self.is_fenced:
             return
-        self.transitions.add(Transition(self.state.name, state.name, self.clock.now(), cause))
+        if state.name is not self.state.name:  # states of one name are steps of the same thing
+            self.transitions.add(Transition(self.state.name, state.name, self.clock.now(), cause))
         self.state.leave()
         self.state = state
         state.enter()

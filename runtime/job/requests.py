@@ -114,8 +114,8 @@ class RescaleHistory:
         """A rescale was requested."""
         self._records.append(record)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint for the new parallelism is complete."""
+    def saved(self, checkpoint_id: int) -> None:
+        """The checkpoint that holds the state for the new parallelism is complete."""
         self._records[-1] = replace(self._records[-1], checkpoint_id=checkpoint_id)
 
     def end(self, at: float, failure: str = "") -> None:

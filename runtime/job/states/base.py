@@ -1,7 +1,14 @@
-"""`State`: the base of all states of a job."""
+"""`State`: the base of all states of a job.
+
+`AttemptStop`: the end of an attempt, or of one region of it.
+
+What comes next depends on two things. No subtask may run any more. And a checkpoint whose record is being
+written may be complete: the job would restart from it, or end with it. So its outcome is awaited.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.runtime.job.failure import FailureCause
@@ -11,6 +18,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 if TYPE_CHECKING:
     from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
     from penstock.runtime.job.context import JobContext
+    from penstock.runtime.job.failover import Region
     from penstock.runtime.job.requests import RescaleRequest, StopRequest
 
 
@@ -75,3 +83,61 @@ class State:
     def subtask_finished(self, subtask: SubtaskId) -> bool:
         """A subtask has finished."""
         return False
+
+
+class AttemptStop:
+    """Stops the subtasks of an attempt and waits for the record that is being written.
+
+    A state that takes another one's place may take over its stop.
+
+    Args:
+        region: The subtasks to stop; `None` for all.
+        is_deployed: Whether there is anything to stop.
+
+    Attributes:
+        has_begun: Whether the subtasks were told to stop.
+        is_over: Whether nothing runs and nothing is being written.
+    """
+
+    def __init__(self, job: JobContext, region: Region | None = None, *, is_deployed: bool = True) -> None:
+        self._job = job
+        self._region = region
+        self._runs = is_deployed
+        self._log_is_known = False
+        self._state: State | None = None
+        self._then: Callable[[], None] | None = None
+        self.has_begun = self.is_over = False
+
+    def begin(self, then: Callable[[], None]) -> None:
+        """Stop, unless that has begun.
+
+        Args:
+            then: Called once when it is over, if the job is still in its current state. It takes the place of
+                the one that was given before.
+        """
+        job, self._state, self._then = self._job, self._job.state, then
+        if self.has_begun:
+            return
+        self.has_begun = True
+        if self._runs and self._region is None:
+            job.gateway.stop_all(job.attempt)
+        elif self._runs and self._region is not None:
+            job.gateway.stop_region(job.attempt, self._region)
+        job.when_log_is_known(self._on_log_known)
+
+    def subtasks_stopped(self) -> bool:
+        """No subtask runs any more; returns whether that was awaited."""
+        was_awaited, self._runs = self._runs, False
+        self._go_on()
+        return was_awaited
+
+    def _on_log_known(self) -> None:
+        self._log_is_known = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._runs or not self._log_is_known or self.is_over:
+            return
+        self.is_over = True
+        if self._then is not None and self._job.state is self._state:
+            self._then()

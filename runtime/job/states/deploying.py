@@ -18,7 +18,7 @@ from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.ended import Failed, Suspended, enter_earlier_end
 from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.job.states.running import Running
@@ -95,7 +95,9 @@ class Deploying(State):
         """Stop what was deployed, or wait until the record is written."""
         self._cancelled = True
         if self._begun:
-            self.job.enter(Cancelling(self.job, stopped=not self._deploying), "cancelled")
+            self.job.enter(
+                Cancelling(self.job, AttemptStop(self.job, is_deployed=self._deploying)), "cancelled"
+            )
         return True
 
     def deployed(self) -> bool:
@@ -123,10 +125,10 @@ class Deploying(State):
             case AttemptStart():
                 decision = job.begin_attempt(outcome)
                 if self._cancelled:
-                    job.enter(Cancelling(job, stopped=True), "cancelled")
+                    job.enter(Cancelling(job, AttemptStop(job, is_deployed=False)), "cancelled")
                 elif isinstance(decision, GiveUp):
                     text = f"attempt {outcome.attempt} is one too many: {decision.reason}"
-                    job.enter(Failing(job, FailureCause(text, recoverable=False), stopped=True), text)
+                    job.enter(Failing(job, FailureCause(text, recoverable=False), is_deployed=False), text)
                 elif decision.delay > 0:
                     self._timer = job.timers.call_later(decision.delay, lambda: self._deploy(outcome))
                 else:
@@ -168,7 +170,7 @@ class Deploying(State):
     def _on_error(self, error: BaseException) -> None:
         job = self.job
         if self._cancelled:
-            job.enter(Cancelling(job, stopped=True), "cancelled")
+            job.enter(Cancelling(job, AttemptStop(job, is_deployed=False)), "cancelled")
             return
         text = f"the attempt could not begin: {error_text(error)}"
         if isinstance(error, JobIdTakenError):
@@ -177,7 +179,7 @@ class Deploying(State):
             job.is_fenced = True
             return
         cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
-        job.enter(Failing(job, cause, stopped=True), text)
+        job.enter(Failing(job, cause, is_deployed=False), text)
 
 
 class Created(State):
@@ -192,5 +194,7 @@ class Created(State):
 
     def cancel(self) -> bool:
         """End without ever having run."""
-        self.job.enter(Cancelling(self.job, stopped=True), "cancelled before it started")
+        self.job.enter(
+            Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled before it started"
+        )
         return True

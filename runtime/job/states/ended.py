@@ -6,7 +6,7 @@ from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import EndedBefore
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.base import AttemptStop, State
 
 
 class Terminal(State):
@@ -61,24 +61,21 @@ class Suspended(State):
 
     def __init__(self, job: JobContext) -> None:
         super().__init__(job)
-        self._recording = False
+        self._stop = AttemptStop(job)
 
     def enter(self) -> None:
         """Stop the subtasks, which have read nothing."""
         self.job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
-        self.job.gateway.stop_all(self.job.attempt)
+        self._stop.begin(self._record)
 
     def all_stopped(self) -> bool:
         """Record the end."""
-        if self._recording:
-            return False
-        self._recording = True
-        job = self.job
-        job.when_log_is_known(
-            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
-        )
-        return True
+        return self._stop.subtasks_stopped()
 
     def failed(self, cause: FailureCause) -> bool:
         """Ignore a failure while the subtasks stop."""
         return True
+
+    def _record(self) -> None:
+        job = self.job
+        job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))

@@ -12,7 +12,7 @@ from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecisio
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.ended import Cancelled, Failed, enter_earlier_end
 from penstock.runtime.ports import Cancellable
 
@@ -21,26 +21,19 @@ class Cancelling(State):
     """Stops the subtasks and records the end.
 
     Args:
-        stopped: No subtask runs any more.
-        stopping: The subtasks were told to stop before.
+        stop: The stop of the attempt, if it may have begun; by default all subtasks are to be stopped.
     """
 
     name = JobState.CANCELLING
 
-    def __init__(self, job: JobContext, *, stopped: bool = False, stopping: bool = False) -> None:
+    def __init__(self, job: JobContext, stop: AttemptStop | None = None) -> None:
         super().__init__(job)
-        self._stopped = stopped
-        self._stopping = stopping
-        self._log_known = False
-        self._recording = False
+        self._stop = stop or AttemptStop(job)
 
     def enter(self) -> None:
         """Stop all subtasks."""
-        job = self.job
-        job.end_checkpoints("the job is cancelled", for_good=True)
-        if not self._stopped and not self._stopping:
-            job.gateway.stop_all(job.attempt)
-        job.when_log_is_known(self._on_log_known)
+        self.job.end_checkpoints("the job is cancelled", for_good=True)
+        self._stop.begin(self._record)
 
     def cancel(self) -> bool:
         """Do nothing: it is being cancelled."""
@@ -51,20 +44,11 @@ class Cancelling(State):
         return True
 
     def all_stopped(self) -> bool:
-        """Record the end."""
-        self._stopped = True
-        self._record()
-        return True
-
-    def _on_log_known(self) -> None:
-        self._log_known = True
-        self._record()
+        """Record the end, as soon as no record is being written."""
+        return self._stop.subtasks_stopped()
 
     def _record(self) -> None:
         job = self.job
-        if job.state is not self or self._recording or not (self._stopped and self._log_known):
-            return
-        self._recording = True
         job.record_end(
             JobState.CANCELLED,
             "cancelled",
@@ -98,7 +82,7 @@ class Restarting(State):
 
     def cancel(self) -> bool:
         """End the job: no attempt follows, and no subtask runs."""
-        self.job.enter(Cancelling(self.job, stopped=True), "cancelled")
+        self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
         return True
 
     def _again(self) -> None:
@@ -110,7 +94,7 @@ class Failing(State):
 
     Args:
         cause: The root cause.
-        stopped: No subtask was deployed, so none needs to be stopped.
+        is_deployed: Whether subtasks may have to be stopped.
         decided: What the restart strategy has said already; then the failure is remembered, too.
     """
 
@@ -121,15 +105,13 @@ class Failing(State):
         job: JobContext,
         cause: FailureCause,
         *,
-        stopped: bool = False,
+        is_deployed: bool = True,
         decided: RestartDecision | None = None,
     ) -> None:
         super().__init__(job)
         self._cause = cause
-        self._stopped = stopped
         self._decision = decided
-        self._log_known = False
-        self._decided = False
+        self._stop = AttemptStop(job, is_deployed=is_deployed)
 
     def enter(self) -> None:
         """Remember the cause and stop all subtasks."""
@@ -137,9 +119,7 @@ class Failing(State):
         if self._decision is None:
             job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
         job.end_checkpoints(str(self._cause))
-        if not self._stopped:
-            job.gateway.stop_all(job.attempt)
-        job.when_log_is_known(self._on_log_known)
+        self._stop.begin(self._decide)
 
     def failed(self, cause: FailureCause) -> bool:
         """Remember a failure that followed from the first one."""
@@ -148,25 +128,17 @@ class Failing(State):
 
     def all_stopped(self) -> bool:
         """Decide, as soon as no record is being written."""
-        self._stopped = True
-        self._decide()
-        return True
+        return self._stop.subtasks_stopped()
 
     def cancel(self) -> bool:
         """Cancel the job instead of restarting it, unless its failure is being recorded."""
-        if self._decided:
+        if self._stop.is_over:
             return False
-        self.job.enter(Cancelling(self.job, stopped=self._stopped, stopping=True), "cancelled")
+        self.job.enter(Cancelling(self.job, self._stop), "cancelled")
         return True
-
-    def _on_log_known(self) -> None:
-        self._log_known = True
-        self._decide()
 
     def _decide(self) -> None:
         job = self.job
-        if job.state is not self or self._decided or not (self._stopped and self._log_known):
-            return
         decision: RestartDecision = self._decision or GiveUp("it would fail again")
         if self._decision is None and (self._cause.recoverable or job.may_start_older(self._cause)):
             decision = job.restart.failed(job.ledger.age())
@@ -174,7 +146,6 @@ class Failing(State):
             case RestartAfter(delay):
                 job.enter(Restarting(job, delay), f"again in {delay:g} s")
             case GiveUp(reason):
-                self._decided = True
                 cause = str(self._cause)
                 job.record_end(
                     JobState.FAILED,

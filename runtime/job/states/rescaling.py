@@ -29,7 +29,7 @@ from penstock.runtime.job.requests import (
     RescaleRequest,
     RescaleStarted,
 )
-from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -48,9 +48,7 @@ class Rescaling(State):
         super().__init__(job)
         self._request = request
         self._reported = list(reported)
-        self._stopping = False
-        self._stopped = False
-        self._log_known = False
+        self._stop = AttemptStop(job)
         self._answered = False
 
     def enter(self) -> None:
@@ -71,12 +69,12 @@ class Rescaling(State):
 
     def cancel(self) -> bool:
         """End the job."""
-        self.job.enter(Cancelling(self.job, stopped=self._stopped, stopping=self._stopping), "cancelled")
+        self.job.enter(Cancelling(self.job, self._stop), "cancelled")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
         """End the attempt, unless its subtasks are being stopped already."""
-        if not self._stopping:
+        if not self._stop.has_begun:
             self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
@@ -93,10 +91,8 @@ class Rescaling(State):
         return True
 
     def all_stopped(self) -> bool:
-        """Begin the next attempt."""
-        self._stopped = True
-        self._deploy()
-        return True
+        """Begin the next attempt, as soon as no record is being written."""
+        return self._stop.subtasks_stopped()
 
     def _on_checkpoint(self, answer: CheckpointAnswer) -> None:
         job = self.job
@@ -107,20 +103,12 @@ class Rescaling(State):
             self._answer(RescaleRefused(why))
             job.enter(job.running(self._reported), f"it was not rescaled: {why}")
             return
-        self._stopping = True
-        job.rescales.notify_checkpoint_complete(answer.checkpoint.checkpoint_id)
+        job.rescales.saved(answer.checkpoint.checkpoint_id)
         job.end_checkpoints("the job is rescaled")
-        job.gateway.stop_all(job.attempt)
-        job.when_log_is_known(self._on_log_known)
-
-    def _on_log_known(self) -> None:
-        self._log_known = True
-        self._deploy()
+        self._stop.begin(self._deploy)
 
     def _deploy(self) -> None:
         job = self.job
-        if job.state is not self or not (self._stopped and self._log_known):
-            return
         self._answer(RescaleStarted(job.attempt))
         job.wanted_parallelism = {**job.parallelism, **self._request.parallelism}
         job.deploy_again()

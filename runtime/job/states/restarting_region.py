@@ -19,13 +19,17 @@ of the region's sources have forgotten which splits that checkpoint covers. This
 Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
 checkpoint is consistent again, because no record goes from one region to another.
 
-Any other failure meanwhile fails the whole attempt, which is rare and simple. Only one write to the log may
-be in progress at a time: events that would begin another one wait for its outcome.
+Any other failure meanwhile fails the whole attempt, which is rare and simple.
+
+The states are named by what they wait for: `StoppingRegion`, `DelayingRegion`, `BeginningRegion`,
+`DeployingRegion`, `StartingRegion`. For users the job is restarting all the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from penstock.runtime.config.restart import GiveUp, RestartAfter
@@ -36,7 +40,7 @@ from penstock.runtime.job.failover import Region
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome, OnlyOlder
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.base import AttemptStop, State
 from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -45,159 +49,219 @@ from penstock.runtime.snapshot.ids import SubtaskId
 _ONLY_OLDER: Final = "the newest checkpoint is damaged: the whole job starts from an older one"
 
 
-class RestartingRegion(State):
-    """Stops a region and starts it again.
+@dataclass(frozen=True, slots=True)
+class RegionRestart:
+    """The restart of a region.
 
-    Args:
+    Attributes:
         cause: Why the region failed.
         region: Its subtasks.
-        reported: Subtasks that have reported the end of their data.
-        running: Makes the state for when all is well again, from the reports that still hold.
+        reported: Subtasks that have reported the end of their data; those of the region do so again.
     """
+
+    cause: FailureCause
+    region: Region
+    reported: set[SubtaskId]
+
+
+class RestartingRegion(State):
+    """The base of the states through which a region restarts: the region is down, the others run."""
 
     name = JobState.RESTARTING
 
-    def __init__(
-        self,
-        job: JobContext,
-        cause: FailureCause,
-        region: Region,
-        reported: Iterable[SubtaskId],
-        running: Callable[[frozenset[SubtaskId]], State],
-    ) -> None:
+    def __init__(self, job: JobContext, restart: RegionRestart) -> None:
         super().__init__(job)
-        self._cause = cause
-        self._region = region
-        self._reported = set(reported) - region
-        self._running = running
-        self._stopped = self._log_known = self._decided = False
-        self._writing = self._deploying = self._starting = False
-        self._instead: Callable[[], None] | None = None
-        self._timer: Cancellable | None = None
-
-    def enter(self) -> None:
-        """Stop the region."""
-        job = self.job
-        job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
-        job.leave_out(self._region, str(self._cause))
-        if job.state is not self:
-            return  # a savepoint that was to stop the job was aborted with the others: the job fails
-        job.gateway.stop_region(job.attempt, self._region)
-        job.when_log_is_known(self._on_log_known)
-
-    def leave(self) -> None:
-        """Cancel what is awaited."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def region_stopped(self) -> bool:
-        """Begin the new attempt, as soon as no record is being written."""
-        self._stopped = True
-        self._decide()
-        return True
-
-    def deployed(self) -> bool:
-        """Start the region."""
-        if not self._deploying:
-            return False
-        self._starting = True
-        self.job.gateway.start_region(self.job.attempt, self._region)
-        self.job.were_started(sorted(self._region))
-        return True
-
-    def started(self) -> bool:
-        """Every subtask runs again."""
-        if not self._starting:
-            return False
-        self.job.enter(self._running(frozenset(self._reported)), "the region runs again")
-        return True
+        self._restart = restart
 
     def failed(self, cause: FailureCause) -> bool:
-        """A failure of the region while it stops is secondary; any other one fails the attempt."""
-        if cause.subtask in self._region and not self._deploying:
+        """A failure of the region is secondary; any other one fails the attempt."""
+        if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
-            return True
-        self._then(lambda: self.job.enter(Failing(self.job, cause), str(cause)))
+        else:
+            self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def cancel(self) -> bool:
         """Stop all subtasks."""
-        self._then(lambda: self.job.enter(Cancelling(self.job), "cancelled"))
+        self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Remember the report of a subtask outside of the region."""
-        if subtask in self._region and not self._starting:
+        if subtask in self._restart.region:
             return False
-        self._reported.add(subtask)
+        self._restart.reported.add(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
         """Subtasks elsewhere may finish."""
-        if subtask in self._region and not self._starting:
+        if subtask in self._restart.region:
             return False
         self.job.subtask_finished(subtask)
         return True
 
-    def _then(self, step: Callable[[], None]) -> None:
-        """Enter another state, as soon as nothing is being written into the log."""
-        if not self._writing:
-            step()
-        elif self._instead is None:
-            self._instead = step
 
-    def _on_log_known(self) -> None:
-        self._log_known = True
-        self._decide()
+class StoppingRegion(RestartingRegion):
+    """Waits until the region has stopped and the outcome of a record that is being written is known.
+
+    Args:
+        reported: Subtasks that have reported the end of their data.
+    """
+
+    def __init__(
+        self, job: JobContext, cause: FailureCause, region: Region, reported: Iterable[SubtaskId]
+    ) -> None:
+        super().__init__(job, RegionRestart(cause, region, set(reported) - region))
+        self._stop = AttemptStop(job, region)
+
+    def enter(self) -> None:
+        """Stop the region."""
+        job, cause = self.job, self._restart.cause
+        job.failures.attempt_failed(job.attempt, job.clock.now(), cause)
+        job.leave_out(self._restart.region, str(cause))
+        if job.state is self:  # no savepoint that was to stop the job was aborted with the others
+            self._stop.begin(self._decide)
+
+    def region_stopped(self) -> bool:
+        """Decide, as soon as no record is being written."""
+        return self._stop.subtasks_stopped()
 
     def _decide(self) -> None:
-        job = self.job
-        if job.state is not self or self._decided or not (self._stopped and self._log_known):
-            return
-        self._decided = True
+        job, cause = self.job, self._restart.cause
         decision = job.restart.failed(job.ledger.age())
         if isinstance(decision, GiveUp):
-            job.enter(Failing(job, self._cause, decided=decision), str(self._cause))
+            job.enter(Failing(job, cause, decided=decision), str(cause))
         else:
-            self._timer = job.timers.call_later(decision.delay, self._begin)
+            job.enter(DelayingRegion(job, self._restart, decision.delay))
 
-    def _begin(self) -> None:
+
+class DelayingRegion(RestartingRegion):
+    """Waits for the delay that the restart strategy asked for.
+
+    Args:
+        delay: Seconds.
+    """
+
+    def __init__(self, job: JobContext, restart: RegionRestart, delay: float) -> None:
+        super().__init__(job, restart)
+        self._delay = delay
+        self._timer: Cancellable | None = None
+
+    def enter(self) -> None:
+        """Wait."""
+        job = self.job
+        begin = partial(job.enter, BeginningRegion(job, self._restart))
+        self._timer = job.timers.call_later(self._delay, begin)
+
+    def leave(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class BeginningRegion(RestartingRegion):
+    """Waits until the new attempt is in the log.
+
+    Only one record may be written at a time. So what would begin another one waits for the outcome.
+    """
+
+    def __init__(self, job: JobContext, restart: RegionRestart) -> None:
+        super().__init__(job, restart)
+        #: The state that the job enters instead of deploying the region, and why.
+        self._instead: tuple[State, str] | None = None
+
+    def enter(self) -> None:
+        """Write the record of the attempt."""
         job = self.job
         now, restarts, newest = job.clock.now(), job.restart.memory(), job.newest_id
-        self._writing = True
         job.runner.run(
             lambda: job.ledger.begin_attempt_of_region(now, restarts, newest), self._on_begun, self._on_error
         )
 
-    def _on_begun(self, outcome: BeginOutcome | OnlyOlder) -> None:
-        job = self.job
-        self._writing = False
-        if isinstance(outcome, OnlyOlder):
-            (self._instead or self._restart_all)()
-            return
-        if not isinstance(outcome, AttemptStart):
-            job.fence()  # another JobMaster has begun an attempt, or ended the job
-            return
-        failure = job.begin_attempt_of(self._region, outcome)
-        if self._instead is not None:
-            self._instead()
-            return
-        if job.state is not self:
-            return  # a coordinator could not be started, which fails the job
-        if failure is not None:
-            job.enter(Failing(job, failure), str(failure))
-            return
-        self._deploying = True
-        job.gateway.deploy_region(outcome.attempt, self._region, outcome.restore)
+    def failed(self, cause: FailureCause) -> bool:
+        """As in all states of a region that is down, as soon as the attempt has begun."""
+        if cause.subtask in self._restart.region:
+            self.job.failures.also_failed(cause)
+        else:
+            self._instead = self._instead or (Failing(self.job, cause), str(cause))
+        return True
 
-    def _restart_all(self) -> None:
-        self.job.enter(Failing(self.job, self._cause, decided=RestartAfter(0.0)), _ONLY_OLDER)
+    def cancel(self) -> bool:
+        """Cancel the job, as soon as the attempt has begun."""
+        self._instead = self._instead or (Cancelling(self.job), "cancelled")
+        return True
+
+    def _on_begun(self, outcome: BeginOutcome | OnlyOlder) -> None:
+        job, restart = self.job, self._restart
+        match outcome:
+            case AttemptStart():
+                failure = job.begin_attempt_of(restart.region, outcome)
+                if failure is not None and self._instead is None:
+                    self._instead = Failing(job, failure), str(failure)
+                job.enter(*(self._instead or (DeployingRegion(job, restart, outcome), "")))
+            case OnlyOlder():
+                whole_job = Failing(job, restart.cause, decided=RestartAfter(0.0))
+                job.enter(*(self._instead or (whole_job, _ONLY_OLDER)))
+            case _:
+                job.fence()  # another JobMaster has begun an attempt, or ended the job
 
     def _on_error(self, error: BaseException) -> None:
-        self._writing = False
         text = f"the attempt could not begin: {error_text(error)}"
         cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
-        if self._instead is not None:
-            self._instead()
-        else:
-            self.job.enter(Failing(self.job, cause), text)
+        self.job.enter(*(self._instead or (Failing(self.job, cause), text)))
+
+
+class DeployingRegion(RestartingRegion):
+    """Waits until the region is deployed.
+
+    Args:
+        start: The attempt that has begun.
+    """
+
+    def __init__(self, job: JobContext, restart: RegionRestart, start: AttemptStart) -> None:
+        super().__init__(job, restart)
+        self._start = start
+
+    def enter(self) -> None:
+        """Deploy the region."""
+        self.job.gateway.deploy_region(self._start.attempt, self._restart.region, self._start.restore)
+
+    def failed(self, cause: FailureCause) -> bool:
+        """Fail the attempt."""
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def deployed(self) -> bool:
+        """Start the region."""
+        self.job.enter(StartingRegion(self.job, self._restart))
+        return True
+
+
+class StartingRegion(RestartingRegion):
+    """Waits until the region runs; a quick subtask of it may have finished by then."""
+
+    def enter(self) -> None:
+        """Start the region."""
+        region = self._restart.region
+        self.job.gateway.start_region(self.job.attempt, region)
+        self.job.were_started(sorted(region))
+
+    def failed(self, cause: FailureCause) -> bool:
+        """Fail the attempt."""
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def started(self) -> bool:
+        """Every subtask runs again."""
+        self.job.enter(self.job.running(frozenset(self._restart.reported)), "the region runs again")
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Remember the report until the region runs."""
+        self._restart.reported.add(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Remember that the subtask has finished."""
+        self.job.subtask_finished(subtask)
+        return True

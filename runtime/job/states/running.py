@@ -18,7 +18,7 @@ from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.ended import Finished
 from penstock.runtime.job.states.failing import Cancelling, Failing
 from penstock.runtime.job.states.rescaling import Rescaling
-from penstock.runtime.job.states.restarting_region import RestartingRegion
+from penstock.runtime.job.states.restarting_region import StoppingRegion
 from penstock.runtime.job.states.stopping import Stopping
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -86,8 +86,7 @@ class Running(State):
         if region is None:
             job.enter(Failing(job, cause), str(cause))
         else:
-            restarting = RestartingRegion(job, cause, region, self._reported, lambda left: Running(job, left))
-            job.enter(restarting, f"the region of {cause}")
+            job.enter(StoppingRegion(job, cause, region, self._reported), f"the region of {cause}")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
