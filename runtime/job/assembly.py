@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
@@ -23,39 +23,7 @@ from penstock.runtime.job.job_operators import JobOperators
 from penstock.runtime.job.states.deploying import Created, Deploying
 from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.snapshot.ids import SubtaskId
-
-
-class CoordinatorLink:
-    """Adds each subtask's attempt to the coordinator's messages, and hands them to the job's gateway."""
-
-    def __init__(self, job: JobContext) -> None:
-        self._job = job
-
-    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
-        """Trigger a checkpoint."""
-        for attempt, those in self._job.by_attempt(subtasks):
-            self._job.gateway.trigger_checkpoint(attempt, those, barrier)
-
-    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Notify subtasks that a checkpoint is complete."""
-        for attempt, those in self._job.by_attempt(subtasks):
-            self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
-
-    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Notify subtasks that a checkpoint was aborted."""
-        for attempt, those in self._job.by_attempt(subtasks):
-            self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)
-
-    def fail_job(self, cause: str) -> None:
-        """Too many checkpoints have failed."""
-        self._job.state.failed(FailureCause(cause))
-
-    def fenced(self) -> None:
-        """Another JobMaster owns the job."""
-        self._job.fence()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +119,11 @@ def _coordinator(
     return CheckpointCoordinator(
         checkpointing,
         job.planner,
-        CoordinatorLink(job),
+        around.gateway,
         CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
         ledger.finalize,
+        fail_job=lambda cause: job.state.failed(FailureCause(cause)),
+        fenced=job.fence,
         clock=around.clock,
         timers=around.timers,
         runner=around.runner,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, with_parallelism
@@ -176,7 +176,6 @@ class JobContext:
         self.planner = planner
         self._regions_of = regions_of
         self._regions = regions_of(graph)
-        self._attempts: dict[SubtaskId, int] = {}
         self.restart = restart
         self.clock = clock
         self.timers = timers
@@ -217,9 +216,8 @@ class JobContext:
             self._change_parallelism(start.parallelism)
         self._begin(start, is_rescale=is_rescale)
         self.stopped_with = start.restore if start.was_stopped else None
-        self._attempts = {}
         if self.coordinator is None:
-            self.planner.reset()
+            self.planner.begin_attempt(start.attempt)
         else:
             self.coordinator.begin_attempt(
                 start.attempt, start.store, start.highest_id, start.orphans, start.restore, start.given_id
@@ -240,7 +238,7 @@ class JobContext:
             Why the region can't come back.
         """
         others = [subtask for subtask in self._regions if subtask not in region]
-        self._attempts = {subtask: self.attempt_of(subtask) for subtask in others}
+        self.planner.begin_region(start.attempt, region)
         self._begin(start)
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
@@ -248,7 +246,7 @@ class JobContext:
         if failure is not None or start.restore is None:
             return failure
         self.planner.restored(start.restore.operators, region)
-        for attempt, those in self.by_attempt(others):
+        for attempt, those in self.planner.by_attempt(others):
             self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
         return None
 
@@ -257,18 +255,6 @@ class JobContext:
         """The newest completed checkpoint that this JobMaster knows; `None` for none."""
         newest = None if self.coordinator is None else self.coordinator.latest_completed
         return None if newest is None else newest.checkpoint_id
-
-    def attempt_of(self, subtask: SubtaskId) -> int:
-        """The attempt of a subtask; older than the job's when only another region was restarted."""
-        return self._attempts.get(subtask, self.attempt)
-
-    def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """Unfinished subtasks, by their attempt."""
-        found: dict[int, list[SubtaskId]] = {}
-        for subtask in subtasks:
-            if self.planner.status[subtask] is not SubtaskStatus.FINISHED:
-                found.setdefault(self.attempt_of(subtask), []).append(subtask)
-        return [(attempt, tuple(those)) for attempt, those in found.items()]
 
     def region_to_restart(self, cause: FailureCause) -> Region | None:
         """The region that a failure restarts; `None` for the whole job, or when no restart helps."""

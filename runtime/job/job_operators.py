@@ -115,11 +115,11 @@ class EventLink:
 
     def _carry(self, subtask: int, event: Any, answer: EventAnswer) -> None:
         to = SubtaskId(self._vertex, subtask)
-        attempt = self._job.attempt_of(to)
+        attempt = self._job.planner.attempt_of(to)
 
         def failed(error: BaseException) -> None:
             # First the subtask fails, which gives checkpoints up: no snapshot may count without this event.
-            if subtask in self._there and attempt == self._job.attempt_of(to):
+            if subtask in self._there and attempt == self._job.planner.attempt_of(to):
                 self._on_lost(to, event, error)
             answer.failed(error)
 
@@ -369,7 +369,7 @@ class JobOperators:
         answer = self._alignment.reported(operator_id, subtask, report)
         if answer is None:
             return False
-        attempt = self._job.attempt_of(subtask)
+        attempt = self._job.planner.attempt_of(subtask)
         self._job.gateway.send_operator_event(attempt, subtask, operator_id, answer, _NOBODY_ASKS)
         return True
 

@@ -335,7 +335,7 @@ class JobScheduler:
 
     def attempt_of(self, subtask: SubtaskId) -> int:
         """The attempt of a subtask; older than the job's when only another region restarted."""
-        return self._job.attempt_of(subtask)
+        return self._job.planner.attempt_of(subtask)
 
     @property
     def latest_completed(self) -> CompletedCheckpoint | None:
@@ -387,7 +387,7 @@ class JobScheduler:
             coordinator.try_target(kind, target, then, on_answer)
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
-        current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)
+        current = self._job.attempt if subtask is None else self._job.planner.attempt_of(subtask)
         if attempt == current and not self._job.is_fenced:
             return True
         self._stale += 1

@@ -97,6 +97,8 @@ class Attempt:
             self,
             CheckpointFiles(storage, self.ledger.paths, self.runner),
             self.ledger.finalize,
+            fail_job=self.fail_job,
+            fenced=self.fenced,
             clock=clock,
             timers=ManualTimers(clock),
             runner=self.runner,
@@ -114,17 +116,23 @@ class Attempt:
         self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
         self.coordinator.started()
 
-    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
         self.barriers[barrier.checkpoint_id] = barrier
 
-    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         assert not self.is_fenced
         known = DecisionLog(self.storage, self.ledger.paths).replay().completed
         assert (checkpoint_id, self.number) in {(c.checkpoint_id, c.attempt) for c in known}, "record first"
         assert checkpoint_id not in self.told, "no checkpoint is complete twice under one id"
         self.told[checkpoint_id] = self.number
 
-    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         assert checkpoint_id not in self.told or self.told[checkpoint_id] != self.number
 
     def fail_job(self, cause: str) -> None:

@@ -65,6 +65,8 @@ class World:
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
             lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
+            fail_job=self.fail_job,
+            fenced=self.fenced,
             clock=self.clock,
             timers=self.timers,
             runner=self.runner,
@@ -80,7 +82,7 @@ class World:
         self.coordinator.started()
         self.coordinator.start_periodic()
 
-    def trigger(self, subtasks: Any, barrier: CheckpointBarrier) -> None:
+    def trigger_checkpoint(self, attempt: int, subtasks: Any, barrier: CheckpointBarrier) -> None:
         assert barrier.checkpoint_id > max(self.barriers, default=0), "C2: ids grow"
         assert subtasks
         self.barriers[barrier.checkpoint_id] = barrier
@@ -88,11 +90,11 @@ class World:
         if not barrier.options.kind.is_savepoint:
             assert len(self.coordinator.pending_ids) <= self.config.max_concurrent, "C9"
 
-    def notify_checkpoint_complete(self, subtasks: Any, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, attempt: int, subtasks: Any, checkpoint_id: int) -> None:
         assert any(c.checkpoint_id == checkpoint_id for c in self.log.replay().completed), "record first"
         self.ends[checkpoint_id].append("complete")
 
-    def notify_checkpoint_aborted(self, subtasks: Any, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, attempt: int, subtasks: Any, checkpoint_id: int) -> None:
         self.ends[checkpoint_id].append("aborted")
 
     def fail_job(self, cause: str) -> None:

@@ -97,7 +97,9 @@ def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
     def notify_before_it_is_written(self: CheckpointCoordinator, pending: PendingCheckpoint) -> None:
         finalize(self, pending)
         if pending.checkpoint_id in self.pending_ids:
-            self._gateway.notify_checkpoint_complete(pending.plan.commit, pending.checkpoint_id)
+            self._gateway.notify_checkpoint_complete(
+                pending.attempt, pending.plan.commit, pending.checkpoint_id
+            )
 
     patch.setattr(CheckpointCoordinator, "_finalize", notify_before_it_is_written)
 

@@ -66,7 +66,7 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     PendingCheckpoint,
     PendingState,
 )
-from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
     CheckpointRequest,
@@ -98,29 +98,27 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 class CoordinatorGateway(Protocol):
-    """The coordinator's calls to subtasks and the job.
+    """The coordinator's calls to subtasks: each names the attempt of the subtasks that it is for.
 
     No call blocks, and none calls the coordinator back before it returns.
     """
 
-    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
         """Tell these subtasks to begin the checkpoint of `barrier`."""
         ...
 
-    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         """Notify these subtasks that the checkpoint completed: they may commit."""
         ...
 
-    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         """Notify these subtasks that the checkpoint was aborted."""
-        ...
-
-    def fail_job(self, cause: str) -> None:
-        """Fail the job: too many checkpoints have failed."""
-        ...
-
-    def fenced(self) -> None:
-        """Another attempt owns the log: this coordinator does nothing any more."""
         ...
 
 
@@ -142,9 +140,11 @@ class CheckpointCoordinator:
 
     Args:
         planner: Which subtasks take part; the job tells it which run.
-        gateway: Reaches subtasks and the job.
+        gateway: Reaches subtasks.
         files: Keeps and deletes files.
         finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
+        fail_job: Called with the cause when too many checkpoints have failed. It must not call back at once.
+        fenced: Called when another attempt owns the log: this coordinator does nothing any more.
         clock: Wall-clock and monotonic time.
         timers: For the interval, the pause and the timeouts.
         failures: By default as `config` says.
@@ -164,6 +164,8 @@ class CheckpointCoordinator:
         files: CheckpointFiles,
         finalize: Finalize,
         *,
+        fail_job: Callable[[str], object],
+        fenced: Callable[[], None],
         clock: Clock,
         timers: TimerService,
         runner: AsyncRunner,
@@ -179,6 +181,8 @@ class CheckpointCoordinator:
         self._config = config
         self._planner = planner
         self._gateway = gateway
+        self._fail_job = fail_job
+        self._on_fenced = fenced
         self._files = files
         self._clock = clock
         self._timers = timers
@@ -239,7 +243,7 @@ class CheckpointCoordinator:
         """
         self._files.delete(orphans)
         self._end_start(Reason.JOB_FAILURE, "the job restarted meanwhile")
-        self._planner.reset()
+        self._planner.begin_attempt(attempt)
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._restored = restored
@@ -283,7 +287,7 @@ class CheckpointCoordinator:
         if tell:
             for pending in running:
                 if pending.failure is reason:
-                    self._gateway.notify_checkpoint_aborted(self._unfinished(pending), pending.checkpoint_id)
+                    self._notify_aborted(pending)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
@@ -320,7 +324,7 @@ class CheckpointCoordinator:
         self._planner.data_ended(subtask)
         for pending in self._running():
             if pending.data_ended(subtask):
-                self._gateway.trigger((subtask,), pending.barrier)
+                self._send_trigger((subtask,), pending.barrier)
 
     def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
         """A subtask has failed while others go on: abort every checkpoint that still waits for it."""
@@ -474,7 +478,7 @@ class CheckpointCoordinator:
         refusal = self._without_place(request.kind, cause)
         self._requests.refuse(request, refusal)
         if must_fail:
-            self._gateway.fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {refusal.detail}")
+            self._fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {refusal.detail}")
         self._start_ended(request)
 
     def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
@@ -523,7 +527,7 @@ class CheckpointCoordinator:
 
     def _trigger_sources(self, pending: PendingCheckpoint) -> None:
         """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
-        self._gateway.trigger(pending.trigger(), pending.barrier)
+        self._send_trigger(pending.trigger(), pending.barrier)
         self._masters.barriers_injected(pending.checkpoint_id)
         # An externally induced source may have been faster than this.
         self._finalize_if_complete(pending)
@@ -637,7 +641,8 @@ class CheckpointCoordinator:
         self._files.add(checkpoint, self._oldest_base())
         self._requests.begin_pause()
         if pending.attempt == self._attempt:
-            self._gateway.notify_checkpoint_complete(self._unfinished(pending), checkpoint_id)
+            for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
+                self._gateway.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
             self._coordinators.notify_checkpoint_complete(checkpoint_id)
         self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
         self._requests.poll()
@@ -663,7 +668,7 @@ class CheckpointCoordinator:
         self._pending.clear()
         for pending in running:
             self._requests.answer(pending.request, replace(failed, checkpoint_id=pending.checkpoint_id))
-        self._gateway.fenced()
+        self._on_fenced()
 
     # -- the way of an abort --------------------------------------------------------------------------------
 
@@ -739,12 +744,12 @@ class CheckpointCoordinator:
         if was_starting:
             self._masters.stop()
         if self._attempt is not None:
-            self._gateway.notify_checkpoint_aborted(self._unfinished(pending), checkpoint_id)
+            self._notify_aborted(pending)
             self._coordinators.notify_checkpoint_aborted(checkpoint_id)
         self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
         fails_job = self._must_fail_job(pending, reason) or fails_job
         if fails_job and self._attempt is not None:
-            self._gateway.fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
+            self._fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
         self._requests.poll()
         if was_starting:
             self._start_ended(request)
@@ -766,7 +771,7 @@ class CheckpointCoordinator:
         is_fatal = request.kind is SnapshotKind.SYNC_SAVEPOINT and answer is not _TAKEN_OVER
         if is_fatal and self._attempt is not None:
             why = f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
-            self._gateway.fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
+            self._fail_job(f"checkpoint {request.tried} was aborted, and not tried again ({why})")
 
     # -- what is known --------------------------------------------------------------------------------------
 
@@ -821,10 +826,13 @@ class CheckpointCoordinator:
         """The checkpoints that run, oldest first; safe against aborts while they are walked through."""
         return tuple(self._pending.values())
 
-    def _unfinished(self, pending: PendingCheckpoint) -> tuple[SubtaskId, ...]:
-        """The subtasks to notify of an end: those that took part and have not left."""
-        status = self._planner.status
-        return tuple(s for s in pending.plan.commit if status[s] is not SubtaskStatus.FINISHED)
+    def _send_trigger(self, to: Iterable[SubtaskId], barrier: CheckpointBarrier) -> None:
+        for attempt, subtasks in self._planner.by_attempt(to):
+            self._gateway.trigger_checkpoint(attempt, subtasks, barrier)
+
+    def _notify_aborted(self, pending: PendingCheckpoint) -> None:
+        for attempt, subtasks in self._planner.by_attempt(pending.plan.commit):
+            self._gateway.notify_checkpoint_aborted(attempt, subtasks, pending.checkpoint_id)
 
     def _oldest_base(self) -> int | None:
         bases = [pending.base_id for pending in self._pending.values() if pending.base_id >= 0]

@@ -77,6 +77,9 @@ class CheckpointPlanner:
         self._finished_count = 0
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
+        self._attempt = 0
+        #: Of subtasks that went on when another region began a new attempt.
+        self._older_attempts: dict[SubtaskId, int] = {}
         self.change_graph(graph)
 
     @property
@@ -103,10 +106,34 @@ class CheckpointPlanner:
         """The job has another parallelism from now on; nothing runs yet."""
         self._graph = graph
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
-        self.reset()
+        self._reset()
 
-    def reset(self) -> None:
+    def begin_attempt(self, attempt: int) -> None:
         """A new attempt begins; nothing runs yet."""
+        self._attempt = attempt
+        self._older_attempts = {}
+        self._reset()
+
+    def begin_region(self, attempt: int, region: frozenset[SubtaskId]) -> None:
+        """A region begins a new attempt; the other subtasks keep theirs."""
+        others = (subtask for subtask in self._senders if subtask not in region)
+        self._older_attempts = {subtask: self.attempt_of(subtask) for subtask in others}
+        self._attempt = attempt
+
+    def attempt_of(self, subtask: SubtaskId) -> int:
+        """The attempt of a subtask; older than the job's when only another region was restarted."""
+        return self._older_attempts.get(subtask, self._attempt)
+
+    def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
+        """Those of the subtasks that have not finished, by their attempt."""
+        found: dict[int, list[SubtaskId]] = {}
+        status = self.status
+        for subtask in subtasks:
+            if status[subtask] is not SubtaskStatus.FINISHED:
+                found.setdefault(self.attempt_of(subtask), []).append(subtask)
+        return [(attempt, tuple(those)) for attempt, those in found.items()]
+
+    def _reset(self) -> None:
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._finished_count = 0
         self._data_ended.clear()

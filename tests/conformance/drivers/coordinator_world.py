@@ -172,6 +172,8 @@ class CoordinatorWorld:
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
             self.write,
+            fail_job=self.fail_job,
+            fenced=self.fenced,
             clock=self.clock,
             timers=self.timers,
             runner=self.runner,
@@ -186,15 +188,21 @@ class CoordinatorWorld:
 
     # -- the coordinator's world ----------------------------------------------------------------------------
 
-    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
         options = barrier.options
         event = {"trigger": barrier.checkpoint_id, "tasks": names(subtasks), "type": options.kind.value}
         self.events.append(event | {"unaligned": options.unaligned})
 
-    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         self.notified("notify_complete", subtasks, checkpoint_id)
 
-    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
         self.notified("notify_aborted", subtasks, checkpoint_id)
 
     def notified(self, notice: str, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:

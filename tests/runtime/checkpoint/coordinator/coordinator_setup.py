@@ -49,14 +49,14 @@ class Gateway:
     barriers: list = field(default_factory=list)
     causes: list = field(default_factory=list)
 
-    def trigger(self, subtasks, barrier):
+    def trigger_checkpoint(self, attempt, subtasks, barrier):
         self.said.append(("trigger", barrier.checkpoint_id, tuple(subtasks)))
         self.barriers.append(barrier)
 
-    def notify_checkpoint_complete(self, subtasks, checkpoint_id):
+    def notify_checkpoint_complete(self, attempt, subtasks, checkpoint_id):
         self.said.append(("complete", checkpoint_id, tuple(subtasks)))
 
-    def notify_checkpoint_aborted(self, subtasks, checkpoint_id):
+    def notify_checkpoint_aborted(self, attempt, subtasks, checkpoint_id):
         self.said.append(("aborted", checkpoint_id, tuple(subtasks)))
 
     def fail_job(self, cause):
@@ -105,6 +105,8 @@ class Run:
             self.gateway,
             CheckpointFiles(self.storage, self.paths, self.runner),
             self.write,
+            fail_job=self.gateway.fail_job,
+            fenced=self.gateway.fenced,
             clock=self.clock,
             timers=self.timers,
             runner=self.runner,

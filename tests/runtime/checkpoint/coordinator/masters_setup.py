@@ -112,6 +112,8 @@ class World:
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
             lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+            fail_job=self.fail_job,
+            fenced=self.fenced,
             clock=self.clock,
             timers=self.timers,
             runner=self.runner,
@@ -126,17 +128,21 @@ class World:
     def restore(self, checkpoint):
         restore_masters(self.hooks, self.operator_coordinators, checkpoint)
 
-    def trigger(self, subtasks, barrier):
+    def trigger_checkpoint(self, attempt, subtasks, barrier):
         shut = [holder.operator_id for holder in self.holders if holder.statistics().is_shut]
         assert shut == ["a", "b"], "every valve is shut until the sources have their barriers"
         self.said.append(("trigger", barrier.checkpoint_id))
         self.told.append(tuple(subtasks))
 
-    def notify_checkpoint_complete(self, subtasks, checkpoint_id):
+    def notify_checkpoint_complete(self, attempt, subtasks, checkpoint_id):
         self.said.append(("complete", checkpoint_id))
 
-    def notify_checkpoint_aborted(self, subtasks, checkpoint_id):
+    def notify_checkpoint_aborted(self, attempt, subtasks, checkpoint_id):
         self.said.append(("aborted", checkpoint_id))
+
+    def fenced(self):
+        msg = "nobody else owns the log"
+        raise AssertionError(msg)
 
     def fail_job(self, cause):
         self.said.append(("fail_job", cause))

@@ -65,7 +65,7 @@ def test_new_attempt_begins_with_all_subtasks_and_runs_none():
     planner.finished(READ)
     planner.data_ended(COUNT)
     planner.restored(READ_HAD_FINISHED)
-    planner.reset()
+    planner.begin_attempt(2)
     assert (planner.unfinished, planner.unfinished_count) == (ALL, 4)
     assert planner.plan() == NotAllRunning(ALL)
     planner.started()
