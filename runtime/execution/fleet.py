@@ -176,6 +176,22 @@ class Member:
     place: Place
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Processes that were chosen for roles and have not taken them yet."""
+
+    processes: Processes
+    chosen: dict[SubtaskId, Member]
+    replies: Replies[SubtaskId, Place | Stale]
+
+    def cancel(self) -> None:
+        """End them."""
+        self.replies.cancel()
+        for member in self.chosen.values():
+            self.processes.end(member.process)
+        self.chosen.clear()
+
+
 class Fleet:
     """Has the processes of one job; see the module's text.
 
@@ -277,7 +293,106 @@ class Fleet:
         """
         needed = {s.id: Needs.of(s) for s in self._graph.subtasks if s.id in subtasks}
         missing = {id: needs for id, needs in needed.items() if id not in self.members}
-        return Placement(self, missing, then)
+        chosen: dict[SubtaskId, Member] = {}
+        replies: Replies[SubtaskId, Place | Stale] = Replies(
+            missing,
+            self._timers,
+            self._config.deployment_timeout,
+            lambda answers: then(self._placed(chosen, answers)),
+        )
+        for subtask, needs in missing.items():
+            warm = self.spares.take(needs) or self._processes.claim(needs)
+            if warm is None:
+                self._start(subtask, needs, chosen, replies)
+            else:
+                self._try(subtask, needs, warm, chosen, replies)
+        return Placement(self._processes, chosen, replies)
+
+    def _start(
+        self,
+        subtask: SubtaskId,
+        needs: Needs,
+        chosen: dict[SubtaskId, Member],
+        replies: Replies[SubtaskId, Place | Stale],
+    ) -> None:
+        member = chosen[subtask] = self._new_member(subtask, needs, self._processes.start(needs))
+        self._processes.take(member.process, member.role, replies.reply(subtask))
+
+    def _try(
+        self,
+        subtask: SubtaskId,
+        needs: Needs,
+        warm: ProcessId,
+        chosen: dict[SubtaskId, Member],
+        replies: Replies[SubtaskId, Place | Stale],
+    ) -> None:
+        """Let a warm process take the role; start another one when it does not."""
+        member = chosen[subtask] = self._new_member(subtask, needs, warm)
+        reply = replies.reply(subtask)
+
+        def answered(answer: Place | Stale | CallFailure) -> None:
+            timer.cancel()
+            if isinstance(answer, Place) and chosen.get(subtask) is member:
+                reply(answer)
+            else:
+                replace()
+
+        def replace() -> None:
+            if chosen.get(subtask) is member:
+                self._processes.end(warm)
+                self._start(subtask, needs, chosen, replies)
+
+        timer = self._timers.call_later(WARM_TIMEOUT, replace)
+        self._processes.take(warm, member.role, answered)
+
+    def _new_member(self, subtask: SubtaskId, needs: Needs, process: ProcessId) -> Member:
+        return Member(process, Role(self._job_id, subtask, 0, self._new_token()), needs, Place(0, ""))
+
+    def _placed(
+        self, chosen: dict[SubtaskId, Member], answers: Mapping[SubtaskId, Place | Stale | CallFailure]
+    ) -> str | None:
+        """Keep the processes that have taken their roles and end the others; returns why some have not."""
+        late: list[SubtaskId] = []
+        problems: list[str] = []
+        for subtask, member in chosen.items():
+            match answers.get(subtask):
+                case Place() as place:
+                    self.members[subtask] = Member(member.process, member.role, member.needs, place)
+                    continue
+                case None:
+                    late.append(subtask)
+                case Died(detail):
+                    problems.append(f"{subtask}: the process that was to run it died: {detail}")
+                case Away():
+                    problems.append(f"{subtask}: the process that was to run it can't be reached")
+                case Raised(cause):
+                    problems.append(f"{subtask}: {cause.message}")
+                case Stale():
+                    problems.append(f"{subtask}: the process that was to run it has another role")
+            self._processes.end(member.process)
+        if late:
+            problems.insert(0, self._no_room(late, chosen))
+        chosen.clear()
+        return "; ".join(problems) or None
+
+    def _no_room(self, late: Sequence[SubtaskId], chosen: Mapping[SubtaskId, Member]) -> str:
+        needed = Counter[str]()
+        for subtask in late:
+            needed.update(chosen[subtask].needs.amounts)
+        room = self._processes.room()
+        needs = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
+        has = " and ".join(
+            f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
+        )
+        # No cluster has nothing: this one has not answered.
+        says = f"the cluster has {has}" if room.total else "the cluster does not say what it has"
+        others = "/resources" if len(needed) > 2 else ""
+        return (
+            f"{', '.join(map(str, late))} could not be placed within "
+            f"{self._config.deployment_timeout:g} s: they need {needs}, "
+            f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
+            "deployment_timeout"
+        )
 
     def change_graph(self, graph: ExecutionGraph) -> None:
         """The job was rescaled: end the processes of subtasks that are gone or need another process."""
@@ -328,109 +443,3 @@ class Fleet:
         gathering: Replies[ProcessId, bool] = Replies(leaving, self._timers, LEAVE_TIMEOUT, answered)
         for member in members:
             self._processes.leave(member.process, member.role, gathering.reply(member.process))
-
-
-class Placement:
-    """Claims or starts processes for roles that nobody holds; made by `Fleet.ensure`.
-
-    Args:
-        fleet: Of the job.
-        missing: Subtasks without a process, and what each needs.
-        then: Told `None`, or why some could not be placed.
-    """
-
-    def __init__(
-        self, fleet: Fleet, missing: Mapping[SubtaskId, Needs], then: Callable[[str | None], None]
-    ) -> None:
-        self._fleet = fleet
-        self._then = then
-        self._chosen: dict[SubtaskId, Member] = {}
-        timeout = fleet._config.deployment_timeout
-        self._gathering: Replies[SubtaskId, Place | Stale] = Replies(
-            missing, fleet._timers, timeout, self._answered
-        )
-        for subtask, needs in missing.items():
-            warm = fleet.spares.take(needs) or fleet._processes.claim(needs)
-            if warm is None:
-                self._start(subtask, needs)
-            else:
-                self._try(subtask, needs, warm)
-
-    def cancel(self) -> None:
-        """Nobody wants them any more."""
-        self._gathering.cancel()
-        for member in self._chosen.values():
-            self._fleet._processes.end(member.process)
-        self._chosen.clear()
-
-    def _start(self, subtask: SubtaskId, needs: Needs) -> None:
-        member = self._choose(subtask, needs, self._fleet._processes.start(needs))
-        self._fleet._processes.take(member.process, member.role, self._gathering.reply(subtask))
-
-    def _try(self, subtask: SubtaskId, needs: Needs, warm: ProcessId) -> None:
-        """Let a warm process take the role; start another one when it does not."""
-        member = self._choose(subtask, needs, warm)
-        reply = self._gathering.reply(subtask)
-
-        def answered(answer: Place | Stale | CallFailure) -> None:
-            timer.cancel()
-            if isinstance(answer, Place) and self._chosen.get(subtask) is member:
-                reply(answer)
-            else:
-                replace()
-
-        def replace() -> None:
-            if self._chosen.get(subtask) is member:
-                self._fleet._processes.end(warm)
-                self._start(subtask, needs)
-
-        timer = self._fleet._timers.call_later(WARM_TIMEOUT, replace)
-        self._fleet._processes.take(warm, member.role, answered)
-
-    def _choose(self, subtask: SubtaskId, needs: Needs, process: ProcessId) -> Member:
-        role = Role(self._fleet._job_id, subtask, 0, self._fleet._new_token())
-        self._chosen[subtask] = member = Member(process, role, needs, Place(0, ""))
-        return member
-
-    def _answered(self, answers: Mapping[SubtaskId, Place | Stale | CallFailure]) -> None:
-        chosen, self._chosen = self._chosen, {}
-        late: list[SubtaskId] = []
-        problems: list[str] = []
-        for subtask, member in chosen.items():
-            match answers.get(subtask):
-                case Place() as place:
-                    self._fleet.members[subtask] = Member(member.process, member.role, member.needs, place)
-                    continue
-                case None:
-                    late.append(subtask)
-                case Died(detail):
-                    problems.append(f"{subtask}: the process that was to run it died: {detail}")
-                case Away():
-                    problems.append(f"{subtask}: the process that was to run it can't be reached")
-                case Raised(cause):
-                    problems.append(f"{subtask}: {cause.message}")
-                case Stale():
-                    problems.append(f"{subtask}: the process that was to run it has another role")
-            self._fleet._processes.end(member.process)
-        if late:
-            problems.insert(0, self._no_room(late, chosen))
-        self._then("; ".join(problems) or None)
-
-    def _no_room(self, late: Sequence[SubtaskId], chosen: Mapping[SubtaskId, Member]) -> str:
-        needed = Counter[str]()
-        for subtask in late:
-            needed.update(chosen[subtask].needs.amounts)
-        room = self._fleet._processes.room()
-        needs = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
-        has = " and ".join(
-            f"{room.total.get(name, 0):g} {name} ({room.free.get(name, 0):g} free)" for name in needed
-        )
-        # No cluster has nothing: this one has not answered.
-        says = f"the cluster has {has}" if room.total else "the cluster does not say what it has"
-        others = "/resources" if len(needed) > 2 else ""
-        return (
-            f"{', '.join(map(str, late))} could not be placed within "
-            f"{self._fleet._config.deployment_timeout:g} s: they need {needs}, "
-            f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
-            "deployment_timeout"
-        )
