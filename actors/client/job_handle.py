@@ -203,13 +203,13 @@ class RayJobHandle(NearestMembers):
         return taken_of(self._take_savepoint(target, None), self._job_id)
 
     def _take_savepoint(self, target: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
-        place = None if target is None else absolute_location(target)
+        target = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
         answer: SavepointAnswer = self._master.ask(
-            lambda master: master.savepoint.remote(self._job_id, place),
+            lambda master: master.savepoint.remote(self._job_id, target),
             answer_of_report,
             deadline,
-            request="a savepoint" if place is None else f"a savepoint in {place}",
+            request="a savepoint" if target is None else f"a savepoint in {target}",
         )
         return answer
 
@@ -240,10 +240,10 @@ class RayJobHandle(NearestMembers):
                 stopped without a drain refuses one that asks for it.
             JobTimeoutError: The job has not ended after `timeout`; it continues stopping.
         """
-        place = None if savepoint is None else absolute_location(savepoint)
+        target = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
         answer = self._master.ask(
-            lambda master: master.stop.remote(self._job_id, drain, place),
+            lambda master: master.stop.remote(self._job_id, drain, target),
             lambda report: answer_of_report(report, drain=drain),
             deadline,
         )

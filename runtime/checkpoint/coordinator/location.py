@@ -282,7 +282,7 @@ class SavepointTargets:
 
     def request(
         self,
-        url: str,
+        target: str,
         then: Callable[[], None],
         refuse: Callable[[str], None],
         withdraw: Callable[[Reason, str], None],
@@ -295,36 +295,36 @@ class SavepointTargets:
             withdraw: Called with the arguments of `withdraw_all` when that ends the request.
         """
         self._targets = {known: each for known, each in self._targets.items() if each.trial.is_running}
-        target = self._targets.get(url)
-        if target is None:
-            target = self._targets[url] = _Target(WriteProbe(self._runner, self._timers, self._timeout))
-        if target.trial.hangs:
-            refuse(f"{url} has not answered the last trial yet")
+        tried = self._targets.get(target)
+        if tried is None:
+            tried = self._targets[target] = _Target(WriteProbe(self._runner, self._timers, self._timeout))
+        if tried.trial.hangs:
+            refuse(f"{target} has not answered the last trial yet")
             return
-        target.waiting.append(_Waiting(then, refuse, withdraw))
-        if not target.trial.is_awaited:
-            self._begin(url, target)
+        tried.waiting.append(_Waiting(then, refuse, withdraw))
+        if not tried.trial.is_awaited:
+            self._begin(target, tried)
 
     def withdraw_all(self, reason: Reason, detail: str) -> None:
         """No request is wanted any more; work that runs is left to itself."""
-        for target in tuple(self._targets.values()):
-            while target.waiting:
-                target.waiting.pop(0).withdraw(reason, detail)
+        for tried in tuple(self._targets.values()):
+            while tried.waiting:
+                tried.waiting.pop(0).withdraw(reason, detail)
 
-    def _begin(self, url: str, target: _Target) -> None:
+    def _begin(self, target: str, tried: _Target) -> None:
         def try_target() -> None:
-            self._try_target(url)
+            self._try_target(target)
 
         def refused(error: BaseException) -> None:
             cause = str(error) if isinstance(error, StorageError | TimeoutError) else _named(error)
-            while target.waiting:
-                target.waiting.pop(0).refuse(cause)
+            while tried.waiting:
+                tried.waiting.pop(0).refuse(cause)
 
-        def tried(_: None) -> None:
-            while target.waiting:
-                target.waiting.pop(0).then()
+        def written(_: None) -> None:
+            while tried.waiting:
+                tried.waiting.pop(0).then()
 
-        target.trial.begin(try_target, url, tried, refused)
+        tried.trial.begin(try_target, target, written, refused)
 
 
 def _named(error: BaseException) -> str:
