@@ -74,6 +74,8 @@ class World:
         self.store = CompletedCheckpointStore(retained, may_delete=self.paths.may_delete)
         self.barriers: dict[int, CheckpointBarrier] = {}
         self.ends: dict[int, list[str]] = {}
+        self.ran: set[int] = set()
+        self.unheard: set[int] = set()
         self.snapshots: dict[tuple[int, SubtaskId], SubtaskSnapshot] = {}
         self.acknowledged: Counter[int] = Counter()
         self.asked = 0
@@ -156,10 +158,13 @@ class World:
                     self.coordinator.subtask_finished(SUBTASKS[subtask])
 
     def check(self) -> None:
-        pending = self.coordinator.pending_ids
+        pending = set(self.coordinator.pending_ids)
+        if not self.planner.unfinished:  # nobody is left to be notified
+            self.unheard |= self.ran - pending
+        self.ran = pending
         for checkpoint_id, ends in self.ends.items():
             assert len(ends) <= 1, f"C3: {checkpoint_id} ended as {ends}"
-            assert (checkpoint_id in pending) != bool(ends)
+            assert (checkpoint_id in pending) != (bool(ends) or checkpoint_id in self.unheard)
         completed = [c for c in self.store.all if not c.is_savepoint]
         assert len(completed) <= self.config.retain, "C6"
         for checkpoint in self.store.all:
