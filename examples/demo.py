@@ -38,7 +38,7 @@ def independent_count(text: Path) -> Counter[str]:
 
 
 def committed_updates(output: Path) -> Counter[tuple[str, int]]:
-    """How often each (word, n) stands in the committed files."""
+    """Number of copies of each (word, n) in the committed files."""
     updates: Counter[tuple[str, int]] = Counter()
     for file in sorted(output.glob("[!._]*")):
         with file.open(encoding="utf-8") as lines:

@@ -71,7 +71,7 @@ class SqliteReader:
         return Polled(finished=True)
 
     def snapshot(self) -> Sequence[Split]:
-        """What is left to read: all that a restored reader needs."""
+        """The part that is left to read: all that a restored reader needs."""
         return list(self._ranges)
 
     def close(self) -> None:

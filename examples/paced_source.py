@@ -55,7 +55,7 @@ class PacedReader:
         return polled
 
     def snapshot(self) -> Sequence[Any]:
-        """Where the files stand; a checkpoint is being taken, so the next part may be read."""
+        """Positions in the files; a checkpoint is being taken, so the next part may be read."""
         self._left = min(self._left, 0) + self._part
         return self._reader.snapshot()
 

@@ -71,7 +71,7 @@ def sensor_of(value: Reading) -> str:
 
 
 def committed_alarms(output: Path) -> Counter[str]:
-    """How many alarms of each sensor stand in the committed files."""
+    """Number of alarms of each sensor in the committed files."""
     alarms: Counter[str] = Counter()
     for file in output.glob("part-*"):
         alarms.update(json.loads(line)["sensor"] for line in file.read_text(encoding="utf-8").splitlines())

@@ -55,7 +55,7 @@ class Click(NamedTuple):
 
 
 class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
-    """How often each page was opened; only these numbers are kept of a visit that is not over."""
+    """Number of times that each page was opened; only these numbers are kept of a visit that is not over."""
 
     def create_accumulator(self) -> dict[str, int]:
         """No page yet."""
@@ -78,7 +78,7 @@ class Visit(AggregateFunction[Click, dict[str, int], dict[str, int]]):
 
 
 def visit(user: str, window: TimeWindow, pages: dict[str, int]) -> Iterable[dict[str, Any]]:
-    """What is written of a visit; a window ends one gap behind its last click."""
+    """The row of a visit; a window ends one gap behind its last click."""
     start, end = window.start // SECOND, window.end // SECOND - GAP
     yield {"user": user, "start": start, "end": end, "clicks": sum(pages.values()), "pages": pages}
 
@@ -98,7 +98,7 @@ def is_offline(i: int) -> bool:
 
 
 def rows_of(folder: Path) -> list[Any]:
-    """What the committed files of a folder hold."""
+    """The content of the committed files of a folder."""
     files = folder.glob("part-*")
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 

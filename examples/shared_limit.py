@@ -69,7 +69,7 @@ class Limited(Operator):
         return Limits(context, self.every)
 
     def open(self, context: OperatorContext) -> None:
-        """All subtasks are told the same, so after a rescale the newest number holds."""
+        """All subtasks receive the same number, so after a rescale the newest number holds."""
         self.context = context
         self.saved = context.list_state("batch", "union")
         self.batch = max(self.saved.get(), default=0)

@@ -67,7 +67,7 @@ class Silence(KeyedProcessFunction[str, Heartbeat, dict[str, Any]]):
 
     @staticmethod
     def alarm(ctx: RuntimeContext, since: int) -> dict[str, Any]:
-        """What is written for the current machine."""
+        """The row of the current machine."""
         return {"machine": ctx.current_key, "silent_since": since}
 
 

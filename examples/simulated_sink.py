@@ -21,7 +21,7 @@ class Table:
 
 
 class HastySink:
-    """Appends whatever it is told to commit: a commit that is repeated after a failure repeats its rows."""
+    """Appends whatever it is asked to commit: a commit that is repeated after a failure repeats its rows."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

@@ -2,8 +2,8 @@
 
     python examples/state_frames.py --folder demo
 
-A batch program has counted yesterday's visits. The job starts with these counts as its state and goes on
-counting today's. Then it is stopped with a savepoint, whose state is read as a table and checked.
+A batch program has counted yesterday's visits. The job starts with these counts as its state and continues
+with today's. Then it is stopped with a savepoint, whose state is read as a table and checked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def add(total: tuple[str, int], more: tuple[str, int]) -> tuple[str, int]:
 
 
 def yesterday(visits: int) -> pa.Table:
-    """What a batch program might have left: a row for each page, keys and values as the job has them."""
+    """A batch program's result: a row for each page, keys and values as the job has them."""
     counts = Counter(map(page_of, range(visits)))
     values = [{"_1": page, "_2": count} for page, count in counts.items()]  # a tuple is a struct _1, _2
     return pa.table({"key": list(counts), "value": values})

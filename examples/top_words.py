@@ -80,7 +80,7 @@ def ranked(number: int, window: TimeWindow, counts: list[tuple[str, int]]) -> It
 
 
 def tops_of(output: Path) -> list[tuple[int, list[tuple[str, int]]]]:
-    """What the committed files hold, by minute."""
+    """The content of the committed files, by minute."""
     lines = [line for file in output.glob("part-*") for line in file.read_text(encoding="utf-8").splitlines()]
     return sorted((row["minute"], [(word, n) for word, n in row["words"]]) for row in map(json.loads, lines))
 

@@ -205,7 +205,7 @@ def identifier_words(text: str) -> set[str]:
 
 
 def own_words(node: Documented, name: str) -> frozenset[str]:
-    """What a signature says about one argument or field: its name, its type, and whose it is."""
+    """Words of the signature of one argument or field: its name, its type, and whose it is."""
     annotations: dict[str, ast.expr | None] = {}
     if isinstance(node, ast.ClassDef):
         for field in node.body:
@@ -273,7 +273,7 @@ def check_text(path: str, blocks: Iterator[Block], limit: int) -> Iterator[Findi
 
 
 def check_module(path: str, source: str, limit: int) -> tuple[list[Finding], list[Entry]]:
-    """What is wrong in one module, and its entries, which are compared with those of other modules."""
+    """Findings in one module, and its entries, which are compared with those of other modules."""
     found = list(check_text(path, comment_blocks(source), limit))
     listed: list[Entry] = []
     for node, text, line in documented(ast.parse(source)):

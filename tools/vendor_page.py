@@ -76,7 +76,7 @@ LIBRARIES = (
 
 
 def differing() -> list[str]:
-    """Files that are missing or are not those that are pinned, and files that nobody has pinned."""
+    """Files that are missing or are not those that are pinned, and files that are not pinned."""
     pinned = {name: digest for library in LIBRARIES for name, (_, digest) in library.files.items()}
     found = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
