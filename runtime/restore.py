@@ -149,7 +149,7 @@ def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str
 
 
 def saved_states(state: OperatorState) -> dict[str, SavedState]:
-    """The states of an operator's functions in a snapshot, by name; none in one of version 0.1."""
+    """The states of an operator's functions in a snapshot, by name."""
     handles = (handle for subtask in state.subtasks.values() for handle in subtask.keyed)
     return {saved.name: saved for handle in handles for saved in handle.states}
 
@@ -160,7 +160,7 @@ def saved_lists(state: OperatorState) -> dict[str, OperatorStateHandle]:
 
 def _changes(declared: tuple[StateInfo, ...], state: OperatorState) -> Iterator[str]:
     keyed = saved_states(state)
-    if keyed:  # version 0.1 says nothing of keyed states
+    if keyed:  # without keyed entries a snapshot says nothing of keyed states
         yield from _changes_of_kind([info for info in declared if info.is_keyed], keyed)
     lists = [info for info in declared if not info.is_keyed]
     yield from _changes_of_kind(lists, saved_lists(state))

@@ -5,7 +5,7 @@
 - Which process serves which job: `registry`. What a job has left in its process: `process_residue` and
   `process_state`.
 - How a job graph travels: `graph_shipping`. Calls of actors: `actor_calls`.
-- What a job leaves when it has ended: `archive`; `old_reports` reads what version 0.1 has left.
+- What a job leaves when it has ended: `archive`.
 - Their surroundings: `system_ports`, `output_capture`, `log_files`, `node_processes`, and `fault_injection`
   for tests of recovery.
 

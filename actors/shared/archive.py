@@ -21,8 +21,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from ray.experimental import internal_kv
 
-from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.old_reports import report_of_0_1
+from penstock.actors.shared.job_report import FORMAT, JobReport
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.slots import Fenced
 from penstock.runtime.error_text import error_text
@@ -124,12 +123,15 @@ _FILE: Final = "status.json"
 
 
 def report_from(data: dict[str, Any]) -> JobReport:
-    """A report from its plain values, also those that version 0.1 has written.
+    """A report from its plain values.
 
     Raises:
         Exception: They make no report; which one it is depends on what they are.
     """
-    report = JobReport.from_dict(data) if "format" in data else report_of_0_1(data)
+    if data["format"] != FORMAT:
+        msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
+        raise ValueError(msg)
+    report = JobReport.from_dict(data)
     check_types(report, JobReport)
     return report
 

@@ -35,8 +35,8 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Coordi
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
 
-#: The format that `to_dict` writes. Records of version 0.1 of Penstock have no number.
-FORMAT: Final = 2
+#: The format that `to_dict` writes.
+FORMAT: Final = 1
 
 #: The last checkpoints that a report has whole; before them only failed ones and savepoints.
 CHECKPOINTS_SHOWN: Final = 20

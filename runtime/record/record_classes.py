@@ -35,7 +35,7 @@ from types import MemberDescriptorType, ModuleType
 from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.record.stable_names import OURS, fields_now, home_of, is_ours, name_in_data
+from penstock.runtime.record.stable_names import OURS, home_of, is_ours, name_in_data
 
 
 def describe_type(cls: type) -> str:
@@ -291,7 +291,7 @@ class RecordShape:
         return [self._evolve(names, state) for state in states]
 
     def _evolve(self, names: Sequence[str], state: tuple[Any, ...]) -> tuple[Any, ...]:
-        written = dict(zip(fields_now(self.cls, names), state, strict=True))
+        written = dict(zip(names, state, strict=True))
         gone = written.keys() - set(self.names)
         if gone:
             msg = (

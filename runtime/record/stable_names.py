@@ -5,19 +5,16 @@ user's class that is its module and its qualified name. A class of Penstock has 
 `penstock` stands where the module of a user's class would stand. So snapshots name no module of Penstock, and
 a module can move without breaking them.
 
-* `HOMES` says where each class is now. An entry changes when its class moves or is renamed; the name never
-  does.
-* `FORMER_MODULES` says where the classes were in version 0.1, which wrote their modules into data. It is used
-  for reading, and for the hash of keys: the key groups of old state depend on the old names.
+`HOMES` says where each class is now. An entry changes when its class moves or is renamed; the name never
+does.
 
 A class of Penstock without a name here is refused when it is to be written. All public records and enums have
-a name. Both tables are fixed. So the module of an entry is imported even where data must not choose which
+a name. The table is fixed. So the module of an entry is imported even where data must not choose which
 modules are imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 #: Stands in data where the module of a user's class stands.
@@ -148,74 +145,7 @@ HOMES: Final[dict[str, str]] = {
     "WindowedStream": "penstock.runtime.graph.streams.windowed_stream.WindowedStream",
 }
 
-#: Where classes were in version 0.1, when they had the names that they have in data now.
-#:
-#: These are facts about old data and no references to code. They are written without the name of the package,
-#: so that no tool that renames modules takes them for such.
-FORMER_MODULES: Final[dict[str, str]] = {
-    "actors.collect": "RayCollector",
-    "actors.executor": "RayExecutor",
-    "actors.fault_injection": "JobMasterProcess SubtaskProcess",
-    "actors.job_handle": "RayJobHandle",
-    "actors.job_report": "JobReport OperatorInfo",
-    "actors.logs": "LogLine",
-    "bridge.dataset_source": "BlockSplit",
-    "bridge.depot_messages": "DepotStatistics",
-    "bridge.share_reader": "Share",
-    "bridge.spark_results": "SparkResults",
-    "bridge.spark_table": "SparkTable",
-    "runtime.checkpoint.config": "Checkpointing KeepAfter",
-    "runtime.checkpoint.mode": "CheckpointingMode",
-    "runtime.checkpoint.permit": "CommitPermit",
-    "runtime.errors": (
-        "ConfigurationError DeploymentError GraphError JobCancelledError JobFailedError "
-        "JobTimeoutError LostInputError LostOutputError OperatorError PenstockError RescaleError "
-        "RestoreError SavepointError SavepointStillNeededWarning StorageError SuppressRestartsError"
-    ),
-    "runtime.graph.collection_source": "CollectionSource",
-    "runtime.graph.data_stream": "DataStream",
-    "runtime.graph.executor": "Executor",
-    "runtime.graph.job_config": "JobConfig",
-    "runtime.graph.job_graph": "JobGraph",
-    "runtime.graph.job_handle": "JobHandle JobResult JobStatistics JobStatus",
-    "runtime.graph.keyed_stream": "KeyedStream",
-    "runtime.graph.operator_options": "OperatorOptions",
-    "runtime.graph.stream_environment": "StreamEnvironment",
-    "runtime.graph.windowed_stream": "WindowedStream",
-    "runtime.io.connectors.collect_sink": "CollectSink CollectedRows",
-    "runtime.io.connectors.discard_sink": "DiscardSink",
-    "runtime.io.connectors.errors": "BadRecordError ConnectorError",
-    "runtime.io.connectors.file_sink": "FileSink",
-    "runtime.io.connectors.file_sink_writer": "PendingFile",
-    "runtime.io.connectors.file_source": "FileSource",
-    "runtime.io.connectors.generator_source": "GeneratorSource",
-    "runtime.io.connectors.index_range": "IndexRange",
-    "runtime.io.connectors.splitting": "FileSplit RowGroupSplit",
-    "runtime.job.restart": "ExponentialBackoff FailureRate FixedDelay NoRestart",
-    "runtime.operators.on_request": "OnRequest",
-    "runtime.operators.process_function": "KeyedProcessFunction RuntimeContext",
-    "runtime.operators.protocols": (
-        "ConnectorContext DeadLetter FollowsCheckpoints OperatorStatistics Polled RemovesLeftovers "
-        "Sink SinkWriter Source SourceReader"
-    ),
-    "runtime.operators.split_enumerator": "EnumeratesSplits SplitEnumerator SplitEnumeratorContext",
-    "runtime.operators.window_contents": "AggregateFunction",
-    "runtime.record.elements": "ArrowBatch RowBatch",
-    "runtime.state.state_table": "ValueState",
-    "runtime.time.watermark_strategy": "WatermarkStrategy",
-    "runtime.time.windows": "SlidingEventTimeWindows TimeWindow TumblingEventTimeWindows WindowAssigner",
-}
-
-#: Fields that had another name in older data, by the name of their class in data: old name, and name now.
-FORMER_FIELDS: Final[dict[str, dict[str, str]]] = {
-    "Share": {"depot": "buffer"},
-}
-
 _NAMES: Final = {home: name for name, home in HOMES.items()}
-_FORMER: Final = {
-    (f"{OURS}.{module}", name): name for module, names in FORMER_MODULES.items() for name in names.split()
-}
-_FORMER_MODULE: Final = {name: module for module, name in _FORMER}
 #: Classes that tests of jobs are made of are in no data that is kept.
 _TESTING: Final = "penstock.runtime.testing."
 
@@ -231,23 +161,11 @@ def name_in_data(cls: type) -> str | None:
     return _NAMES.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
-def fields_now(cls: type, names: Iterable[str]) -> list[str]:
-    """Present names of the fields of a class of Penstock that have these names in data.
-
-    Example:
-        >>> from penstock.runtime.record.elements import RowBatch
-        >>> fields_now(RowBatch, ["rows"])
-        ['rows']
-    """
-    former = FORMER_FIELDS.get(name_in_data(cls) or "", {})
-    return [former.get(name, name) for name in names]
-
-
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:
     """Module and name that a class of Penstock has now; `None` for a class that is none of these.
 
     Args:
-        module: `penstock`, or the module that the class was in when the data was written.
+        module: `penstock`; any other one is a user's.
 
     Example:
         >>> home_of("penstock", "RowBatch")
@@ -255,7 +173,7 @@ def home_of(module: str, qualname: str) -> tuple[str, str] | None:
         >>> home_of("decimal", "Decimal") is None
         True
     """
-    home = HOMES.get(qualname if module == OURS else _FORMER.get((module, qualname), ""))
+    home = HOMES.get(qualname) if module == OURS else None
     if home is None:
         return None
     now, _, name = home.rpartition(".")
@@ -281,17 +199,4 @@ def name_in_hash(cls: type) -> str:
         'fractions.Fraction'
     """
     name = name_in_data(cls)
-    if name is None:
-        return f"{cls.__module__}.{cls.__qualname__}"
-    return f"{_FORMER_MODULE.get(name, OURS)}.{name}"
-
-
-def without_former_module(dotted: str) -> str:
-    """The name of a type as it is written today, from what any version wrote.
-
-    Example:
-        >>> without_former_module("decimal.Decimal")
-        'decimal.Decimal'
-    """
-    module, _, qualname = dotted.rpartition(".")
-    return f"{OURS}:{qualname}" if (module, qualname) in _FORMER else dotted
+    return f"{cls.__module__}.{cls.__qualname__}" if name is None else f"{OURS}:{name}"

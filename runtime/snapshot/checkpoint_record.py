@@ -52,11 +52,6 @@ class CheckpointStatus(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
 
-    @classmethod
-    def _missing_(cls, value: object) -> CheckpointStatus | None:
-        """Records of version 0.1 spell it otherwise."""
-        return cls.FINALIZING if value == "finalising" else None
-
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:

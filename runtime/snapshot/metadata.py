@@ -163,16 +163,16 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     folder = _folder(path)
     try:
         body = mapping(unsealed)
-        finished, declared = mapping(body.get("finished", {})), mapping(body.get("types", {}))
+        finished, declared = mapping(body["finished"]), mapping(body["types"])
         types = {operator: _decode_types(names) for operator, names in declared.items()}
-        saved = {o: _decode_saved_states(each) for o, each in mapping(body.get("states", {})).items()}
-        lists = {o: _decode_list_types(each) for o, each in mapping(body.get("lists", {})).items()}
+        saved = {o: _decode_saved_states(each) for o, each in mapping(body["states"]).items()}
+        lists = {o: _decode_list_types(each) for o, each in mapping(body["lists"]).items()}
         operators = [
             _with_list_types(_decode_operator(item, folder, finished, types, saved), lists)
             for item in items(body["operators"])
         ]
-        coordinators = {o: _decode(item, folder) for o, item in mapping(body.get("coordinators", {})).items()}
-        location = body.get("location")
+        coordinators = {o: _decode(item, folder) for o, item in mapping(body["coordinators"]).items()}
+        location = body["location"]
         return CompletedCheckpoint(
             whole(body["id"]),
             whole(body["attempt"]),
@@ -183,9 +183,9 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
             _handle(path, data),
             whole(body["size"]),
             None if location is None else text(location),
-            tuple(_decode_master_state(state) for state in items(body.get("master_states", []))),
-            statistics=CompletedCheckpointStatistics.decode(body.get("statistics")),
-            drained=body.get("drained") is True,
+            tuple(_decode_master_state(state) for state in items(body["master_states"])),
+            statistics=CompletedCheckpointStatistics.decode(body["statistics"]),
+            drained=body["drained"] is True,
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

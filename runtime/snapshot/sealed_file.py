@@ -41,7 +41,7 @@ class IncompleteFileError(CorruptSnapshotError):
     """A sized file ends before its length; no writer has had a confirmation of it."""
 
 
-def seal(magic: bytes, version: int, body: Any, *, sized: bool = False) -> bytes:
+def seal(magic: bytes, version: int, body: Any, *, is_sized: bool = False) -> bytes:
     """Wrap `body` for storage.
 
     Args:
@@ -54,28 +54,26 @@ def seal(magic: bytes, version: int, body: Any, *, sized: bool = False) -> bytes
         [1, 'a']
     """
     packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
-    if sized:
+    if is_sized:
         packed = _LENGTH.pack(len(packed), len(packed) ^ _ALL_ONES) + packed
     return _HEADER.pack(magic, version, _digest(version, packed)) + packed
 
 
-def unseal(
-    magic: bytes, newest: int, data: bytes, what: str, path: str, *, sized_from: int | None = None
-) -> Any:
+def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str, *, is_sized: bool = False) -> Any:
     """The body of a sealed file.
 
     Args:
         magic: What kind of file it must be.
         newest: The newest version that the caller understands.
         what: What the file is, for messages (`"the metadata of a checkpoint"`).
-        sized_from: The first version that is sized; `None` for none.
+        is_sized: Whether such files are sized.
 
     Raises:
         IncompleteFileError: It is sized and cut off, or empty.
         CorruptSnapshotError: The file is damaged, or of another kind.
         StorageError: It was written by a newer version.
     """
-    if sized_from is not None and _is_cut_off(magic, sized_from, data):
+    if is_sized and _is_cut_off(magic, data):
         msg = f"{path} should be {what} but is cut off after {len(data)} bytes"
         raise IncompleteFileError(msg)
     if len(data) < _HEADER.size:
@@ -92,7 +90,7 @@ def unseal(
             "use the version that wrote it, or a later one"
         )
         raise StorageError(msg)
-    if sized_from is not None and version >= sized_from:
+    if is_sized:
         body = body[_LENGTH.size :]
     try:
         content = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
@@ -114,12 +112,8 @@ def damaged(what: str, path: str, why: str) -> CorruptSnapshotError:
     return CorruptSnapshotError(f"{path} should be {what} but is damaged: {why}")
 
 
-def _is_cut_off(magic: bytes, sized_from: int, data: bytes) -> bool:
+def _is_cut_off(magic: bytes, data: bytes) -> bool:
     if not magic.startswith(data[: len(magic)]):
-        return False
-    if len(data) < len(magic) + 2:
-        return True
-    if int.from_bytes(data[len(magic) : len(magic) + 2], "big") < sized_from:
         return False
     whole = _HEADER.size + _LENGTH.size
     if len(data) < whole:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final, NoReturn, Self, get_origin, overload
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError, UserLocation
 from penstock.runtime.names import normal_name, problem_with_name
-from penstock.runtime.record.stable_names import OURS, name_in_data, without_former_module
+from penstock.runtime.record.stable_names import OURS, name_in_data
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.user_location import function_location, user_location
@@ -182,7 +182,7 @@ function that converts a saved value, or give the new state another name; the ol
         self._declared: dict[str, tuple[type, ...]] = {}
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
-        self._saved = {name: without_former_module(kind) for handle in handles for name, kind in handle.types}
+        self._saved = {name: kind for handle in handles for name, kind in handle.types}
 
     def declare(
         self,

@@ -52,7 +52,7 @@ class StateSummary:
         values: Positions of a source as text; empty for all other states.
         of_type: The declared type of the values; empty without a declaration.
         holds: What functions use it as: `value`, `list`, `map`, `reducing` or `aggregating`. Empty for the
-            state of other operators, and in snapshots of version 0.1.
+            state of other operators.
         is_declared: Whether the function's class declares it.
         has_ttl: Whether its entries expire.
     """

@@ -15,7 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -36,9 +36,11 @@ from penstock import (
     FileSink,
     FileSource,
     GeneratorSource,
+    HeapState,
     JobConfig,
     JobStatus,
     KeyedProcessFunction,
+    RocksDB,
     RuntimeContext,
     StreamEnvironment,
     WatermarkStrategy,
@@ -324,6 +326,7 @@ class SavedJob:
         moves: How many moves a checkpoint is taken after, and after that one the snapshot.
         unaligned: The snapshot holds data in flight.
         savepoint: The snapshot is a savepoint in a folder of its own.
+        state_backend: Where the keyed state is while the job runs.
     """
 
     build: Callable[[StreamEnvironment, Placed], None]
@@ -333,6 +336,7 @@ class SavedJob:
     moves: tuple[int, int] = (8, 5)
     unaligned: bool = False
     savepoint: bool = False
+    state_backend: HeapState | RocksDB = field(default_factory=HeapState)
 
 
 CONFIG: Final = JobConfig(
@@ -342,7 +346,7 @@ CONFIG: Final = JobConfig(
 
 def config_of(job: SavedJob) -> JobConfig:
     if not job.unaligned:
-        return CONFIG
+        return replace(CONFIG, state_backend=job.state_backend)
     return replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True), buffer_rows=5, credits=2)
 
 
@@ -562,6 +566,10 @@ JOBS: Final[dict[str, SavedJob]] = {
     "requested": SavedJob(requested, lambda: map(record, range(240)), write_small_files, moves=(30, 20)),
     "collected": SavedJob(collected, lambda: range(NUMBERS), moves=(30, 20)),
     "states": SavedJob(states, remembered_rows, moves=(60, 40)),
+    "states-rocksdb": SavedJob(states, remembered_rows, moves=(60, 40), state_backend=RocksDB()),
+    "savepoint-rocksdb": SavedJob(
+        states, remembered_rows, moves=(60, 40), savepoint=True, state_backend=RocksDB()
+    ),
     "windows": SavedJob(windows, window_rows, moves=(300, 200)),
     "savepoint": SavedJob(windows, window_rows, moves=(300, 200), savepoint=True),
     "in-flight-rows": SavedJob(

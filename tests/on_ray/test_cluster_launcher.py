@@ -46,7 +46,7 @@ def configured(made: Machines) -> Path:
     file = home / "ray-cluster.yaml"
     file.write_text(yaml.safe_dump(config))
     (home / "dist").mkdir()
-    (home / "dist" / "penstock-0.1.0-py3-none-any.whl").write_bytes(b"")
+    (home / "dist" / "penstock-0.2.0-py3-none-any.whl").write_bytes(b"")
     (home / "constraints.txt").write_text("")
     for folder in (".ray", ".ssh"):
         (home / folder).mkdir()
@@ -68,7 +68,7 @@ def test_the_launcher_starts_a_cluster_from_it_and_a_job_runs_there(reachable: M
     eventually("all nodes", lambda: "alive 3" in head.run(asked, **token).stdout, 180.0)
     its = (launcher.home / ".ray" / "auth_token").read_text()
     for machine in reachable.nodes:
-        assert "penstock-0.1.0-py3-none-any.whl[spark]" in (machine.home / "pip-was-called").read_text()
+        assert "penstock-0.2.0-py3-none-any.whl[spark]" in (machine.home / "pip-was-called").read_text()
         assert (machine.home / ".ray" / "auth_token").read_text() == its
     folder = reachable.folder / "job"
     folder.mkdir()

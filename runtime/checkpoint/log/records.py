@@ -149,8 +149,7 @@ class LogEntry:
 
 
 _MAGIC: Final = b"PENSTKLG"
-#: Format 1 has no length, no ages, no memories of restarts, no tokens, and passes over no slot.
-_VERSION: Final = 2
+_VERSION: Final = 1
 
 _WHAT: Final = "a record of the decision log"
 
@@ -162,7 +161,7 @@ def encode_record(record: LogRecord, passes: tuple[int, ...] = ()) -> bytes:
         passes: As in `LogEntry`.
     """
     body = _encode(record)
-    return seal(_MAGIC, _VERSION, ["passing", passes, *body] if passes else body, sized=True)
+    return seal(_MAGIC, _VERSION, ["passing", passes, *body] if passes else body, is_sized=True)
 
 
 def _encode(record: LogRecord) -> list[Any]:
@@ -214,7 +213,7 @@ def decode_record(data: bytes, path: str) -> LogRecord:
 
 def decode_entry(data: bytes, path: str) -> LogEntry:
     """What a slot holds; arguments and errors as for `decode_record`."""
-    body = unseal(_MAGIC, _VERSION, data, _WHAT, path, sized_from=2)
+    body = unseal(_MAGIC, _VERSION, data, _WHAT, path, is_sized=True)
     try:
         if body[0] == "passing":
             _, passes, *body = body
@@ -228,8 +227,9 @@ def _decode(body: list[Any]) -> LogRecord:
     name, *rest = body
     match name:
         case "begun":
-            attempt, restored, at, *more = rest
-            return AttemptBegun(attempt, restored, at, *_decode_more(*more[:3]), *more[3:])
+            attempt, restored, at, parallelism, age, restarts, writer, submission = rest
+            vertices, memory = _decode_parallelism(parallelism), _decode_restarts(restarts)
+            return AttemptBegun(attempt, restored, at, vertices, age, memory, writer, submission)
         case "completed":
             return _decode_completed(rest)
         case "dropped":
@@ -238,23 +238,27 @@ def _decode(body: list[Any]) -> LogRecord:
         case "ended":
             return JobEnded(*rest)
         case "compacted":
-            attempt, completed, highest, begun, previous, at, *more = rest
-            kept = tuple(_decode_completed(c) for c in completed)
-            passed = tuple(more[3]) if len(more) > 3 else ()
-            counted = _decode_more(*more[:3])
+            attempt, completed, highest, begun, previous, at, parallelism, age, *more = rest
+            restarts, passed, submission = more
             return LogCompacted(
-                attempt, kept, highest, tuple(begun), previous, at, *counted, passed, *more[4:]
+                attempt,
+                tuple(_decode_completed(c) for c in completed),
+                highest,
+                tuple(begun),
+                previous,
+                at,
+                _decode_parallelism(parallelism),
+                age,
+                _decode_restarts(restarts),
+                tuple(passed),
+                submission,
             )
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)
 
 
-def _decode_more(
-    parallelism: list[Any] | None = None, age: float = 0.0, restarts: list[Any] | None = None
-) -> tuple[Parallelism, float, RestartMemory]:
-    """Fields that older versions did not write."""
-    vertices = tuple((vertex, number) for vertex, number in parallelism or ())
-    return vertices, age, NO_RESTARTS if restarts is None else _decode_restarts(restarts)
+def _decode_parallelism(item: list[Any]) -> Parallelism:
+    return tuple((vertex, number) for vertex, number in item)
 
 
 def _encode_restarts(memory: RestartMemory) -> list[Any]:
@@ -279,9 +283,9 @@ def _encode_completed(record: CheckpointCompleted) -> list[Any]:
 
 
 def _decode_completed(item: list[Any]) -> CheckpointCompleted:
-    checkpoint_id, attempt, kind, file, at, subsumes, *age = item
+    checkpoint_id, attempt, kind, file, at, subsumes, age, drained = item
     return CheckpointCompleted(
-        checkpoint_id, attempt, SnapshotKind(kind), FileHandle(*file), at, tuple(subsumes), *age
+        checkpoint_id, attempt, SnapshotKind(kind), FileHandle(*file), at, tuple(subsumes), age, drained
     )
 
 

@@ -17,18 +17,14 @@ from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.record.pickle_fallback import PickleFallback
 from penstock.runtime.record.record_classes import ClassDirectory, shape_of
 from penstock.runtime.record.stable_names import (
-    FORMER_MODULES,
     HOMES,
     home_of,
     is_ours,
     name_in_data,
     name_in_hash,
-    without_former_module,
 )
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.windows import TimeWindow
-
-FORMER = [(module, name) for module, names in FORMER_MODULES.items() for name in names.split()]
 
 
 @dataclass
@@ -63,28 +59,16 @@ def test_every_public_record_and_enum_has_a_name() -> None:
     assert [cls for cls in values if name_in_data(cls) is None] == []
 
 
-def test_no_name_of_version_0_1_is_ever_lost() -> None:
-    assert len(FORMER) == len({name for _, name in FORMER}) == 87
-    assert all(name in HOMES for _, name in FORMER)
-    assert not any(module.startswith("penstock") for module in FORMER_MODULES)
-
-
-def test_a_class_is_known_by_its_name_and_by_the_module_that_it_was_in() -> None:
+def test_a_class_is_known_by_its_name_and_by_no_module_of_ours() -> None:
     module, _, qualname = HOMES["DeadLetter"].rpartition(".")
-    home = module, qualname
-    assert home_of("penstock", "DeadLetter") == home
-    assert home_of(f"penstock.{'runtime.operators.protocols'}", "DeadLetter") == home
+    assert home_of("penstock", "DeadLetter") == (module, qualname)
+    assert home_of(module, "DeadLetter") is None
     assert home_of("elsewhere", "DeadLetter") is None
 
 
-def test_the_hash_of_a_key_knows_a_class_by_the_module_that_it_was_in_at_first() -> None:
-    assert name_in_hash(DeadLetter) == f"penstock.{'runtime.operators.protocols'}.DeadLetter"
+def test_the_hash_of_a_key_knows_a_class_by_the_name_that_stays() -> None:
+    assert name_in_hash(DeadLetter) == "penstock:DeadLetter"
     assert name_in_hash(OfAUser) == f"{__name__}.OfAUser"
-
-
-def test_a_declared_type_gets_its_name_of_today() -> None:
-    assert without_former_module(f"penstock.{'runtime.time.windows'}.TimeWindow") == "penstock:TimeWindow"
-    assert without_former_module("elsewhere.TimeWindow") == "elsewhere.TimeWindow"
 
 
 # -- what is written -----------------------------------------------------------------------------------------

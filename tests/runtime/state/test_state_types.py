@@ -58,13 +58,6 @@ def test_a_declared_class_of_ours_has_the_name_that_stays() -> None:
     assert types_in(snapshot) == [(("total", "penstock:TimeWindow"),)]
 
 
-def test_a_type_that_was_declared_to_version_0_1_is_kept_by_its_name_of_today() -> None:
-    former = f"penstock.{'runtime.time.windows'}.TimeWindow"
-    types = DeclaredTypes()
-    types.restore([KeyedStateHandle(KeyGroupRange(0, 1), (), 0, (("total", former), ("other", "int")))])
-    assert types.names() == (("other", "int"), ("total", "penstock:TimeWindow"))
-
-
 def test_a_state_takes_no_value_of_another_type() -> None:
     with (
         OperatorHarness(operator(int)) as harness,

@@ -10,7 +10,7 @@ from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, decode_record, encode_record
 from penstock.runtime.errors import CorruptSnapshotError, JobIdTakenError, ObjectExistsError, StorageError
-from penstock.runtime.snapshot.sealed_file import IncompleteFileError, seal
+from penstock.runtime.snapshot.sealed_file import IncompleteFileError
 from penstock.runtime.snapshot.storage import MemoryStorage
 
 
@@ -35,13 +35,6 @@ def test_whatever_bit_flips_no_whole_record_looks_cut_off() -> None:
         with pytest.raises(CorruptSnapshotError) as caught:
             decode_record(bytes(flipped), "x")
         assert not isinstance(caught.value, IncompleteFileError), f"bit {bit}"
-
-
-def test_a_record_of_version_1_has_no_length_and_is_read() -> None:
-    old = seal(b"PENSTKLG", 1, ["ended", "finished", None, 2, 0.0])
-    assert decode_record(old, "x") == JobEnded("finished", None, 2, 0.0)
-    with pytest.raises(CorruptSnapshotError, match="does not match its checksum"):
-        decode_record(old[:-1], "x")
 
 
 def cut_off(storage: Flaky, slot: int, length: int = 20) -> None:
