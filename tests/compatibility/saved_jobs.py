@@ -347,7 +347,11 @@ CONFIG: Final = JobConfig(
 def config_of(job: SavedJob) -> JobConfig:
     if not job.unaligned:
         return replace(CONFIG, state_backend=job.state_backend)
-    return replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True), buffer_rows=5, credits=2)
+    return replace(
+        CONFIG,
+        checkpointing=Checkpointing(every=1, unaligned=True),
+        advanced=AdvancedConfig(buffer_rows=5, credits=2),
+    )
 
 
 def environment(name: str, world: Placed, **options: Any) -> StreamEnvironment:
@@ -562,8 +566,8 @@ JOBS: Final[dict[str, SavedJob]] = {
     "csv": SavedJob(csv_rows, csv_dicts, write_csv),
     "packed": SavedJob(packed, lambda: map(text_line, range(LINES)), write_packed),
     "parquet-rows": SavedJob(parquet_rows, lambda: map(record, range(LINES)), write_parquet),
-    "parquet-arrow": SavedJob(parquet_arrow, arrow_rows, write_parquet, moves=(5, 2)),
-    "requested": SavedJob(requested, lambda: map(record, range(240)), write_small_files, moves=(30, 20)),
+    "parquet-arrow": SavedJob(parquet_arrow, arrow_rows, write_parquet, moves=(4, 2)),
+    "requested": SavedJob(requested, lambda: map(record, range(240)), write_small_files, moves=(30, 21)),
     "collected": SavedJob(collected, lambda: range(NUMBERS), moves=(30, 20)),
     "states": SavedJob(states, remembered_rows, moves=(60, 40)),
     "states-rocksdb": SavedJob(states, remembered_rows, moves=(60, 40), state_backend=RocksDB()),
@@ -573,13 +577,13 @@ JOBS: Final[dict[str, SavedJob]] = {
     "windows": SavedJob(windows, window_rows, moves=(300, 200)),
     "savepoint": SavedJob(windows, window_rows, moves=(300, 200), savepoint=True),
     "in-flight-rows": SavedJob(
-        in_flight_rows, in_flight_texts, write_json_lines, moves=(100, 60), unaligned=True
+        in_flight_rows, in_flight_texts, write_json_lines, moves=(40, 30), unaligned=True
     ),
     "in-flight-arrow": SavedJob(
         in_flight_arrow,
         lambda: counted(arrow_rows(), lambda row: row["word"]),
         write_parquet,
-        moves=(20, 10),
+        moves=(15, 8),
         unaligned=True,
     ),
 }

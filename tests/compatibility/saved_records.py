@@ -37,6 +37,8 @@ _RESTARTS: Final = RestartMemory(3, 2, (1.5, 2.5))
 _COMPLETED: Final = CheckpointCompleted(
     7, 2, SnapshotKind.CHECKPOINT, FileHandle("j/chk-7-2/metadata", 300, "0f" * 16), 20.5, (5, 6), 12.5, False
 )
+#: A compaction keeps no ages.
+_KEPT: Final = (replace(_COMPLETED, age=0.0),)
 _CAUSE: Final = FailureCause("operator 'out' broke", SubtaskId("out", 1), "Traceback ...")
 
 #: What slots of the log hold, by what they are.
@@ -50,7 +52,7 @@ ENTRIES: Final[dict[str, LogEntry]] = {
     "compacted": LogEntry(
         LogCompacted(
             2,
-            (replace(_COMPLETED, age=0.0),),
+            _KEPT,
             9,
             (0, 4),
             3,

@@ -30,8 +30,8 @@ too old, and the reader fails by name. So a wrong answer it never gives. What it
 survive: a hint that is old or gone while listings are stale. Nor a hint that is old or damaged while the
 compaction that it names was put a second time. The next attempt or compaction mends a hint.
 
-A log whose hint is damaged is read from the newest slot that is listed, and backwards to a compaction. The next
-attempt writes a new hint.
+A log whose hint is damaged is read from the newest slot that is listed, and backwards to a compaction. The
+next attempt writes a new hint.
 Where no compaction can be read, a damaged record may be one: the error names it, not a slot that is missing.
 
 *Slots that are cut off.* The newest slots may be cut off after a power cut: their writers were never told
