@@ -67,6 +67,9 @@ def test_the_folder_of_a_savepoint_is_found_under_another_name(fixture: str, tmp
     assert committed(folder / "out") == expected_of(folder.name)
 
 
+#: The end of RocksDB's sorted files.
+_SORTED_FILE = (0x88E241B785F4CFF7).to_bytes(8, "little")
+
 # -- what is written now -------------------------------------------------------------------------------------
 
 #: Names of our classes in the snapshots of all jobs.
@@ -89,8 +92,14 @@ def test_snapshots_name_no_module_of_ours_but_classes_by_names_that_stay(tmp_pat
         kept = tmp_path / name / (SAVEPOINT if JOBS[name].savepoint else "checkpoints")
         data += [path.read_bytes() for path in kept.rglob("*") if path.is_file()]
     assert not any(b"penstock." in each for each in data)
-    named = {name for each in data for name in re.findall(rb"penstock[\xa0-\xbf]([A-Za-z]+)", each)}
+    whole = [each for each in data if not _is_sorted_file(each)]
+    named = {name for each in whole for name in re.findall(rb"penstock[\xa0-\xbf]([A-Za-z]+)", each)}
     assert {name.decode() for name in named} == WRITTEN
+
+
+def _is_sorted_file(data: bytes) -> bool:
+    """Whether it is a file of RocksDB, in which the common begin of neighbouring keys is left out."""
+    return data.endswith(_SORTED_FILE)
 
 
 # -- what is in the snapshots --------------------------------------------------------------------------------
