@@ -78,7 +78,7 @@ def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Tabl
 def _refused(number: int, what: str) -> ConnectorError:
     return ConnectorError(
         f"block {number} of the Ray dataset: {what}. Make its blocks alike with Dataset.map_batches or "
-        'Dataset.select_columns, or read it with format="rows"'
+        'Dataset.select_columns, or read it with batch_format="rows"'
     )
 
 
@@ -115,17 +115,17 @@ class DatasetSource:
     """The blocks of a dataset as splits.
 
     Args:
-        record_format: Arrow batches, or rows as dicts.
+        batch_format: Arrow batches, or rows as dicts.
         schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
     """
 
     only_reads: ClassVar[bool] = True
 
     def __init__(
-        self, name: str, blocks: int, record_format: RecordFormat, schema: pa.Schema | None = None
+        self, name: str, blocks: int, batch_format: RecordFormat, schema: pa.Schema | None = None
     ) -> None:
         self.name = name
-        self.record_format = record_format
+        self.batch_format = batch_format
         self.schema = schema
         self._blocks = blocks
         self._holder: Any = None
@@ -165,7 +165,7 @@ class DatasetReader:
         self, source: DatasetSource, context: ConnectorContext, splits: Sequence[BlockSplit]
     ) -> None:
         self._clock = context.clock
-        self._arrow = source.record_format == "arrow"
+        self._arrow = source.batch_format == "arrow"
         self._schema = source.schema
         self._splits = deque(splits)
         self._table: pa.Table | None = None
@@ -241,7 +241,7 @@ def from_ray_dataset(
     dataset: ray.data.Dataset,
     *,
     id: str = "from-ray-dataset",
-    format: RecordFormat = "arrow",
+    batch_format: RecordFormat = "arrow",
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
     """A stream of the rows of a Ray dataset, which is computed now.
@@ -252,15 +252,15 @@ def from_ray_dataset(
         env: The environment of the job.
         dataset: The rows.
         id: Id of the source; give one when a job has several.
-        format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators see
-            dicts), `"rows"` gives dicts.
+        batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
+            see dicts), `"rows"` gives dicts.
         **options: See `OperatorOptions`.
 
     Raises:
         GraphError: An argument is invalid.
     """
-    if format not in ("arrow", "rows"):
-        msg = f"from_ray_dataset: format must be 'arrow' or 'rows', not {format!r}"
+    if batch_format not in ("arrow", "rows"):
+        msg = f"from_ray_dataset: batch_format must be 'arrow' or 'rows', not {batch_format!r}"
         raise GraphError(msg)
     if not hasattr(dataset, "to_arrow_refs"):
         msg = f"from_ray_dataset: {type(dataset).__name__} is no ray.data.Dataset"
@@ -274,7 +274,10 @@ def from_ray_dataset(
     options_of_actor = {"name": DATASET_PREFIX + name, "namespace": NAMESPACE, "num_cpus": 0}
     holder = actor.options(**options_of_actor).remote(references)
     source = DatasetSource(
-        name, len(references), format, columns.remove_metadata() if isinstance(columns, pa.Schema) else None
+        name,
+        len(references),
+        batch_format,
+        columns.remove_metadata() if isinstance(columns, pa.Schema) else None,
     )
     stream: DataStream[Any] = env.from_source(id, OnRequest(source), **options)
     # The actor ends with its last handle, so the environment's graph must hold one.

@@ -79,7 +79,7 @@ def main() -> int:
         parallelism=2,
         checkpointing=Checkpointing(every=1, storage=str(given.output / "checkpoints")),
     )
-    sales = env.from_source("sales", FileSource.parquet(f"{files}/*.parquet", format="arrow"))
+    sales = env.from_source("sales", FileSource.parquet(f"{files}/*.parquet", batch_format="arrow"))
     revenue(sales).sink("totals", FileSink.parquet(results))
     try:
         env.run()

@@ -120,7 +120,11 @@ def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, 
     """Spark, the job, Spark."""
     env = StreamEnvironment("loyalty", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=storage))
     orders: DataStream[dict[str, Any]] = from_spark(
-        env, clean_and_join(spark, make_orders(spark, count)), id="orders", format="rows", window=1 << 18
+        env,
+        clean_and_join(spark, make_orders(spark, count)),
+        id="orders",
+        batch_format="rows",
+        window=1 << 18,
     )
     numbered = orders.key_by(lambda order: order["customer"]).process("loyalty", Loyalty())
     with SparkResults(NUMBERED) as results:

@@ -92,7 +92,7 @@ def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironm
         env,
         watched.where("celsius IS NOT NULL"),
         id="readings",
-        format="rows",
+        batch_format="rows",
         checkpoint_location=str(folder / "query"),
         trigger={"availableNow": True},  # ends when all files are read; leave it out to go on for ever
     )

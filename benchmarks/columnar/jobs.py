@@ -51,7 +51,7 @@ def added(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
 
 
 def _columns(env: StreamEnvironment, files: Files) -> DataStream[Any]:
-    return env.from_source("files", FileSource.parquet(str(files.folder), format="arrow"))
+    return env.from_source("files", FileSource.parquet(str(files.folder), batch_format="arrow"))
 
 
 def _rows(env: StreamEnvironment, files: Files) -> DataStream[Any]:

@@ -35,7 +35,7 @@ def from_spark(
     df: DataFrame,
     *,
     id: str = "from-spark",
-    format: RecordFormat = "arrow",
+    batch_format: RecordFormat = "arrow",
     window: int = DEFAULT_WINDOW,
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
     **options: Unpack[OperatorOptions],
@@ -53,8 +53,8 @@ def from_spark(
         env: The environment of the job.
         df: The rows. Spark may compute a partition twice; docs/spark.md says when that matters.
         id: Id of the source; give one when a job has several.
-        format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators see
-            dicts), `"rows"` gives dicts.
+        batch_format: `"arrow"` gives Arrow batches to `map_batches(batch_format="arrow")` (other operators
+            see dicts), `"rows"` gives dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
         max_disk_bytes: Bytes that each reader may have in the temporary folder of its node. Rows that no
             checkpoint covers lie there if they do not fit in `window`. With more the job fails by name.
@@ -63,29 +63,31 @@ def from_spark(
     Raises:
         GraphError: A column has a type that can't be transferred, or an argument is invalid.
     """
-    check_arguments("from_spark", df, format, window, max_disk_bytes)
+    check_arguments("from_spark", df, batch_format, window, max_disk_bytes)
     if df.isStreaming:
         msg = "from_spark: this DataFrame is a stream; use from_structured_streaming"
         raise GraphError(msg)
     connect()
     schema = arrow_schema_of(df)
     transfer = TransferService(df.sparkSession, schema, lambda buffers: _serve(df, buffers))
-    source = SparkSource(transfer.id, format, window, max_disk_bytes=max_disk_bytes, arrow_schema=schema)
+    source = SparkSource(
+        transfer.id, batch_format, window, max_disk_bytes=max_disk_bytes, arrow_schema=schema
+    )
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream
 
 
 def check_arguments(
-    what: str, df: DataFrame, format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
+    what: str, df: DataFrame, batch_format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
 ) -> None:
     """Refuse arguments that can't be meant.
 
     Raises:
         GraphError: The message says what to do.
     """
-    if format not in ("arrow", "rows"):
-        msg = f"{what}: format must be 'arrow' or 'rows', not {format!r}"
+    if batch_format not in ("arrow", "rows"):
+        msg = f"{what}: batch_format must be 'arrow' or 'rows', not {batch_format!r}"
         raise GraphError(msg)
     for name, value in (("window", window), ("max_disk_bytes", max_disk_bytes)):
         if value < 1:

@@ -220,7 +220,7 @@ class SparkSource:
 
     Attributes:
         transfer: Id of the transfer, by which receive buffers find the program with the DataFrame.
-        record_format: Arrow batches, or rows as dicts.
+        batch_format: Arrow batches, or rows as dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
         max_disk_bytes: Bytes that each receive buffer may hold in files.
         arrow_schema: Arrow schema of the DataFrame; `None` when it is not known.
@@ -229,7 +229,7 @@ class SparkSource:
     only_reads: ClassVar[bool] = True
 
     transfer: str
-    record_format: RecordFormat
+    batch_format: RecordFormat
     window: int = DEFAULT_WINDOW
     staged: bool = False
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
@@ -250,7 +250,7 @@ class SparkReader:
 
     def __init__(self, source: SparkSource, context: ConnectorContext, splits: Sequence[BufferSplit]) -> None:
         self._clock = context.clock
-        self._arrow = source.record_format == "arrow"
+        self._arrow = source.batch_format == "arrow"
         self._open = deque(BufferReader(_buffer(source, context, s), s, staged=source.staged) for s in splits)
         for split in self._open:
             split.wait_until_there()

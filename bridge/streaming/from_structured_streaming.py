@@ -148,7 +148,7 @@ def from_structured_streaming(
     checkpoint_location: str,
     id: str = "from-structured-streaming",
     trigger: Mapping[str, Any] | None = None,
-    format: RecordFormat = "arrow",
+    batch_format: RecordFormat = "arrow",
     query_restarts: int = 3,
     induce: bool = True,
     max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES,
@@ -168,7 +168,7 @@ def from_structured_streaming(
         id: Id of the source; give one when a job has several.
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
-        format: As in `from_spark`.
+        batch_format: As in `from_spark`.
         query_restarts: How often a query that fails without progress is restarted, after pauses of 1, 2, 4
             and up to 30 seconds.
         induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
@@ -181,7 +181,7 @@ def from_structured_streaming(
             transferred, or an argument is invalid.
     """
     what = "from_structured_streaming"
-    check_arguments(what, df, format, DEFAULT_WINDOW, max_disk_bytes)
+    check_arguments(what, df, batch_format, DEFAULT_WINDOW, max_disk_bytes)
     if not df.isStreaming:
         msg = f"{what}: this DataFrame is not a stream; use from_spark"
         raise GraphError(msg)
@@ -194,7 +194,9 @@ def from_structured_streaming(
     connect()
     query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
     transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
-    source = SparkSource(transfer.id, format, DEFAULT_WINDOW, staged=True, max_disk_bytes=max_disk_bytes)
+    source = SparkSource(
+        transfer.id, batch_format, DEFAULT_WINDOW, staged=True, max_disk_bytes=max_disk_bytes
+    )
     stream: DataStream[Any] = env.from_source(id, source, **options)
     transfer.start()
     return stream

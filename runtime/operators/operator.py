@@ -256,7 +256,7 @@ class Operator:
     """
 
     #: The batches that `process` of a user's operator gets: `"rows"`, `"arrow"`, or `"both"` as they come.
-    takes: ClassVar[BatchFormats] = "rows"
+    batch_format: ClassVar[BatchFormats] = "rows"
 
     #: Whether the operator needs a keyed state backend.
     keyed = False

@@ -123,7 +123,7 @@ COMMITTABLES: Final = "committables"
 class SinkOperator(Operator):
     """Writes a stream to a sink."""
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
 
     def __init__(self, sink: Sink[Any]) -> None:
         self.sink = sink

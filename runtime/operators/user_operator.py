@@ -61,7 +61,7 @@ class UserOperator(Operator):
         key_selector: From a record to its key; `None` when the stream is not keyed.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
 
     def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
         # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
@@ -232,10 +232,10 @@ class UserOperator(Operator):
         return backend
 
     def _fitting(self, batch: Batch) -> Iterable[Batch]:
-        takes = self._user.takes
-        if takes == "arrow":
-            return arrow_parts(batch, wanted='takes = "arrow"', instead='takes = "rows"')
-        return [rows_of(batch) if takes == "rows" else batch]
+        batch_format = self._user.batch_format
+        if batch_format == "arrow":
+            return arrow_parts(batch, wanted='batch_format = "arrow"', instead='batch_format = "rows"')
+        return [rows_of(batch) if batch_format == "rows" else batch]
 
     def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
         """Results that a method of the user yields; empty batches are left out."""

@@ -29,7 +29,7 @@ COUNT = 10_000
 def test_rows_go_from_ray_data_into_a_job_and_back(tmp_path: Path) -> None:
     dataset = ray_data.range(COUNT, override_num_blocks=7).map(lambda row: {**row, "word": str(row["id"])})
     env = environment(tmp_path, parallelism=2)
-    stream = from_ray_dataset(env, dataset, format="rows")
+    stream = from_ray_dataset(env, dataset, batch_format="rows")
     back = to_ray_dataset(stream.map(lambda row: {"n": row["id"], "of": len(row["word"])}))
     rows = back.take_all()
     assert Counter(row["n"] for row in rows) == Counter(range(COUNT))
@@ -41,7 +41,7 @@ def test_blocks_are_read_again_from_where_the_checkpoint_was(tmp_path: Path) -> 
     """The reader dies in the middle of a block."""
     dataset = ray_data.range(COUNT, override_num_blocks=3)
     env = environment(tmp_path, parallelism=2)
-    stream = from_ray_dataset(env, dataset, id="rows", format="rows")
+    stream = from_ray_dataset(env, dataset, id="rows", batch_format="rows")
     held = stream.map(Held(100, tmp_path / "go"))
     held.sink("out", FileSink.json(tmp_path / "out"))
     running = submit(env)
@@ -67,7 +67,7 @@ def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
     none = from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()))
     assert to_ray_dataset(none, schema=schema).count() == 0
     env = environment(tmp_path / "unknown")
-    none = from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()), format="rows")
+    none = from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()), batch_format="rows")
     with pytest.raises(PenstockError, match="give to_ray_dataset a schema="):
         to_ray_dataset(none)
 
@@ -126,4 +126,4 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"list is no ray\.data\.Dataset"):
         from_ray_dataset(env, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="must be 'arrow' or 'rows', not 'pandas'"):
-        from_ray_dataset(env, ray_data.range(1), format="pandas")  # type: ignore[arg-type]
+        from_ray_dataset(env, ray_data.range(1), batch_format="pandas")  # type: ignore[arg-type]

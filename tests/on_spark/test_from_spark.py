@@ -62,8 +62,8 @@ def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_rea
 
     env = environment(tmp_path, parallelism=2)
     results = RayCollector()
-    nothing = from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
-    few = from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
+    nothing = from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", batch_format="rows")
+    few = from_spark(env, numbers(spark, 3, partitions=1), id="few", batch_format="rows")
     nothing.union(few).map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
     env.run(timeout=PATIENCE, progress=False)
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(3)]
@@ -74,7 +74,9 @@ def test_columns_of_any_name_travel(spark: SparkSession, tmp_path: Path) -> None
     names = ["sum((v * 0.5))", "a.b", "a`b", "`", "", " ", "日本", "_1", "_0"]
     rows = [tuple(range(at, at + len(names) + 2)) for at in (0, 100)]
     frame = spark.createDataFrame(rows, [f"c{place}" for place in range(len(names) + 2)])
-    read = from_spark(environment(tmp_path, parallelism=1), frame.toDF(*names, "same", "SAME"), format="rows")
+    read = from_spark(
+        environment(tmp_path, parallelism=1), frame.toDF(*names, "same", "SAME"), batch_format="rows"
+    )
     back = to_spark(read.map(with_other_name), spark)
     assert back.columns == [*names, "same", "other"]
     assert sorted(map(tuple, back.collect())) == rows

@@ -181,8 +181,8 @@ def test_python_workers_begin_with_pandas_arrow_and_ray(spark: SparkSession) -> 
 def test_arguments_of_a_transfer_that_can_not_be_meant_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with pytest.raises(GraphError, match="format must be 'arrow' or 'rows', not 'pandas'"):
-        from_spark(environment(tmp_path), spark.range(1), format="pandas")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="batch_format must be 'arrow' or 'rows', not 'pandas'"):
+        from_spark(environment(tmp_path), spark.range(1), batch_format="pandas")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="window=0 is not allowed"):
         from_spark(environment(tmp_path), spark.range(1), window=0)
     with pytest.raises(GraphError, match="several columns called 'a'"):

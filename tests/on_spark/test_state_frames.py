@@ -49,7 +49,7 @@ def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoin
     new = from_structured_streaming(
         env,
         watched(spark, tmp_path),
-        format="rows",
+        batch_format="rows",
         checkpoint_location=str(tmp_path / "query"),
         trigger={"availableNow": True},
     ).map(lambda row: (f"c{row['id'] % 700 + 600}", 1))

@@ -125,7 +125,7 @@ def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_go
     arrive(tmp_path, 0)
     env, location = environment(tmp_path, parallelism=1, every=AN_HOUR), tmp_path / "query"
     stream = from_structured_streaming(
-        env, watched(spark, tmp_path), id="rows", format="rows", checkpoint_location=str(location)
+        env, watched(spark, tmp_path), id="rows", batch_format="rows", checkpoint_location=str(location)
     )
     results = RayCollector()
     stream.sink("out", CollectSink(results))

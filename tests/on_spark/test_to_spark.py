@@ -96,7 +96,7 @@ def test_a_result_without_rows_has_the_columns_that_it_came_with(
     columns = "id bigint, word string, at timestamp, price decimal(9,2), parts array<int>"
     empty = spark.createDataFrame([(1, "a", None, None, None)], columns)
     env = environment(tmp_path)
-    rows = from_spark(env, empty, format=format)
+    rows = from_spark(env, empty, batch_format=format)
     kept = rows.filter(lambda row: row["id"] > 1).union(rows.filter(lambda row: row["id"] > 2))
     df = to_spark(kept, spark, timeout=PATIENCE)
     assert (df.dtypes, df.count()) == (empty.dtypes, 0)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def long(zone: str, format: RecordFormat, examples: int) -> Any:
+def long(zone: str, batch_format: RecordFormat, examples: int) -> Any:
     return pytest.param(zone, format, examples, marks=[pytest.mark.long, pytest.mark.timeout(3_000)])
 
 
@@ -45,7 +45,7 @@ def test_rows_of_every_type_come_back_as_they_were(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     zone: str,
-    format: RecordFormat,
+    batch_format: RecordFormat,
     examples: int,
 ) -> None:
     """Every example has all types with the values at their edges; what is drawn comes on top."""
@@ -61,7 +61,7 @@ def test_rows_of_every_type_come_back_as_they_were(
         schema, rows = frame
         df = spark.createDataFrame(rows, schema)
         env = environment(tmp_path_factory.mktemp("types"), parallelism=1)
-        stream = from_spark(env, df, format=format)
+        stream = from_spark(env, df, batch_format=format)
         if format == "rows":
             back = to_spark(stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE)
         else:

@@ -45,7 +45,7 @@ Collector: TypeAlias = StrictCollector[int, tuple[Item, ...]]
 class Relay(Operator):
     """Passes on what it gets, and sees that it is Arrow batches of its own keys."""
 
-    takes = "both"
+    batch_format = "both"
     keyed = True
 
     def open(self, context: OperatorContext) -> None:

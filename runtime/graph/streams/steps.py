@@ -215,8 +215,9 @@ def add_transform(
     name, known = type(operator).__name__, get_args(BatchFormats)
     if type(operator).process is Operator.process and "process" not in vars(operator):
         refuse(f"transform: {name} has no method process(batch): write one that yields batches")
-    if operator.takes not in known:
-        refuse(f"transform: {name}.takes is {operator.takes!r}; it is one of {', '.join(map(repr, known))}")
+    if operator.batch_format not in known:
+        allowed = ", ".join(map(repr, known))
+        refuse(f"transform: {name}.batch_format is {operator.batch_format!r}; it is one of {allowed}")
     if operator.keyed and key_selector is None:
         refuse(f"transform: {name}.keyed is True, so it needs a keyed stream: call key_by(function) first")
     return builder.add(

@@ -111,7 +111,7 @@ class Combiner(Operator):
         aggregation: All of its functions must combine.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
 
     def __init__(self, key: ColumnKey, aggregation: Aggregation) -> None:
         self._aggregation = aggregation

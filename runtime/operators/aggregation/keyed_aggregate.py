@@ -67,7 +67,7 @@ class KeyedAggregateOperator(Operator):
         is_combined: Whether a combiner stands in front of the exchange.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
     keyed = True
 
     def __init__(
@@ -223,7 +223,7 @@ class WindowedAggregateOperator(Operator):
         late_tag: The side output of late records.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
     keyed = True
 
     def __init__(

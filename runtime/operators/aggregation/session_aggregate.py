@@ -79,7 +79,7 @@ class SessionAggregateOperator(Operator):
         late_tag: The side output of late records.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
     keyed = True
 
     def __init__(

@@ -20,7 +20,7 @@ from penstock.runtime.record.row_columns import dicts_of_lists
 class ExpressionOperator(Operator):
     """Counts records and names its expressions in messages."""
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
 
     #: How messages call the operator.
     kind: ClassVar[str] = "expression"

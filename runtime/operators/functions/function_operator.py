@@ -39,7 +39,7 @@ class FunctionOperator(Operator):
         function: The user's function, or the class of function objects.
     """
 
-    takes: ClassVar[BatchFormats] = "both"
+    batch_format: ClassVar[BatchFormats] = "both"
 
     #: How messages call the operator.
     kind: ClassVar[str] = "user"

@@ -20,7 +20,7 @@ def env() -> StreamEnvironment:
 
 @pytest.fixture
 def rows(env: StreamEnvironment) -> DataStream[Any]:
-    return env.from_source("rows", FileSource.parquet("/data", format="arrow"))
+    return env.from_source("rows", FileSource.parquet("/data", batch_format="arrow"))
 
 
 def told(env: StreamEnvironment) -> tuple[tuple[str, ...] | None, list[str], str]:
@@ -95,7 +95,7 @@ def test_a_source_with_a_strategy_is_told_no_filter_and_keeps_the_column_of_the_
     env: StreamEnvironment,
 ) -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
-    source = FileSource.parquet("/data", format="arrow")
+    source = FileSource.parquet("/data", batch_format="arrow")
     rows: Any = env.from_source("rows", source, watermarks=strategy)
     rows.filter(V > 3).key_by("k").aggregate("sums", s=Sum("x")).sink("out", DiscardSink())
     names, expressions, wanted = told(env)
@@ -120,7 +120,7 @@ def test_code_that_sees_whole_records_needs_all_columns(
 
 def test_code_of_a_source_that_sees_whole_records_needs_all_columns(env: StreamEnvironment) -> None:
     strategy = WatermarkStrategy.for_punctuated(lambda row, at: at).with_timestamp_column("ts")
-    source = FileSource.parquet("/data", format="arrow")
+    source = FileSource.parquet("/data", batch_format="arrow")
     rows: Any = env.from_source("rows", source, watermarks=strategy)
     rows.filter(V > 3).select("k").sink("out", DiscardSink())
     assert told(env) == (None, [], "None")

@@ -126,7 +126,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         split_size: int = DEFAULT_SPLIT_SIZE,
         on_error: OnError = "fail",
-        format: RecordFormat = "rows",
+        batch_format: RecordFormat = "rows",
         schema: pa.Schema | None = None,
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
@@ -143,7 +143,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             split_size: Largest part of a file that one subtask reads at a time, in bytes.
             on_error: What to do with a line that is not JSON, or does not fit the columns: `"fail"`,
                 `"skip"`, `"dead_letter"`.
-            format: `"rows"`, or `"arrow"` for Arrow batches of objects.
+            batch_format: `"rows"`, or `"arrow"` for Arrow batches of objects.
             schema: With `"arrow"` the fields that are wanted, and their types; other fields are left out. By
                 default all columns are inferred from a sample when the job starts from nothing.
             partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
@@ -157,13 +157,13 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         """
         lines_in, stored_as = checked_encoding(encoding)
         settings = (lines_in, _checked_split_size(split_size), checked_on_error(on_error))
-        if checked_format(format) == "rows" and schema is not None:
-            msg = 'schema= needs format="arrow": rows have what their lines have'
+        if checked_format(batch_format) == "rows" and schema is not None:
+            msg = 'schema= needs batch_format="arrow": rows have what their lines have'
             raise ConfigurationError(msg)
         _check_names(schema or ())
         form = (
             JsonFormat(*settings, stored_as=stored_as)
-            if format == "rows"
+            if batch_format == "rows"
             else ColumnarJsonFormat(*settings, schema, stored_as)
         )
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
@@ -184,7 +184,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         encoding: str = "utf-8",
         max_field_size: int = 1024 * 1024,
         on_error: OnError = "fail",
-        format: RecordFormat = "rows",
+        batch_format: RecordFormat = "rows",
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
@@ -210,7 +210,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             max_field_size: Longest field in characters; the limit is one for the whole process.
             on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
-            format: `"rows"` or `"arrow"`.
+            batch_format: `"rows"` or `"arrow"`.
             partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
                 below the locations are, and a warning of the job says so.
             storage_options: Settings of the object store.
@@ -223,7 +223,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         declared = _declared(types)
         _check_csv(header, delimiter, columns, declared)
         _check_dialect(delimiter, quotechar, escapechar, null_values, skip_rows)
-        columnar = checked_format(format) == "arrow" or has_arrow_types(types)
+        columnar = checked_format(batch_format) == "arrow" or has_arrow_types(types)
         lines_in, stored_as = checked_encoding(encoding)
         text = CsvFormat(
             header,
@@ -241,7 +241,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         )
         form: FileFormat = text
         if columnar:
-            form = ColumnarCsvFormat(text, declared_types(declared), types == "infer", format)
+            form = ColumnarCsvFormat(text, declared_types(declared), types == "infer", batch_format)
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
@@ -249,7 +249,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     def parquet(
         locations: Locations,
         columns: Sequence[str] | None = None,
-        format: RecordFormat = "rows",
+        batch_format: RecordFormat = "rows",
         *,
         partitioning: Partitioning = "auto",
         storage_options: Mapping[str, str] | None = None,
@@ -261,7 +261,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Args:
             locations: What to read; each row group is read by one subtask.
             columns: The columns that are wanted, `None` for all.
-            format: `"rows"` or `"arrow"`.
+            batch_format: `"rows"` or `"arrow"`.
             partitioning: Whether folders `name=value` are columns: `"hive"`; `None` for no; by default those
                 below the locations are, and a warning of the job says so.
             storage_options: Settings of the object store.
@@ -271,7 +271,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        form = ParquetFormat(None if columns is None else tuple(columns), checked_format(format))
+        form = ParquetFormat(None if columns is None else tuple(columns), checked_format(batch_format))
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     def with_projection(self, columns: Sequence[str]) -> FileSource[T_co]:
@@ -436,8 +436,8 @@ def _checked_split_size(split_size: int) -> int:
     return split_size
 
 
-def checked_format(format: str) -> RecordFormat:
-    """Return `format` when it is one of the record formats.
+def checked_format(batch_format: str) -> RecordFormat:
+    """Return `batch_format` when it is one of the record formats.
 
     Raises:
         ConfigurationError: It is not.
@@ -447,9 +447,9 @@ def checked_format(format: str) -> RecordFormat:
         'arrow'
     """
     for allowed in RECORD_FORMATS:
-        if format == allowed:
+        if batch_format == allowed:
             return allowed
-    msg = f"format={format!r} is not a record format: use 'rows' or 'arrow'"
+    msg = f"batch_format={batch_format!r} is not a record format: use 'rows' or 'arrow'"
     raise ConfigurationError(msg)
 
 

@@ -125,13 +125,13 @@ class ColumnarCsvFormat:
         text: How their rows are found.
         types: Arrow types of some columns; the others are text, or inferred.
         infers: Types of the other columns are inferred from a sample.
-        record_format: `"rows"` or `"arrow"`.
+        batch_format: `"rows"` or `"arrow"`.
     """
 
     text: CsvFormat
     types: Mapping[str, pa.DataType]
     infers: bool
-    record_format: RecordFormat
+    batch_format: RecordFormat
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
         """One split for each file, with the columns of all of them."""
@@ -208,7 +208,7 @@ class ColumnarCsvReader(CsvReader):
 
     def read(self, max_rows: int) -> Polled[Any]:
         """The next rows; `finished` at the end of the file."""
-        arrow = self._columnar.record_format == "arrow"
+        arrow = self._columnar.batch_format == "arrow"
         wanted = int(self._row_bytes * (arrow_rows(max_rows) if arrow else max_rows))
         self._source.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
         if not self._source.find_start():
@@ -295,7 +295,7 @@ class ColumnarCsvReader(CsvReader):
             return polled
         (batch,) = whole
         given = (
-            ArrowBatch(batch) if self._columnar.record_format == "arrow" else RowBatch(rows_of_arrow(batch))
+            ArrowBatch(batch) if self._columnar.batch_format == "arrow" else RowBatch(rows_of_arrow(batch))
         )
         return Polled(given, polled.dead_letters, polled.skipped)
 

@@ -87,7 +87,7 @@ class ColumnarJsonFormat:
         if not isinstance(split, SchemaSplit):
             msg = (
                 f"{split.path}: the snapshot was taken when this source read rows, so its columns are not "
-                'decided. Start with format="rows" as it was, or from nothing'
+                'decided. Start with batch_format="rows" as it was, or from nothing'
             )
             raise ConnectorError(msg)
         handle = open_for_lines(filesystem, split.path, split.size, self.stored_as)

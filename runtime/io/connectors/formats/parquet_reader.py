@@ -179,7 +179,7 @@ class ParquetFormat:
 
     Attributes:
         columns: Names of the wanted columns, `None` for all.
-        record_format: `"rows"` or `"arrow"`.
+        batch_format: `"rows"` or `"arrow"`.
         wanted: A `pyarrow.compute` expression of the columns that are read; rows for which it is not true
             are left out. Row groups whose statistics exclude it are not read at all.
         needed: What the steps behind the source need; the rest may be left out.
@@ -187,7 +187,7 @@ class ParquetFormat:
     """
 
     columns: tuple[str, ...] | None
-    record_format: RecordFormat
+    batch_format: RecordFormat
     wanted: Any = field(default=None, compare=False)
     needed: NeededColumns = field(default_factory=NeededColumns)
     path_columns: PathColumns | None = None
@@ -278,7 +278,7 @@ class ParquetReader:
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(rows, row_groups=groups, columns=columns)
         self._ahead: ReadAhead | None = None
         whole = file.metadata.row_group(split.row_group).num_rows if has_rows else 0
-        if form.record_format == "arrow" and whole > rows:
+        if form.batch_format == "arrow" and whole > rows:
             self._batches = self._ahead = ReadAhead(self._batches)
         self._batch: pa.RecordBatch | None = None
         self._used = 0
@@ -394,7 +394,7 @@ def _filtered(rows: Any, wanted: Any, path: str) -> Any:
 
 def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schema | None:
     """The schema of a file's Arrow batches: the wanted columns in their order, each may be null."""
-    if form.record_format == "rows":
+    if form.batch_format == "rows":
         return None
     there: pa.Schema = file.schema_arrow
     if form.columns is not None:
@@ -407,7 +407,7 @@ def _schema_of(file: pq.ParquetFile, path: str, form: ParquetFormat) -> pa.Schem
 
 
 def _decoded_rows(file: pq.ParquetFile, row_group: int, form: ParquetFormat) -> int:
-    if form.record_format == "rows":
+    if form.batch_format == "rows":
         return DECODED_ROWS
     group = file.metadata.row_group(row_group)
     row_bytes: int = max(1, group.total_byte_size // max(1, group.num_rows))

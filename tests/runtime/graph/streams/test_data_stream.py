@@ -29,7 +29,7 @@ class Seen(KeyedProcessFunction[int, int, int]):
 
 
 class Empty(Operator):
-    takes = "both"
+    batch_format = "both"
 
 
 class Passes(Operator):
@@ -38,7 +38,7 @@ class Passes(Operator):
 
 
 class Takes(Passes):
-    takes = "pandas"  # type: ignore[assignment] # as a user might
+    batch_format = "pandas"  # type: ignore[assignment] # as a user might
 
 
 class Keyed(Passes):
@@ -196,7 +196,7 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.transform(Operator()), "the id comes first"),
         (
             lambda s, sink: s.transform("own", Takes()),
-            "Takes.takes is 'pandas'; it is one of 'rows'",
+            "Takes.batch_format is 'pandas'; it is one of 'rows'",
         ),
         (lambda s, sink: s.transform("own", Empty()), r"Empty has no method process\(batch\)"),
         (lambda s, sink: s.transform("own", Keyed()), "Keyed.keyed is True, so it needs a keyed stream"),

@@ -27,7 +27,7 @@ def files(folder: Path, *parts: Sequence[int]) -> str:
 
 @pytest.mark.parametrize("form", ["rows", "arrow"])
 def test_a_file_that_waits_for_its_turn_holds_event_time_up(tmp_path: Path, form: Any) -> None:
-    source = FileSource.json(files(tmp_path, [10, 20], [5, 15, 30]), format=form)
+    source = FileSource.json(files(tmp_path, [10, 20], [5, 15, 30]), batch_format=form)
     with SourceHarness(source, watermarks=BY_COLUMN) as harness:
         first = harness.poll()
         assert [row["at"] for row in first] == [10, 20]

@@ -48,7 +48,7 @@ class Formats(Operator):
     """Says what it gets."""
 
     def __init__(self, takes: Any) -> None:
-        self.takes = takes  # type: ignore[misc] # one class for all three
+        self.batch_format = takes  # type: ignore[misc] # one class for all three
 
     def process(self, batch: Any) -> Iterator[RowBatch]:
         yield RowBatch([(type(batch).__name__, len(batch))])
@@ -116,7 +116,7 @@ ROWS = RowBatch([{"n": 1}, {"n": 2}], [5, 6])
 
 
 @pytest.mark.parametrize(
-    ("takes", "of_rows", "of_arrow"),
+    ("batch_format", "of_rows", "of_arrow"),
     [
         ("rows", ("RowBatch", 2), ("RowBatch", 3)),
         ("arrow", ("ArrowBatch", 2), ("ArrowBatch", 3)),
@@ -132,7 +132,7 @@ def test_an_operator_gets_the_batches_that_it_declares(takes: str, of_rows: Any,
 def test_rows_that_are_no_dicts_can_not_become_arrow() -> None:
     message = (
         r"operator Formats.process \(.*test_user_operator.py:\d+\) failed: "
-        r'takes = "arrow" needs .* rows that are dicts, and got 7'
+        r'batch_format = "arrow" needs .* rows that are dicts, and got 7'
     )
     with (
         OperatorHarness.of(plain(Formats("arrow"))) as harness,

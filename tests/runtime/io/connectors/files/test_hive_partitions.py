@@ -42,11 +42,11 @@ def place(tmp_path):
 SOURCES = [
     ("csv", {"types": "infer"}),
     ("csv", {"types": {"n": int}}),
-    ("csv", {"types": "infer", "format": "arrow"}),
+    ("csv", {"types": "infer", "batch_format": "arrow"}),
     ("json", {}),
-    ("json", {"format": "arrow"}),
+    ("json", {"batch_format": "arrow"}),
     ("parquet", {}),
-    ("parquet", {"format": "arrow"}),
+    ("parquet", {"batch_format": "arrow"}),
 ]
 
 
@@ -98,7 +98,7 @@ def test_positions_of_partitioned_splits_travel_in_snapshots(tmp_path, context, 
 
 @pytest.mark.parametrize("format", ["rows", "arrow"])
 def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all, format):
-    source = FileSource.parquet(place / "parquet", format=format, partitioning="hive")
+    source = FileSource.parquet(place / "parquet", batch_format=format, partitioning="hive")
     chosen = source.with_projection(["year", "n"])
     assert [list(row.items()) for row in read_all(chosen).rows] == [
         [("year", row["year"]), ("n", row["n"])] for row in EXPECTED
@@ -111,18 +111,18 @@ def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all,
     assert [row["year"] for row in read_all(needed).rows] == [2020, 2021, None]
     with pytest.raises(ConnectorError, match=r"no column \['yaer'\]"):
         read_all(source.with_projection(["yaer"]))
-    csv = FileSource.csv(place / "csv", columns=["month", "n"], types={"n": pa.int8()}, format=format)
+    csv = FileSource.csv(place / "csv", columns=["month", "n"], types={"n": pa.int8()}, batch_format=format)
     assert read_all(csv).rows[0] == {"month": "02", "n": 1}
 
 
 def test_types_of_folders_may_be_declared(place, read_all):
     types = {"n": pa.int8(), "year": pa.string(), "month": pa.string()}
-    rows = read_all(FileSource.csv(place / "csv", types=types, format="arrow")).rows
+    rows = read_all(FileSource.csv(place / "csv", types=types, batch_format="arrow")).rows
     assert rows[0] == {"n": 1, "year": "2020", "month": "02"}
     with pytest.raises(ConnectorError, match=r"folders of column 'month' can't be read as int8"):
         read_all(FileSource.csv(place / "csv", types={"month": pa.int8()}))
     schema = pa.schema({"n": pa.int32(), "year": pa.int16()})
-    rows = read_all(FileSource.json(place / "json", format="arrow", schema=schema)).rows
+    rows = read_all(FileSource.json(place / "json", batch_format="arrow", schema=schema)).rows
     assert rows[0] == {"n": 1, "year": 2020, "month": "02"}
 
 
@@ -133,9 +133,9 @@ def test_a_column_that_the_file_has_keeps_its_values(tmp_path, read_all, format)
     write(tmp_path / "csv" / "n=7", "csv", "a", [1])
     for kind in ("json", "parquet"):
         source = getattr(FileSource, kind)
-        assert read_all(source(tmp_path / kind, format=format)).rows == [{"n": 1}]
+        assert read_all(source(tmp_path / kind, batch_format=format)).rows == [{"n": 1}]
     assert read_all(FileSource.parquet(tmp_path / "parquet", ["n"], format)).rows == [{"n": 1}]
-    source = FileSource.csv(tmp_path / "csv", columns=["n"], types="infer", format=format)
+    source = FileSource.csv(tmp_path / "csv", columns=["n"], types="infer", batch_format=format)
     assert read_all(source).rows == [{"n": 1}]
 
 

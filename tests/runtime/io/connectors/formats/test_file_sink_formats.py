@@ -122,7 +122,7 @@ def test_every_text_comes_back_from_csv(tmp_path, context, permit, read_all, tex
     writer.write(RowBatch(rows))
     writer.commit(writer.prepare_commit(), permit)
     assert read_all(FileSource.csv(tmp_path)).rows == rows
-    assert read_all(FileSource.csv(tmp_path, format="arrow")).rows == rows
+    assert read_all(FileSource.csv(tmp_path, batch_format="arrow")).rows == rows
 
 
 @pytest.mark.parametrize(

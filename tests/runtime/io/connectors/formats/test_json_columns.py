@@ -43,22 +43,22 @@ def test_columns_have_the_values_of_rows_and_positions_are_exact(write, read_all
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     path = write(gzip.compress(data), "a.jsonl.gz") if packed else write(data)
     assert read_all(FileSource.json(path)).rows == rows
-    assert read_all(FileSource.json(path, format="arrow")).rows == rows
-    source = FileSource.json(path, format="arrow", split_size=10_000)
+    assert read_all(FileSource.json(path, batch_format="arrow")).rows == rows
+    source = FileSource.json(path, batch_format="arrow", split_size=10_000)
     assert read_all(source, 7, restore_every=2).rows == rows
 
 
 def test_columns_and_types_can_be_given(write, context):
     path = write('{"a": 1, "b": "x", "c": [1]}\n{"b": "y"}\n')
     schema = pa.schema({"b": pa.string(), "a": pa.float32(), "z": pa.int64()})
-    source = FileSource.json(path, format="arrow", schema=schema)
+    source = FileSource.json(path, batch_format="arrow", schema=schema)
     reader = source.reader(context(), source.splits(1))
     batch = reader.poll(10).batch
     reader.close()
     assert isinstance(batch, ArrowBatch)
     assert batch.batch.schema == schema
     assert batch.batch.to_pylist() == [{"b": "x", "a": 1.0, "z": None}, {"b": "y", "a": None, "z": None}]
-    with pytest.raises(ConfigurationError, match=r"schema= needs format=.arrow."):
+    with pytest.raises(ConfigurationError, match=r"schema= needs batch_format=.arrow."):
         FileSource.json(path, schema=schema)
 
 
@@ -77,7 +77,7 @@ def test_bad_lines_are_found_and_the_good_ones_kept(write, read_all, max_rows, r
 
     def read(on_error):
         source = FileSource.json(
-            path, format="arrow", schema=schema, on_error=on_error, split_size=split_size
+            path, batch_format="arrow", schema=schema, on_error=on_error, split_size=split_size
         )
         return read_all(source, max_rows, restore_every)
 
@@ -101,7 +101,7 @@ def test_why_a_line_is_bad_is_said_with_file_and_offset(write, read_all):
     ):
         path = write(good + line + "\n")
         with pytest.raises(BadRecordError, match=message):
-            read_all(FileSource.json(path, format="arrow"))
+            read_all(FileSource.json(path, batch_format="arrow"))
 
 
 def test_columns_that_can_t_be_inferred_are_refused(write):
@@ -109,10 +109,10 @@ def test_columns_that_can_t_be_inferred_are_refused(write):
     with pytest.raises(
         ConnectorError, match=r"a\.jsonl: the columns can't be inferred .* Give FileSource\.json a schema="
     ):
-        FileSource.json(path, format="arrow").splits(1)
+        FileSource.json(path, batch_format="arrow").splits(1)
     path = write('{"a": 123456789012345678901}\n')
     with pytest.raises(ConnectorError, match=r"column 'a' has numbers that neither 64 bits nor a float keep"):
-        FileSource.json(path, format="arrow").splits(1)
+        FileSource.json(path, batch_format="arrow").splits(1)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -123,7 +123,7 @@ def test_a_file_that_is_one_json_array_over_several_lines_is_refused_by_name(wri
         path = write(content)
         for format in ("rows", "arrow"):
             with pytest.raises(ConnectorError, match=r"a\.jsonl is one JSON array .*`jq -c '\.\[\]'`"):
-                FileSource.json(path, format=format, on_error="skip").splits(1)
+                FileSource.json(path, batch_format=format, on_error="skip").splits(1)
 
 
 def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read_all):
@@ -133,7 +133,7 @@ def test_an_array_of_objects_on_one_line_is_one_record_and_a_warning(write, read
     assert "a.jsonl is one JSON array on one line: it is read as one record, which is a list" in warning
     assert read_all(source).rows == [[{"a": 1}, {"a": 2}]]
     with pytest.raises(ConnectorError, match="is one JSON array on one line, and not JSON lines"):
-        FileSource.json(path, format="arrow").splits(1)
+        FileSource.json(path, batch_format="arrow").splits(1)
 
 
 @pytest.mark.parametrize("content", ["[1, 2]\n[3]\n", "[]\n", "[1]", "[1, 2\n3\n", "[\n", '["a\n"b"]\n', ""])
@@ -147,16 +147,16 @@ def test_an_integer_that_no_float_keeps_is_bad_also_behind_the_sample(write, rea
     numbers = ["1.5"] * 100 + ["9007199254740993", "1e20", "9007199254740992", "-9007199254740993", "3"]
     path = write("".join('{"a": ' + wrap % number + "}\n" for number in numbers))
     kept = [json.loads(f'{{"a": {wrap % number}}}') for number in numbers if not number.endswith("93")]
-    assert read_all(FileSource.json(path, format="arrow", on_error="skip")).rows == kept
+    assert read_all(FileSource.json(path, batch_format="arrow", on_error="skip")).rows == kept
     with pytest.raises(BadRecordError, match=r"field 'a' does not fit its column of type .*double"):
-        read_all(FileSource.json(path, format="arrow"))
+        read_all(FileSource.json(path, batch_format="arrow"))
 
 
 @pytest.mark.parametrize("text", ["99999999.9", '"99999999"', "1e8"])
 def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_line(write, read_all, text):
     path = write(f'{{"v": 9999999.99}}\n{{"v": {text}}}\n{{"v": 1.5}}\n')
     schema = pa.schema({"v": pa.decimal128(9, 2)})
-    source = FileSource.json(path, format="arrow", schema=schema, on_error="skip")
+    source = FileSource.json(path, batch_format="arrow", schema=schema, on_error="skip")
     assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
 
 
@@ -175,12 +175,12 @@ def test_a_line_that_arrow_does_not_read_is_a_bad_record_wherever_it_stands(writ
     good = [{"v": float(i), "t": "x" * 90, "in": {"a": i}} for i in range(before)]
     last = {"v": 0.5, "t": "y", "in": {"a": 7}}
     path = write("".join(f"{json.dumps(each)}\n" for each in good) + f"{line}\n{json.dumps(last)}\n")
-    back = read_all(FileSource.json(path, format="arrow", on_error="dead_letter"))
+    back = read_all(FileSource.json(path, batch_format="arrow", on_error="dead_letter"))
     assert back.rows == [*good, last]
     (letter,) = back.dead_letters
     assert letter.record == line
     with pytest.raises(BadRecordError, match=f"{path}:{path.read_text().index(line)}.* does not fit"):
-        read_all(FileSource.json(path, format="arrow"))
+        read_all(FileSource.json(path, batch_format="arrow"))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_line_that_arrow_does_not_read_is_a_bad_record_wherever_it_stands(writ
 )
 def test_a_schema_that_names_a_field_twice_is_refused(schema):
     with pytest.raises(ConfigurationError, match="twice"):
-        FileSource.json("/in", format="arrow", schema=schema)
+        FileSource.json("/in", batch_format="arrow", schema=schema)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_value_that_a_given_column_would_change_is_a_bad_record(write, read_al
     lines = [json.dumps({"v": value, "z": "2020-01-01T05:00:00Z"}) for value in (kept, lost, kept)]
     path = write("\n".join(lines) + "\n")
     schema = pa.schema({"v": kind})
-    back = read_all(FileSource.json(path, format="arrow", schema=schema, on_error="dead_letter"))
+    back = read_all(FileSource.json(path, batch_format="arrow", schema=schema, on_error="dead_letter"))
     assert len(back.rows) == 2
     (letter,) = back.dead_letters
     assert letter.record == lines[1]
@@ -220,9 +220,9 @@ def test_a_value_that_a_given_column_would_change_is_a_bad_record(write, read_al
 @pytest.mark.parametrize("bad", ['{"v": "x"}', '{"v": 1, "v": 2}', '{"v": [1, "x"]}', "nothing"])
 def test_lines_of_the_sample_that_fit_no_column_are_skipped_on_request(write, read_all, bad):
     path = write('{"v": 1}\n' + bad + '\n{"v": 2.5, "w": null}\n')
-    back = read_all(FileSource.json(path, format="arrow", on_error="dead_letter"))
+    back = read_all(FileSource.json(path, batch_format="arrow", on_error="dead_letter"))
     assert [row["v"] for row in back.rows] == [1.0, 2.5]
     assert [letter.record for letter in back.dead_letters] == [bad]
-    assert read_all(FileSource.json(path, format="arrow", on_error="skip")).skipped == 1
+    assert read_all(FileSource.json(path, batch_format="arrow", on_error="skip")).skipped == 1
     with pytest.raises(ConnectorError, match=r"a\.jsonl"):
-        read_all(FileSource.json(path, format="arrow"))
+        read_all(FileSource.json(path, batch_format="arrow"))

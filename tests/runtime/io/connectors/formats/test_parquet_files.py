@@ -41,7 +41,7 @@ def test_each_row_group_is_a_split(file):
 @pytest.mark.parametrize("format", ["rows", "arrow"])
 @pytest.mark.parametrize("restore_every", [0, 1, 3])
 def test_rows_come_back_equal_from_any_position(file, read_all, format, restore_every):
-    back = read_all(FileSource.parquet(file, format=format), 70, restore_every)
+    back = read_all(FileSource.parquet(file, batch_format=format), 70, restore_every)
     assert back.rows == ROWS
     assert all(type(row["i"]) is int and type(row["b"]) is bool for row in back.rows)
 
@@ -56,7 +56,7 @@ def test_a_position_far_into_a_large_row_group_is_found_again(tmp_path, read_all
 def test_arrow_batches_are_large_and_their_positions_exact(tmp_path, context, stop):
     count = 200_000
     pq.write_table(pa.table({"i": range(count)}), tmp_path / "a.parquet", row_group_size=150_000)
-    source = FileSource.parquet(tmp_path, format="arrow")
+    source = FileSource.parquet(tmp_path, batch_format="arrow")
     splits, read, sizes = source.splits(1), [], []
     for limit in (stop, count):
         reader = source.reader(context(), splits)
@@ -74,7 +74,7 @@ def test_arrow_batches_are_large_and_their_positions_exact(tmp_path, context, st
 
 def test_slow_jobs_get_small_arrow_batches_that_are_views(tmp_path, context):
     pq.write_table(pa.table({"i": range(70_000)}), tmp_path / "a.parquet")
-    source = FileSource.parquet(tmp_path, format="arrow")
+    source = FileSource.parquet(tmp_path, batch_format="arrow")
     reader = source.reader(context(), source.splits(1))
     first, second = reader.poll(10).batch.batch, reader.poll(10).batch.batch
     assert (first.num_rows, second.num_rows) == (40, 40)
@@ -85,7 +85,7 @@ def test_slow_jobs_get_small_arrow_batches_that_are_views(tmp_path, context):
 def test_rows_of_many_bytes_come_in_fewer_rows(tmp_path, context):
     texts = ["x" * 50_000 + str(i) for i in range(1_000)]
     pq.write_table(pa.table({"t": texts}), tmp_path / "a.parquet", use_dictionary=False)
-    source = FileSource.parquet(tmp_path, format="arrow")
+    source = FileSource.parquet(tmp_path, batch_format="arrow")
     reader = source.reader(context(), source.splits(1))
     assert 10 < len(reader.poll(4_096).batch) < 400
     reader.close()
@@ -115,7 +115,7 @@ def test_arrow_batches_of_all_files_have_one_schema(tmp_path, context):
     noted = pa.schema(fields, metadata={"pandas": "{}"})
     pq.write_table(pa.table({"k": [1], "v": ["a"]}, schema=noted), tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [2], "v": ["b"]}), tmp_path / "b.parquet")
-    source = FileSource.parquet(tmp_path, format="arrow")
+    source = FileSource.parquet(tmp_path, batch_format="arrow")
     reader = source.reader(context(), source.splits(1))
     batches = [polled.batch.batch for polled in (reader.poll(4_096), reader.poll(4_096))]
     reader.close()
@@ -143,7 +143,7 @@ def test_a_schema_that_changes_between_files_is_refused_for_arrow_batches(tmp_pa
     pq.write_table(pa.table({"k": [1], "v": ["a"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table(other), tmp_path / "b.parquet")
     with pytest.raises(ConnectorError, match=message):
-        FileSource.parquet(tmp_path, format="arrow").splits(1)
+        FileSource.parquet(tmp_path, batch_format="arrow").splits(1)
     assert len(read_all(FileSource.parquet(tmp_path)).rows) == 2
     assert FileSource.parquet(tmp_path, ["v"], "arrow").splits(1)
 
@@ -153,17 +153,19 @@ def test_a_filter_skips_row_groups_and_positions_stay_exact(tmp_path, read_all, 
     rows = [{"k": i, "v": None if i % 3 == 0 else i % 7} for i in range(10_000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=1_000)
     wanted = (pc.field("k") >= 2_500) & (pc.field("k") < 4_100)
-    source = FileSource.parquet(tmp_path, format=format).with_filter(wanted).with_filter(pc.field("v") > 3)
+    source = (
+        FileSource.parquet(tmp_path, batch_format=format).with_filter(wanted).with_filter(pc.field("v") > 3)
+    )
     source = pickle.loads(pickle.dumps(source))
     expected = [row for row in rows if 2_500 <= row["k"] < 4_100 and row["v"] is not None and row["v"] > 3]
     assert read_all(source, 50).rows == expected
     assert read_all(source, 50, restore_every=1).rows == expected
-    none = FileSource.parquet(tmp_path, format=format).with_filter(pc.field("k") < 0)
+    none = FileSource.parquet(tmp_path, batch_format=format).with_filter(pc.field("k") < 0)
     assert read_all(none).rows == []
 
 
 def test_a_projection_reads_only_some_columns_of_parquet(file, read_all):
-    source = FileSource.parquet(file, format="arrow").with_projection(["s", "i"])
+    source = FileSource.parquet(file, batch_format="arrow").with_projection(["s", "i"])
     assert read_all(source).rows == [{"s": row["s"], "i": row["i"]} for row in ROWS]
     with pytest.raises(
         ConfigurationError, match=r"columns=\['f'\] is not a list of columns that this source reads"
@@ -195,7 +197,7 @@ def test_two_columns_of_one_name_are_refused_where_they_are_wanted(tmp_path, rea
 
 
 def test_arrow_batches_stay_arrow(file, context):
-    source = FileSource.parquet(file, columns=["i", "s"], format="arrow")
+    source = FileSource.parquet(file, columns=["i", "s"], batch_format="arrow")
     reader = source.reader(context(), source.splits(1))
     batch = reader.poll(10).batch
     reader.close()
@@ -231,5 +233,5 @@ def test_what_is_wrong_with_a_file_is_named(file, tmp_path, context):
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(ConnectorError, match="has changed"):
         source.reader(context(), splits).poll(1)
-    with pytest.raises(ConfigurationError, match="format='pandas'"):
-        FileSource.parquet(file, format="pandas")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="batch_format='pandas'"):
+        FileSource.parquet(file, batch_format="pandas")  # type: ignore[arg-type]

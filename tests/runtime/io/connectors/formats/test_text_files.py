@@ -67,7 +67,11 @@ def test_other_encodings_are_decoded(tmp_path, read_all):
 SOURCES: list[tuple[Any, str, list[Any]]] = [
     (FileSource.text, "ä 😀\r\nb\n", ["ä 😀", "b"]),
     (FileSource.json, '{"k": "ä 😀"}\n{"k": "b"}\n', [{"k": "ä 😀"}, {"k": "b"}]),
-    (partial(FileSource.json, format="arrow"), '{"k": "ä 😀"}\n{"k": "b"}\n', [{"k": "ä 😀"}, {"k": "b"}]),
+    (
+        partial(FileSource.json, batch_format="arrow"),
+        '{"k": "ä 😀"}\n{"k": "b"}\n',
+        [{"k": "ä 😀"}, {"k": "b"}],
+    ),
     (FileSource.csv, 'k,v\nä 😀,"1\n2"\nb,3\n', [{"k": "ä 😀", "v": "1\n2"}, {"k": "b", "v": "3"}]),
     (
         partial(FileSource.csv, types="infer"),

@@ -181,7 +181,7 @@ class Held(Notified):
     It asks for its list when it needs it, so some checkpoints are taken before.
     """
 
-    takes = "both"
+    batch_format = "both"
 
     def process(self, batch: RowBatch | ArrowBatch) -> Iterator[RowBatch]:
         self.world.met[type(batch).__name__] += 1
@@ -202,7 +202,7 @@ class Held(Notified):
 class ColumnSums(Notified):
     """Sums Arrow batches by key; the sums leave in front of barriers, and the numbers are noted at once."""
 
-    takes = "arrow"
+    batch_format = "arrow"
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

@@ -206,7 +206,7 @@ def of_ordered_files(form: Any) -> Built:
         lines = [json.dumps({"n": n, "at": n * 1_000_000}) + "\n" for n in range(part, COUNT, 4)]
         Path(folder.name, f"{part}.json").write_text("".join(lines))
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
-    source = FileSource.json(f"{folder.name}/*.json", format=form)
+    source = FileSource.json(f"{folder.name}/*.json", batch_format=form)
     read = env.from_source("read", source, watermarks=strategy.with_idleness(60))
     windows = read.key_by(lambda row: row["n"] % 3).window(TumblingEventTimeWindows(10))
     sums = windows.apply(
