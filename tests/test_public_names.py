@@ -221,7 +221,9 @@ def test_a_misspelt_argument_is_answered_with_the_nearest(call: Callable[[], obj
         (lambda: penstock.spark.from_spark(penstock.StreamEnvironment(), None, windw=1), "window"),
         (lambda: penstock.spark.from_spark(penstock.StreamEnvironment(), None, paralelism=1), "parallelism"),
         (
-            lambda: penstock.ray_data.from_ray_dataset(penstock.StreamEnvironment(), None, batch_fromat="rows"),
+            lambda: penstock.ray_data.from_ray_dataset(
+                penstock.StreamEnvironment(), None, batch_fromat="rows"
+            ),
             "batch_format",
         ),
         (

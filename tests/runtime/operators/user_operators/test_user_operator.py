@@ -48,7 +48,7 @@ class Formats(Operator):
     """Says what it gets."""
 
     def __init__(self, batch_format: Any) -> None:
-        self.batch_format = takes  # type: ignore[misc] # one class for all three
+        self.batch_format = batch_format  # type: ignore[misc] # one class for all three
 
     def process(self, batch: Any) -> Iterator[RowBatch]:
         yield RowBatch([(type(batch).__name__, len(batch))])
@@ -123,7 +123,11 @@ ROWS = RowBatch([{"n": 1}, {"n": 2}], [5, 6])
         ("both", ("RowBatch", 2), ("ArrowBatch", 3)),
     ],
 )
-def test_an_operator_gets_the_batches_that_it_declares(batch_format: str, of_rows: Any, of_arrow: Any) -> None:
+def test_an_operator_gets_the_batches_that_it_declares(
+    batch_format: str, of_rows: Any, of_arrow: Any
+) -> None:
+    batch_format: str, of_rows: Any, of_arrow: Any
+) -> None:
     with OperatorHarness.of(plain(Formats(batch_format))) as harness:
         assert harness.push_batch(ROWS) == [of_rows]
         assert harness.push_batch(ARROW) == [of_arrow]
