@@ -126,8 +126,6 @@ ROWS = RowBatch([{"n": 1}, {"n": 2}], [5, 6])
 def test_an_operator_gets_the_batches_that_it_declares(
     batch_format: str, of_rows: Any, of_arrow: Any
 ) -> None:
-    batch_format: str, of_rows: Any, of_arrow: Any
-) -> None:
     with OperatorHarness.of(plain(Formats(batch_format))) as harness:
         assert harness.push_batch(ROWS) == [of_rows]
         assert harness.push_batch(ARROW) == [of_arrow]
