@@ -95,7 +95,7 @@ def test_settings_have_units_and_say_what_differs(live: LivePage) -> None:
 
 def test_the_page_knows_the_defaults_of_all_settings(live: LivePage) -> None:
     """A default that changes must change in `setting_names.js`, too."""
-    expected = settings_as_text(JobConfig())
+    expected = {name: value for name, value in settings_as_text(JobConfig()).items() if "." not in name}
     parts: list[JobConfig] = [
         JobConfig(restart=each()) for each in (FixedDelay, ExponentialBackoff, FailureRate)
     ]
