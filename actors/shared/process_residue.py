@@ -94,8 +94,9 @@ class ProcessResidue:
 
     def left(self) -> str | None:
         """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
-        if dict(os.environ) != self._environment:
-            return "environment variables have changed"
+        changed = sorted({name for name, _ in dict(os.environ).items() ^ self._environment.items()})
+        if changed:
+            return f"environment variables have changed: {', '.join(changed)}"
         if _working_folder() != self._folder:
             return "the working directory has changed"
         if sys.path != self._path:

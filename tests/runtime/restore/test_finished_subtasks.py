@@ -140,7 +140,7 @@ def test_no_checkpoint_is_taken_until_those_that_had_finished_have_left_again() 
     plan = planner.plan()
     assert isinstance(plan, CheckpointPlan)
     assert plan.trigger == (SubtaskId("read", 1),)
-    planner.reset()
+    planner.begin_attempt(2)
     planner.started()
     assert isinstance(planner.plan(), CheckpointPlan)
 
