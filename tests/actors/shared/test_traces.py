@@ -107,7 +107,7 @@ def test_threads_that_outlive_roles_do_not_count() -> None:
     traces, release = ProcessResidue(), threading.Event()
     thread = threading.Thread(target=release.wait, daemon=True, name="fsspecIO")
     thread.start()
-    assert traces.left() is None
+    assert "fsspecIO" not in str(traces.left())  # threads of other tests may just be changing the environment
     release.set()
     thread.join()
 
