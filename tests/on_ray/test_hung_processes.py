@@ -116,7 +116,7 @@ def test_a_gcs_that_stands_still_stops_no_checkpoint_and_costs_no_job_master(tmp
     [gcs] = [p for p in psutil.Process().children() if p.name() == "gcs_server"]
     gcs.suspend()
     try:
-        time.sleep(2.5 * QUICK.heartbeat_timeout)
+        time.sleep(2.5 * QUICK.advanced.heartbeat_timeout)
         recorded = max(log.iterdir())
         eventually("another checkpoint", lambda: max(log.iterdir()) > recorded)
     finally:
