@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def long(zone: str, batch_format: RecordFormat, examples: int) -> Any:
-    return pytest.param(zone, format, examples, marks=[pytest.mark.long, pytest.mark.timeout(3_000)])
+    return pytest.param(zone, batch_format, examples, marks=[pytest.mark.long, pytest.mark.timeout(3_000)])
 
 
 @pytest.mark.parametrize(
-    ("zone", "format", "examples"),
+    ("zone", "batch_format", "examples"),
     [
         ("UTC", "rows", 1),
         ("America/St_Johns", "rows", 1),
@@ -56,13 +56,13 @@ def test_rows_of_every_type_come_back_as_they_were(
         suppress_health_check=list(HealthCheck),
         deadline=None,
     )
-    @given(frame=frames(local_times=format == "rows" and zone != "UTC"))
+    @given(frame=frames(local_times=batch_format == "rows" and zone != "UTC"))
     def there_and_back(frame: tuple[Any, list[tuple[Any, ...]]]) -> None:
         schema, rows = frame
         df = spark.createDataFrame(rows, schema)
         env = environment(tmp_path_factory.mktemp("types"), parallelism=1)
-        stream = from_spark(env, df, batch_format=format)
-        if format == "rows":
+        stream = from_spark(env, df, batch_format=batch_format)
+        if batch_format == "rows":
             back = to_spark(stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE)
         else:
             back = to_spark(stream, spark, timeout=PATIENCE)
@@ -74,7 +74,7 @@ def test_rows_of_every_type_come_back_as_they_were(
             if found[field.name] != expected[field.name]
         }
         assert not changed
-        assert back.schema == schema_that_comes_back(schema, columns_keep_not_null=format == "rows")
+        assert back.schema == schema_that_comes_back(schema, columns_keep_not_null=batch_format == "rows")
 
     with session_setting(spark, "spark.sql.session.timeZone", zone):
         there_and_back()
