@@ -8,6 +8,7 @@ from penstock._public_names import public_names
 
 if TYPE_CHECKING:
     from penstock.actors.client.cluster import start_local as start_local
+    from penstock.actors.client.collect import RayCollector as RayCollector
     from penstock.actors.client.job_handle import RayJobHandle as RayJobHandle
     from penstock.actors.client.jobs import KnownJob as KnownJob
     from penstock.actors.client.logs import LogLine as LogLine
