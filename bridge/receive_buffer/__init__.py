@@ -1,9 +1,8 @@
 """The receive buffer: where rows from Spark wait for one reader of a job until a checkpoint covers them.
 
-`receive_buffer` decides (no Ray, no threads), with `open_epoch`, `closed_epochs`, `frame_store` and
-`partition_assignment`; `messages` is what it exchanges. `actor` is the process around it, with
-`registration`, `backlogs` and `liveness`. `actor_names` are the names of the bridge's actors, `errors` says
-what a job reports when rows are lost.
+`receive_buffer` decides, without Ray or threads, with `frame_store` and `partition_assignment`. `messages`
+are what it exchanges, its errors, and the names of actors. `actor` is the process around it, and
+`other_readers` watches the other processes that it needs.
 
 Touches Ray and temporary files; knows nothing of PySpark. May import `arrow`.
 """
