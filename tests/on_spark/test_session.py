@@ -155,7 +155,8 @@ def test_files_of_a_session_are_for_its_user(spark: SparkSession) -> None:
     (folder,) = (Path(each) for each in spark.conf.get("spark.local.dir").split(","))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "credentials").stat().st_mode) == 0o600
-    assert len(list(folder.glob("blockmgr-*"))) == 3, "of the driver and two executors"
+    # An executor that another test killed has left its folder, and its successor has one, too.
+    assert len(list(folder.glob("blockmgr-*"))) >= 3, "of the driver and at least two executors"
     assert not [each for each in folder.parent.glob("blockmgr-*") if each.stat().st_uid == os.geteuid()]
 
 
