@@ -75,9 +75,6 @@ class SlowWriter:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         """There is nothing to commit."""
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """There is nothing to abort."""
-
     def close(self) -> None:
         """There is nothing to release."""
 

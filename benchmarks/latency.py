@@ -85,9 +85,6 @@ class AgeWriter:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         """There is nothing to commit."""
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """There is nothing to abort."""
-
     def close(self) -> None:
         """Write the ages down."""
         self._path.write_bytes(self._ages.tobytes())

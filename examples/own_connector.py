@@ -135,13 +135,6 @@ class SqliteWriter:
                 )
                 self._database.execute(f"DELETE FROM {self._staged} WHERE name = ?", (name,))
 
-    def abort(self, committables: Sequence[str]) -> None:
-        """Forget transactions."""
-        with self._database:
-            self._database.executemany(
-                f"DELETE FROM {self._staged} WHERE name = ?", [(name,) for name in committables]
-            )
-
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Optional: what earlier attempts of this job have staged and no checkpoint covers."""
         with self._database:

@@ -70,9 +70,6 @@ class Writer:
         for name, rows in committables:
             self._sink.commit(tuple(name), rows)
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Nothing is outside before the commit."""
-
     def close(self) -> None:
         """Nothing is held."""
 

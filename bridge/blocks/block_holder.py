@@ -89,10 +89,6 @@ class BlockHolder:
                 missing.append(key)
         return missing
 
-    def drop(self, keys: list[TransactionKey]) -> None:
-        for key in keys:
-            self._staged.pop(key, None)
-
     def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
         """Forget what earlier attempts of a job's operator have staged.
 
@@ -100,7 +96,8 @@ class BlockHolder:
             Number of forgotten transactions.
         """
         old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
-        self.drop(old)
+        for key in old:
+            del self._staged[key]
         return len(old)
 
     def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:

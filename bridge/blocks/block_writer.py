@@ -163,10 +163,6 @@ class BlockWriter:
         if missing:
             raise _blocks_lost()
 
-    def abort(self, committables: Sequence[TransactionKey]) -> None:
-        """Drop transactions that no checkpoint covers."""
-        self._ask(self._holder.drop, [tuple(key) for key in committables])
-
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Drop what earlier attempts staged and no checkpoint covers."""
         job_id, operator, _, attempt = self._of

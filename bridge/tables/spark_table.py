@@ -216,10 +216,6 @@ class TableWriter:
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
         self._files.commit(committables, permit)
 
-    def abort(self, committables: Sequence[PendingFile]) -> None:
-        """Delete files that no checkpoint covers."""
-        self._files.abort(committables)
-
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Delete what earlier attempts left and no checkpoint covers."""
         self._files.remove_leftovers(permit)

@@ -267,10 +267,6 @@ class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not nam
         """Make pre-committed transactions visible; those already visible stay as they are."""
         ...
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Remove pre-committed transactions that no checkpoint covers."""
-        ...
-
     def close(self) -> None:
         """Release everything, leaving committed data alone; called once, also after a failure."""
         ...

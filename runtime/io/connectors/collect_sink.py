@@ -218,9 +218,6 @@ class CollectWriter:
         for each in committables:
             self._target.add(each.key, each.rows)
 
-    def abort(self, committables: Sequence[CollectedRows]) -> None:
-        """Nothing to remove: the rows are only in the committables."""
-
     def close(self) -> None:
         self._open = []
 
@@ -284,9 +281,6 @@ class PreviewWriter:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         """Nothing is left to commit."""
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Nothing was promised."""
-
     def close(self) -> None:
         """Nothing is open."""
 
@@ -313,9 +307,6 @@ class DiscardWriter:
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         """Nothing to commit."""
-
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Nothing to remove."""
 
     def close(self) -> None:
         """Nothing to release."""

@@ -48,9 +48,6 @@ class WrappedWriter:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         self._inner.commit(committables, permit)
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        self._inner.abort(committables)
-
     def remove_leftovers(self, permit: CommitPermit) -> None:
         self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
 

@@ -363,9 +363,6 @@ class OneCommittable:
     def commit(self, committables: Sequence[Any], permit: Any) -> None:
         self.committed += committables
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

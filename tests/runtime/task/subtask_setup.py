@@ -107,9 +107,6 @@ class LoggingWriter:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         self._log.calls.append(("commit", list(committables), permit.checkpoint_id))
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        self._log.calls.append(("abort", list(committables)))
-
     def close(self) -> None:
         self._log.calls.append("sink closed")
 

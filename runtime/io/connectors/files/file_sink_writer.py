@@ -1,4 +1,4 @@
-"""The writer of one subtask of a `FileSink`: open file, ended files, commit, abort, leftovers.
+"""The writer of one subtask of a `FileSink`: open file, ended files, commit, leftovers.
 
 **Names.** Whose file it is can be read from the name, and from nothing else (`PartNames`):
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
@@ -227,16 +227,6 @@ class FileSinkWriter:
                 msg = f"{pending.directory}/{pending.name} can't be renamed to {pending.final}: {error}"
                 raise ConnectorError(msg) from error
             self._judge(outcome, pending)
-
-    def abort(self, committables: Sequence[PendingFile]) -> None:
-        """Delete pre-committed files that no checkpoint covers.
-
-        Raises:
-            UntrustedPathError: A snapshot names a file that this sink can't have written.
-        """
-        self._check(committables)
-        for pending in committables:
-            self._system(pending.directory).delete(pending.directory, [pending.name])
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Delete what earlier attempts of this job's operator began and no checkpoint covers."""

@@ -246,9 +246,6 @@ class SimulatedWriter:
             self._system.commit(key, permit.checkpoint_id, self._of[2:])
             self._hooks.committed()
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        """Nobody calls it: what no checkpoint covers is removed with the leftovers."""
-
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove what earlier attempts have left."""
         self._hooks.effect(self._of[0], self._of[1])

@@ -59,9 +59,6 @@ class Writer:
             if transaction not in self.place.visible:
                 self.place.visible[transaction] = self.place.staged.pop(transaction)
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        self.place.log.append(f"abort {','.join(committables)}")
-
     def close(self) -> None:
         self.place.log.append("close")
 

@@ -211,9 +211,6 @@ class Writer:
     def commit(self, committables: Any, permit: Any) -> None:
         self.inner.commit(committables, permit)
 
-    def abort(self, committables: Any) -> None:
-        self.inner.abort(committables)
-
     def close(self) -> None:
         self.inner.close()
 

@@ -364,9 +364,6 @@ class WriteAtOnce:
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         pass
 
-    def abort(self, committables: Sequence[Any]) -> None:
-        pass
-
     def close(self) -> None:
         pass
 
