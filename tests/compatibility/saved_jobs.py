@@ -379,7 +379,7 @@ def json_lines(env: StreamEnvironment, world: Placed) -> None:
 
 
 def csv_rows(env: StreamEnvironment, world: Placed) -> None:
-    source = FileSource.csv(f"{ROOT}/in/rows-*.csv", types={"n": int}, filesystem=world)
+    source = FileSource.csv(f"{ROOT}/in/rows-*.csv", schema={"n": int}, filesystem=world)
     env.from_source("files", Slowly(source)).sink("out", out(world))
 
 

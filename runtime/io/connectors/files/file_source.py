@@ -46,7 +46,7 @@ Location: TypeAlias = str | os.PathLike[str]
 Locations: TypeAlias = Location | Sequence[Location]
 
 #: Types of CSV columns: for some columns an Arrow type, or a function of the text; or all of them inferred.
-CsvTypes: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | Literal["infer"]
+CsvSchema: TypeAlias = Mapping[str, Callable[[str], Any] | pa.DataType] | pa.Schema | Literal["infer"]
 
 DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 
@@ -176,7 +176,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         header: bool = True,
         delimiter: str = ",",
         columns: Sequence[str] | None = None,
-        types: CsvTypes | None = None,
+        schema: CsvSchema | None = None,
         null_values: Sequence[str] = (),
         quotechar: str | None = '"',
         escapechar: str | None = None,
@@ -192,7 +192,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     ) -> FileSource[Any]:
         """Each row is a dict from column name to text; quoted fields may hold newlines.
 
-        With Arrow types (`pa.int64()`, `pa.date32()`) or `types="infer"`, rows and Arrow batches have the
+        With Arrow types (`pa.int64()`, `pa.date32()`) or `schema="infer"`, rows and Arrow batches have the
         same values. A sample decides inferred types when the job starts from nothing; then they are fixed.
 
         Args:
@@ -200,8 +200,9 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             header: The first row of each file names its columns.
             delimiter: What separates fields, one character.
             columns: With a header the columns that are wanted, else the names of all columns.
-            types: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
-                `str`. An empty field of such a column is `None`. `"infer"` infers all columns.
+            schema: For some columns an Arrow type, `int`, `float`, `bool`, or (for rows) any function of a
+                `str`; also a `pa.schema`. An empty field of such a column is `None`. `"infer"` infers all
+                columns.
             null_values: Texts that are `None` in every column, such as `"NA"`; `""` makes empty texts `None`.
             quotechar: What begins and ends a quoted field; `None` reads quotes as text.
             escapechar: What takes the meaning of the character behind it, such as a backslash.
@@ -220,10 +221,11 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
         """
-        declared = _declared(types)
+        declared = _declared(schema)
         _check_csv(header, delimiter, columns, declared)
         _check_dialect(delimiter, quotechar, escapechar, null_values, skip_rows)
-        columnar = checked_format(batch_format) == "arrow" or has_arrow_types(types)
+        infer = isinstance(schema, str)
+        columnar = checked_format(batch_format) == "arrow" or infer or has_arrow_types(declared)
         lines_in, stored_as = checked_encoding(encoding)
         text = CsvFormat(
             header,
@@ -241,7 +243,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         )
         form: FileFormat = text
         if columnar:
-            form = ColumnarCsvFormat(text, declared_types(declared), types == "infer", batch_format)
+            form = ColumnarCsvFormat(text, declared_types(declared), infer, batch_format)
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
@@ -453,11 +455,14 @@ def checked_format(batch_format: str) -> RecordFormat:
     raise ConfigurationError(msg)
 
 
-def _declared(types: Any) -> dict[str, Any]:
-    if isinstance(types, str) and types != "infer":
-        msg = f"types={types!r} is not a setting: give 'infer', or a dict from column to type"
+def _declared(schema: Any) -> dict[str, Any]:
+    if isinstance(schema, str) and schema != "infer":
+        msg = f"schema={schema!r} is not a setting: give 'infer', a dict from column to type, or a pa.schema"
         raise ConfigurationError(msg)
-    return {} if isinstance(types, str) else dict(types or {})
+    if isinstance(schema, pa.Schema):
+        _check_names(schema)
+        return {each.name: each.type for each in schema}
+    return {} if isinstance(schema, str) else dict(schema or {})
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
@@ -484,7 +489,7 @@ def _check_csv(
         raise ConfigurationError(msg)
     unknown = [] if columns is None else [name for name in types or {} if name not in columns]
     if unknown:
-        msg = f"types names {unknown}, which is not in columns={list(columns or ())}"
+        msg = f"schema names {unknown}, which is not in columns={list(columns or ())}"
         raise ConfigurationError(msg)
     if columns is not None and len(set(columns)) < len(columns):
         msg = f"columns={list(columns)} names a column twice"

@@ -393,11 +393,11 @@ def _arrow_type(name: str, kind: Any) -> pa.DataType:
     found = kind if isinstance(kind, pa.DataType) else _ARROW.get(kind)
     if found is None:
         msg = (
-            f"types[{name!r}] is {getattr(kind, '__name__', kind)!r}, which can't make a column: give an "
+            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which can't make a column: give an "
             "Arrow type, such as pa.date32() or pa.decimal128(12, 2), or one of int, float, bool, str"
         )
         raise ConfigurationError(msg)
     if pa.types.is_nested(found):
-        msg = f"types[{name!r}] is {found}, which a field of CSV can't hold: read it as text, and parse that"
+        msg = f"schema[{name!r}] is {found}, which a field of CSV can't hold: read it as text, and parse that"
         raise ConfigurationError(msg)
     return found

@@ -1,4 +1,4 @@
-"""CSV files: one record per row, a dict from column name to text (or to what `types` makes of it).
+"""CSV files: one record per row, a dict from column name to text (or to what `schema` makes of it).
 
 A quoted field may hold newlines, so rows can't be found from the middle of a file and a file is one split.
 The position is still an exact byte offset. `csv.reader` takes no more lines than a row needs, so the number

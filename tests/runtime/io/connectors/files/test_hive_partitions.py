@@ -40,9 +40,9 @@ def place(tmp_path):
 
 
 SOURCES = [
-    ("csv", {"types": "infer"}),
-    ("csv", {"types": {"n": int}}),
-    ("csv", {"types": "infer", "batch_format": "arrow"}),
+    ("csv", {"schema": "infer"}),
+    ("csv", {"schema": {"n": int}}),
+    ("csv", {"schema": "infer", "batch_format": "arrow"}),
     ("json", {}),
     ("json", {"batch_format": "arrow"}),
     ("parquet", {}),
@@ -83,7 +83,7 @@ def test_lines_of_text_stay_lines_unless_the_program_wants_their_folders(place, 
 
 def test_positions_of_partitioned_splits_travel_in_snapshots(tmp_path, context, drain):
     write(tmp_path / "d=2024-02-29", "csv", "a", range(5_000))
-    source = FileSource.csv(tmp_path, types="infer")
+    source = FileSource.csv(tmp_path, schema="infer")
     reader = source.reader(context(), source.splits(1))
     reader.poll(10)
     codec = ValueCodec(allow_pickle=False)
@@ -111,16 +111,16 @@ def test_columns_of_folders_are_chosen_and_filtered_like_others(place, read_all,
     assert [row["year"] for row in read_all(needed).rows] == [2020, 2021, None]
     with pytest.raises(ConnectorError, match=r"no column \['yaer'\]"):
         read_all(source.with_projection(["yaer"]))
-    csv = FileSource.csv(place / "csv", columns=["month", "n"], types={"n": pa.int8()}, batch_format=format)
+    csv = FileSource.csv(place / "csv", columns=["month", "n"], schema={"n": pa.int8()}, batch_format=format)
     assert read_all(csv).rows[0] == {"month": "02", "n": 1}
 
 
 def test_types_of_folders_may_be_declared(place, read_all):
-    types = {"n": pa.int8(), "year": pa.string(), "month": pa.string()}
-    rows = read_all(FileSource.csv(place / "csv", types=types, batch_format="arrow")).rows
+    schema = {"n": pa.int8(), "year": pa.string(), "month": pa.string()}
+    rows = read_all(FileSource.csv(place / "csv", schema=schema, batch_format="arrow")).rows
     assert rows[0] == {"n": 1, "year": "2020", "month": "02"}
     with pytest.raises(ConnectorError, match=r"folders of column 'month' can't be read as int8"):
-        read_all(FileSource.csv(place / "csv", types={"month": pa.int8()}))
+        read_all(FileSource.csv(place / "csv", schema={"month": pa.int8()}))
     schema = pa.schema({"n": pa.int32(), "year": pa.int16()})
     rows = read_all(FileSource.json(place / "json", batch_format="arrow", schema=schema)).rows
     assert rows[0] == {"n": 1, "year": 2020, "month": "02"}
@@ -135,7 +135,7 @@ def test_a_column_that_the_file_has_keeps_its_values(tmp_path, read_all, format)
         source = getattr(FileSource, kind)
         assert read_all(source(tmp_path / kind, batch_format=format)).rows == [{"n": 1}]
     assert read_all(FileSource.parquet(tmp_path / "parquet", ["n"], format)).rows == [{"n": 1}]
-    source = FileSource.csv(tmp_path / "csv", columns=["n"], types="infer", batch_format=format)
+    source = FileSource.csv(tmp_path / "csv", columns=["n"], schema="infer", batch_format=format)
     assert read_all(source).rows == [{"n": 1}]
 
 

@@ -96,7 +96,7 @@ def test_inferred_types_are_the_same_in_rows_and_columns(write, read_all):
         },
     ]
     for format in FORMATS:
-        rows = read_all(FileSource.csv(path, types="infer", batch_format=format)).rows
+        rows = read_all(FileSource.csv(path, schema="infer", batch_format=format)).rows
         assert rows == expected
         assert [type(value) for value in rows[2].values()] == [int, float, date, datetime, bool, str, str]
 
@@ -104,12 +104,13 @@ def test_inferred_types_are_the_same_in_rows_and_columns(write, read_all):
 @pytest.mark.parametrize("format", FORMATS)
 def test_declared_types_are_the_same_in_rows_and_columns(write, read_all, format):
     path = write("id,price,day,note\n1,2.5,2024-01-02,x\n2,,,\n")
-    types = {"id": pa.int16(), "price": pa.decimal128(9, 2), "day": pa.date32()}
-    assert read_all(FileSource.csv(path, types=types, batch_format=format)).rows == [
-        {"id": 1, "price": Decimal("2.50"), "day": date(2024, 1, 2), "note": "x"},
-        {"id": 2, "price": None, "day": None, "note": ""},
-    ]
-    chosen = FileSource.csv(path, columns=["note", "id"], types={"id": pa.int16()}, batch_format=format)
+    schema = {"id": pa.int16(), "price": pa.decimal128(9, 2), "day": pa.date32()}
+    for declared in (schema, pa.schema(schema)):
+        assert read_all(FileSource.csv(path, schema=declared, batch_format=format)).rows == [
+            {"id": 1, "price": Decimal("2.50"), "day": date(2024, 1, 2), "note": "x"},
+            {"id": 2, "price": None, "day": None, "note": ""},
+        ]
+    chosen = FileSource.csv(path, columns=["note", "id"], schema={"id": pa.int16()}, batch_format=format)
     assert [list(row.items()) for row in read_all(chosen).rows] == [
         [("note", "x"), ("id", 1)],
         [("note", ""), ("id", 2)],
@@ -118,21 +119,25 @@ def test_declared_types_are_the_same_in_rows_and_columns(write, read_all, format
 
 def test_arrow_batches_without_types_are_text_and_functions_of_python_name_arrow_types(write, context):
     path = write("id,v\n1,2\n")
-    for types, kinds in ((None, [pa.string()] * 2), ({"id": int, "v": float}, [pa.int64(), pa.float64()])):
-        source = FileSource.csv(path, types=types, batch_format="arrow")
+    for schema, kinds in ((None, [pa.string()] * 2), ({"id": int, "v": float}, [pa.int64(), pa.float64()])):
+        source = FileSource.csv(path, schema=schema, batch_format="arrow")
         reader = source.reader(context(), source.splits(1))
         batch = reader.poll(10).batch
         reader.close()
         assert isinstance(batch, ArrowBatch)
         assert batch.batch.schema.types == kinds
     with pytest.raises(
-        ConfigurationError, match=r"types\['id'\] is 'Decimal', which can't make a column: give an Ar"
+        ConfigurationError, match=r"schema\['id'\] is 'Decimal', which can't make a column: give an Ar"
     ):
-        FileSource.csv(path, types={"id": Decimal}, batch_format="arrow")
-    with pytest.raises(ConfigurationError, match=r"types\['id'\] is list<item: int64>, which a field of CSV"):
-        FileSource.csv(path, types={"id": pa.list_(pa.int64())})
-    with pytest.raises(ConfigurationError, match="types='guess'"):
-        FileSource.csv(path, types="guess")  # type: ignore[arg-type]
+        FileSource.csv(path, schema={"id": Decimal}, batch_format="arrow")
+    with pytest.raises(
+        ConfigurationError, match=r"schema\['id'\] is list<item: int64>, which a field of CSV"
+    ):
+        FileSource.csv(path, schema={"id": pa.list_(pa.int64())})
+    with pytest.raises(ConfigurationError, match="schema='guess'"):
+        FileSource.csv(path, schema="guess")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="the field 'id' twice"):
+        FileSource.csv(path, schema=pa.schema([("id", pa.int64()), ("id", pa.string())]))
     with pytest.raises(ConfigurationError, match="batch_format='pandas'"):
         FileSource.csv(path, batch_format="pandas")  # type: ignore[arg-type]
 
@@ -157,10 +162,10 @@ def test_positions_are_exact_to_the_record_also_with_quoted_newlines(tmp_path, r
     path = tmp_path / ("a.csv.gz" if packed else "a.csv")
     path.write_bytes(gzip.compress(data) if packed else data)
     expected = [{"id": int(row["id"]), "text": row["text"], "v": float(row["v"])} for row in rows]
-    source = FileSource.csv(path, types={"id": pa.int64(), "v": pa.float64()}, batch_format=format)
+    source = FileSource.csv(path, schema={"id": pa.int64(), "v": pa.float64()}, batch_format=format)
     assert read_all(source).rows == expected
     assert read_all(source, 5, restore_every=3).rows == expected
-    inferred = FileSource.csv(path, types="infer", batch_format=format)
+    inferred = FileSource.csv(path, schema="infer", batch_format=format)
     assert read_all(inferred, 100, restore_every=1).rows == expected
 
 
@@ -174,13 +179,13 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
 ):
     path = write(BAD)
     good = [{"id": 1, "v": "a"}, {"id": 4, "v": "c"}, {"id": 8, "v": "f\nf"}, {"id": 9, "v": '5" disk'}]
-    source = FileSource.csv(path, types={"id": pa.int64()}, on_error="dead_letter", batch_format=format)
+    source = FileSource.csv(path, schema={"id": pa.int64()}, on_error="dead_letter", batch_format=format)
     back = read_all(source, max_rows, restore_every)
     assert back.rows == good
     assert [each.record for each in back.dead_letters] == ["2", '3,"b"x', "five,d", b"6,\xff", "7,e,e"]
     offsets = [int(each.origin.removeprefix(f"{path}:")) for each in back.dead_letters]
     assert offsets == [BAD.index(start) for start in (b"2\n", b"3,", b"five", b"6,", b"7,")]
-    skipping = FileSource.csv(path, types={"id": pa.int64()}, on_error="skip", batch_format=format)
+    skipping = FileSource.csv(path, schema={"id": pa.int64()}, on_error="skip", batch_format=format)
     back = read_all(skipping, max_rows, restore_every)
     assert (back.rows, back.skipped) == (good, 5)
 
@@ -196,14 +201,14 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(
 )
 def test_a_bad_row_fails_the_source_with_file_offset_and_text(write, read_all, content, message, format):
     with pytest.raises(BadRecordError, match=message):
-        read_all(FileSource.csv(write(content), types={"id": pa.int64()}, batch_format=format))
+        read_all(FileSource.csv(write(content), schema={"id": pa.int64()}, batch_format=format))
 
 
 def test_one_bad_row_in_a_large_file_leaves_the_others_in_large_batches(write, read_all):
     lines = [f"{i},{i}" for i in range(50_000)]
     lines[30_000] = "oops,1"
     path = write("id,v\n" + "\n".join(lines) + "\n")
-    source = FileSource.csv(path, types="infer", on_error="dead_letter", batch_format="arrow")
+    source = FileSource.csv(path, schema="infer", on_error="dead_letter", batch_format="arrow")
     back = read_all(source, 4_096)
     assert [row["id"] for row in back.rows] == [i for i in range(50_000) if i != 30_000]
     assert [each.record for each in back.dead_letters] == ["oops,1"]
@@ -215,7 +220,7 @@ def test_types_that_were_inferred_stay_when_a_later_value_does_not_fit(write, re
     path = write("id\n" + filler + "1.5\n")
     for format in FORMATS:
         with pytest.raises(BadRecordError, match=r"column 'id' of type int64 can't be converted from '1\.5'"):
-            read_all(FileSource.csv(path, types="infer", batch_format=format))
+            read_all(FileSource.csv(path, schema="infer", batch_format=format))
 
 
 #: What Arrow's parser takes for a number, a truth or a time, beside what it should.
@@ -261,16 +266,16 @@ def test_a_postcode_behind_the_sample_keeps_its_zeros_or_is_a_bad_record(
     monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("zip\n" + "90210\n" * 100 + "02134\n" + "10001\n")
     with pytest.raises(BadRecordError, match=r"column 'zip' of type int64 can't be converted from '02134'"):
-        read_all(FileSource.csv(path, types="infer", batch_format=format))
-    skipped = read_all(FileSource.csv(path, types="infer", batch_format=format, on_error="skip")).rows
+        read_all(FileSource.csv(path, schema="infer", batch_format=format))
+    skipped = read_all(FileSource.csv(path, schema="infer", batch_format=format, on_error="skip")).rows
     assert [row["zip"] for row in skipped] == [90210] * 100 + [10001]
 
 
 def test_types_travel_in_the_splits_so_a_restored_source_does_not_infer_anew(write, context):
     path = write("id\n" + "1\n" * 10)
-    source = FileSource.csv(path, types="infer", batch_format="arrow")
+    source = FileSource.csv(path, schema="infer", batch_format="arrow")
     (split,) = source.splits(1)
-    changed = FileSource.csv(path, types={"id": pa.string()}, batch_format="arrow")
+    changed = FileSource.csv(path, schema={"id": pa.string()}, batch_format="arrow")
     reader = changed.reader(context(), [split])
     assert reader.poll(4).batch.batch.schema.types == [pa.int64()]
     reader.close()
@@ -281,16 +286,16 @@ def test_types_travel_in_the_splits_so_a_restored_source_does_not_infer_anew(wri
 def test_files_may_order_their_columns_as_they_like_but_have_the_same(write, read_all):
     write("a,b\n1,x\n", "1.csv")
     path = write("b,a\ny,2\n", "2.csv")
-    source = FileSource.csv(path.parent, types="infer", batch_format="arrow")
+    source = FileSource.csv(path.parent, schema="infer", batch_format="arrow")
     assert read_all(source).rows == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     write("a,c\n3,z\n", "3.csv")
     with pytest.raises(ConnectorError, match=r"3\.csv: there is no column 'b', and all files must have"):
-        read_all(FileSource.csv(path.parent, types={"a": pa.int64()}, batch_format="arrow"))
+        read_all(FileSource.csv(path.parent, schema={"a": pa.int64()}, batch_format="arrow"))
     write("a,b,c\n3,z,1\n", "3.csv")
     with pytest.raises(ConnectorError, match=r"3\.csv: column 'c' is new, and all files must have"):
-        read_all(FileSource.csv(path.parent, types={"a": pa.int64()}, batch_format="arrow"))
+        read_all(FileSource.csv(path.parent, schema={"a": pa.int64()}, batch_format="arrow"))
     assert (
-        len(read_all(FileSource.csv(path.parent, columns=["a"], types="infer", batch_format="arrow")).rows)
+        len(read_all(FileSource.csv(path.parent, columns=["a"], schema="infer", batch_format="arrow")).rows)
         == 3
     )
 
@@ -298,7 +303,7 @@ def test_files_may_order_their_columns_as_they_like_but_have_the_same(write, rea
 @pytest.mark.parametrize("content", ["", "a,b\n", "a,b", "\n\n"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_file_without_rows_gives_none(write, read_all, content, format):
-    source = FileSource.csv(write(content), types="infer", batch_format=format)
+    source = FileSource.csv(write(content), schema="infer", batch_format=format)
     assert read_all(source, restore_every=1).rows == []
 
 
@@ -310,7 +315,7 @@ def test_other_encodings_delimiters_and_files_without_headers_are_read(write, re
         header=False,
         delimiter=";",
         columns=["n", "t"],
-        types="infer",
+        schema="infer",
         encoding="latin-1",
         batch_format=format,
     )
@@ -320,7 +325,7 @@ def test_other_encodings_delimiters_and_files_without_headers_are_read(write, re
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_slow_job_gets_few_rows_at_a_time(write, context, format):
     path = write("id\n" + "".join(f"{i}\n" for i in range(100_000)))
-    source = FileSource.csv(path, types="infer", batch_format=format)
+    source = FileSource.csv(path, schema="infer", batch_format=format)
     reader = source.reader(context(), source.splits(1))
     few = [len(reader.poll(10).batch) for _ in range(3)]
     assert max(few) < 3_000
@@ -336,7 +341,7 @@ def test_special_floats_have_the_values_of_python(write, read_all):
     for format in FORMATS:
         values = [
             row["v"]
-            for row in read_all(FileSource.csv(path, types={"v": pa.float64()}, batch_format=format)).rows
+            for row in read_all(FileSource.csv(path, schema={"v": pa.float64()}, batch_format=format)).rows
         ]
         assert math.isnan(values[0])
         assert values[1:4] == [math.inf, -math.inf, math.inf]
@@ -346,7 +351,7 @@ def test_special_floats_have_the_values_of_python(write, read_all):
 @pytest.mark.parametrize("format", FORMATS)
 def test_inferred_types_are_in_the_snapshots_of_a_job(write, format):
     path = write("id\n" + "".join(f"{i}\n" for i in range(2_000)))
-    source = FileSource.csv(path, types="infer", batch_format=format)
+    source = FileSource.csv(path, schema="infer", batch_format=format)
     with SourceHarness(source) as harness:
         first, snapshot = harness.poll(10), harness.snapshot()
     with SourceHarness(source, restored=[snapshot]) as harness:
@@ -362,7 +367,7 @@ def test_a_number_behind_the_sample_that_no_float_holds_is_a_bad_record(
 ):
     monkeypatch.setattr(line_blocks, "SAMPLED_BYTES", 64)
     path = write("v\n" + "1.5\n" * 100 + f"{text}\n0.0\n")
-    found = read_all(FileSource.csv(path, types="infer", batch_format=format, on_error="skip"))
+    found = read_all(FileSource.csv(path, schema="infer", batch_format=format, on_error="skip"))
     assert [row["v"] for row in found.rows] == [1.5] * 100 + [0.0]
     assert found.skipped == 1
 
@@ -371,17 +376,17 @@ def test_a_number_behind_the_sample_that_no_float_holds_is_a_bad_record(
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_decimal_of_more_digits_than_its_column_has_is_a_bad_record(write, read_all, format, text):
     path = write(f"v\n9999999.99\n{text}\n1.5\n")
-    source = FileSource.csv(path, types={"v": pa.decimal128(9, 2)}, batch_format=format, on_error="skip")
+    source = FileSource.csv(path, schema={"v": pa.decimal128(9, 2)}, batch_format=format, on_error="skip")
     assert [str(row["v"]) for row in read_all(source).rows] == ["9999999.99", "1.50"]
     with pytest.raises(BadRecordError, match=rf"column 'v' of type decimal128\(9, 2\) .*{text}"):
-        read_all(FileSource.csv(path, types={"v": pa.decimal128(9, 2)}, batch_format=format))
+        read_all(FileSource.csv(path, schema={"v": pa.decimal128(9, 2)}, batch_format=format))
 
 
 @pytest.mark.parametrize("text", ["a,b\n1,2", "a,b\n1,2\n3,x", "a,b\n1,2\n3,4.5", 'a,b\n1,2\n3,"x"'])
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_end_of_the_last_line_changes_no_type(write, read_all, format, text):
-    with_end = read_all(FileSource.csv(write(f"{text}\n"), types="infer", batch_format=format)).rows
-    assert repr(read_all(FileSource.csv(write(text), types="infer", batch_format=format)).rows) == repr(
+    with_end = read_all(FileSource.csv(write(f"{text}\n"), schema="infer", batch_format=format)).rows
+    assert repr(read_all(FileSource.csv(write(text), schema="infer", batch_format=format)).rows) == repr(
         with_end
     )
     assert type(with_end[0]["a"]) is int
@@ -390,5 +395,5 @@ def test_the_end_of_the_last_line_changes_no_type(write, read_all, format, text)
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_byte_order_mark_behind_the_beginning_is_a_character(write, read_all, format):
     path = write("a,b\n\ufeff1,2\n\ufeff3,4\n")
-    rows = read_all(FileSource.csv(path, types={"b": pa.int64()}, batch_format=format)).rows
+    rows = read_all(FileSource.csv(path, schema={"b": pa.int64()}, batch_format=format)).rows
     assert rows == [{"a": "\ufeff1", "b": 2}, {"a": "\ufeff3", "b": 4}]

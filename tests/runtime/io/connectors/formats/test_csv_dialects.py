@@ -15,7 +15,7 @@ from penstock import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.formats.line_blocks import line_end_of
 
-KINDS = [{}, {"types": {"a": pa.string()}}, {"batch_format": "arrow"}]
+KINDS = [{}, {"schema": {"a": pa.string()}}, {"batch_format": "arrow"}]
 LINE_ENDS = ["\n", "\r\n", "\r"]
 TEXTS = st.text(st.sampled_from("ab1'\"\\,;\r\né "), max_size=6)
 
@@ -63,7 +63,7 @@ def test_rows_come_back_whatever_ends_lines_and_quotes_fields(
     ]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, {"types": "infer"}])
+@pytest.mark.parametrize("kind", [*KINDS, {"schema": "infer"}])
 def test_lines_that_end_with_a_carriage_return_alone_are_lines(write, read_all, kind):
     lines = "a,b\r" + "".join(f"{n},x{n}\r" for n in range(100_000))
     for path in (write(lines), write(gzip.compress(lines.encode()), "b.csv.gz")):
@@ -73,7 +73,7 @@ def test_lines_that_end_with_a_carriage_return_alone_are_lines(write, read_all, 
         assert rows[-1]["b"] == "x99999"
 
 
-@pytest.mark.parametrize("kind", [{}, {"types": {"a": pa.int64()}}, {"batch_format": "arrow"}])
+@pytest.mark.parametrize("kind", [{}, {"schema": {"a": pa.int64()}}, {"batch_format": "arrow"}])
 def test_a_line_end_of_another_kind_within_a_row_is_a_bad_record(write, read_all, kind):
     back = read_all(FileSource.csv(write("a,b\n1,2\r3,4\n5,6\n"), on_error="dead_letter", **kind))
     assert [str(row["a"]) for row in back.rows] == ["5"]
@@ -87,26 +87,26 @@ def test_quotes_are_text_without_a_quote_character(write, read_all):
 
 
 @pytest.mark.parametrize("format", ["rows", "arrow"])
-@pytest.mark.parametrize("types", [None, "infer", {"n": pa.int64(), "t": pa.string()}])
-def test_null_texts_are_none_in_every_column(write, read_all, format, types):
+@pytest.mark.parametrize("schema", [None, "infer", {"n": pa.int64(), "t": pa.string()}])
+def test_null_texts_are_none_in_every_column(write, read_all, format, schema):
     path = write('n,t\n1,x\nNA,NA\n-,"-"\n,\n')
-    back = read_all(FileSource.csv(path, null_values=["NA", "-"], types=types, batch_format=format))
-    one = "1" if types is None else 1
-    empty = "" if types is None else None
+    back = read_all(FileSource.csv(path, null_values=["NA", "-"], schema=schema, batch_format=format))
+    one = "1" if schema is None else 1
+    empty = "" if schema is None else None
     assert back.rows == [
         {"n": one, "t": "x"},
         {"n": None, "t": None},
         {"n": None, "t": None},
         {"n": empty, "t": ""},
     ]
-    back = read_all(FileSource.csv(path, null_values=[""], types={"n": str}, batch_format=format))
+    back = read_all(FileSource.csv(path, null_values=[""], schema={"n": str}, batch_format=format))
     assert back.rows[-1] == {"n": None, "t": None}
 
 
-@pytest.mark.parametrize("kind", [*KINDS, {"types": "infer"}])
+@pytest.mark.parametrize("kind", [*KINDS, {"schema": "infer"}])
 def test_columns_of_one_name_are_left_out_or_named_by_the_program(write, read_all, kind):
     path = write("a,b,b\n1,2,3\n")
-    kind = {} if "types" in kind and kind["types"] != "infer" else kind
+    kind = {} if "schema" in kind and kind["schema"] != "infer" else kind
 
     def texts(**settings):
         rows = read_all(FileSource.csv(path, **settings, **kind)).rows
@@ -131,7 +131,7 @@ def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
     monkeypatch.setattr(csv_column_reader, "checked_column", lambda *args: calls.append(1) or real(*args))
     names = [f"column_{at}" for at in range(3_000)]
     path = write(",".join(names) + "\n" + ",".join(map(str, range(3_000))) + "\n")
-    (row,) = read_all(FileSource.csv(path, types="infer", batch_format=format)).rows
+    (row,) = read_all(FileSource.csv(path, schema="infer", batch_format=format)).rows
     assert row == dict(zip(names, range(3_000), strict=True))
     assert len(calls) == 1
 
@@ -190,7 +190,7 @@ NUMBERS = [
 def test_rows_and_batches_take_the_same_texts_for_numbers(write, read_all, text, kind):
     path = write(f'a,b\n"{text}",0x10\n1,0x\n')
     read = [
-        read_all(FileSource.csv(path, types={"a": kind}, batch_format=format, on_error="skip"))
+        read_all(FileSource.csv(path, schema={"a": kind}, batch_format=format, on_error="skip"))
         for format in ("rows", "arrow")
     ]
     assert str(read[0].rows) == str(read[1].rows)

@@ -63,12 +63,12 @@ def test_without_a_header_columns_are_named_by_the_source(write, read_all):
 
 def test_columns_and_types_choose_and_convert(write, read_all):
     path = write("id,price,day,ok,note\n1,2.50,2024-01-02,True,\n2,,2024-01-03,0,hello\n")
-    types = {"id": int, "price": Decimal, "day": date.fromisoformat, "ok": bool, "note": str}
-    assert read_all(FileSource.csv(path, types=types)).rows == [
+    schema = {"id": int, "price": Decimal, "day": date.fromisoformat, "ok": bool, "note": str}
+    assert read_all(FileSource.csv(path, schema=schema)).rows == [
         {"id": 1, "price": Decimal("2.50"), "day": date(2024, 1, 2), "ok": True, "note": ""},
         {"id": 2, "price": None, "day": date(2024, 1, 3), "ok": False, "note": "hello"},
     ]
-    chosen = FileSource.csv(path, columns=["note", "id"], types={"id": int})
+    chosen = FileSource.csv(path, columns=["note", "id"], schema={"id": int})
     assert read_all(chosen).rows == [{"note": "", "id": 1}, {"note": "hello", "id": 2}]
 
 
@@ -79,13 +79,15 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(write, read_a
     path = write(BAD)
     good = [{"id": 1, "v": "a"}, {"id": 4, "v": "c"}, {"id": 8, "v": "f\nf"}]
     for max_rows, restore_every in ((1000, 0), (1, 0), (1, 1), (2, 1), (3, 2)):
-        source = FileSource.csv(path, types={"id": int}, on_error="dead_letter")
+        source = FileSource.csv(path, schema={"id": int}, on_error="dead_letter")
         back = read_all(source, max_rows, restore_every)
         assert back.rows == good
         assert [each.record for each in back.dead_letters] == ["2", '3,"b"x', "five,d", b"6,\xff", "7,e,e"]
         offsets = [int(each.origin.removeprefix(f"{path}:")) for each in back.dead_letters]
         assert offsets == [BAD.index(start) for start in (b"2\n", b"3,", b"five", b"6,", b"7,")]
-        skipping = read_all(FileSource.csv(path, types={"id": int}, on_error="skip"), max_rows, restore_every)
+        skipping = read_all(
+            FileSource.csv(path, schema={"id": int}, on_error="skip"), max_rows, restore_every
+        )
         assert (skipping.rows, skipping.skipped) == (good, 5)
 
 
@@ -99,7 +101,7 @@ def test_every_kind_of_bad_row_is_found_and_the_good_ones_are_kept(write, read_a
 )
 def test_a_bad_row_fails_the_source_with_file_offset_and_text(write, read_all, content, message):
     with pytest.raises(BadRecordError, match=message):
-        read_all(FileSource.csv(write(content), types={"id": int}))
+        read_all(FileSource.csv(write(content), schema={"id": int}))
 
 
 def test_long_fields_are_read(write, read_all):
@@ -144,8 +146,8 @@ def test_settings_that_are_not_allowed_are_named(tmp_path):
         FileSource.csv(tmp_path, delimiter="ab")
     with pytest.raises(ConfigurationError, match="header=False needs columns"):
         FileSource.csv(tmp_path, header=False)
-    with pytest.raises(ConfigurationError, match=r"types names \['b'\]"):
-        FileSource.csv(tmp_path, columns=["a"], types={"b": int})
+    with pytest.raises(ConfigurationError, match=r"schema names \['b'\]"):
+        FileSource.csv(tmp_path, columns=["a"], schema={"b": int})
     with pytest.raises(ConfigurationError, match="give a list of names"):
         FileSource.csv(tmp_path, columns="a")
     with pytest.raises(ConfigurationError, match="a column twice"):

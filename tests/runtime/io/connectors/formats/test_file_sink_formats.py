@@ -75,7 +75,7 @@ def test_arrow_batches_are_written_by_every_format(tmp_path, context, permit, re
         writer.commit(writer.prepare_commit(), permit)
     rows = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
     assert read_all(FileSource.json(tmp_path / "j")).rows == rows
-    assert read_all(FileSource.csv(tmp_path / "c", types={"a": int})).rows == [rows[0], {"a": 2, "b": ""}]
+    assert read_all(FileSource.csv(tmp_path / "c", schema={"a": int})).rows == [rows[0], {"a": 2, "b": ""}]
     assert read_all(FileSource.parquet(tmp_path / "p")).rows == rows
 
 
@@ -238,7 +238,7 @@ def test_every_format_is_written_to_and_read_from_an_object_store(context, permi
         (FileSink.json, FileSource.json),
         (
             FileSink.csv,
-            lambda where, filesystem: FileSource.csv(where, types={"a": int}, filesystem=filesystem),
+            lambda where, filesystem: FileSource.csv(where, schema={"a": int}, filesystem=filesystem),
         ),
         (FileSink.parquet, lambda where, filesystem: FileSource.parquet(where, filesystem=filesystem)),
     ):

@@ -74,7 +74,7 @@ SOURCES: list[tuple[Any, str, list[Any]]] = [
     ),
     (FileSource.csv, 'k,v\nä 😀,"1\n2"\nb,3\n', [{"k": "ä 😀", "v": "1\n2"}, {"k": "b", "v": "3"}]),
     (
-        partial(FileSource.csv, types="infer"),
+        partial(FileSource.csv, schema="infer"),
         "k,v\rä 😀,1\rb,3\r",
         [{"k": "ä 😀", "v": 1}, {"k": "b", "v": 3}],
     ),
