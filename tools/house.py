@@ -1,9 +1,9 @@
-"""Measures the house: files, code and docstrings by room, and the names of the front door.
+"""Measures the house: files, code and docstrings by room, walks through it, and the names of the front door.
 
     python tools/house.py
 
 A room is a folder of the implementation. A line of code is a line with a token that is neither comment nor
-docstring. `make house` prints the tables.
+docstring. The walks are recorded from a real job (`walks.py`). `make house` prints the tables.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from walks import passed_files, table_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: The implementation, and the door in front of it.
@@ -130,6 +131,7 @@ def main() -> int:
     """Print the tables."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(sizes())
+    console.print(table_of(passed_files()))
     console.print(door())
     return 0
 
