@@ -30,7 +30,6 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--memory-rows", "20000000", "--no-spark"),
     ],
     "latency": ["--seconds", "2"],
-    "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],
     "checkpoint_under_backpressure": [
         *("--checkpoints", "2", "--aligned-checkpoints", "1", "--buffer-rows", "20", "--credits", "2"),
         *("--warm-up", "100"),

@@ -61,7 +61,7 @@ class Walk:
 
 _COORDINATOR: Final = "penstock.runtime.checkpoint.coordinator.coordinator"
 _PROCESSES: Final = "penstock.actors.master.ray_processes:RayProcesses.control"
-_POST: Final = "penstock.actors.subtask.task_thread:TaskThread.post"
+_POST: Final = "penstock.actors.subtask.attempt:TaskThread.post"
 _SINKS: Final = "penstock.runtime.operators.sinks"
 _OF_SUBTASK: Final = "penstock.runtime.checkpoint.subtask_checkpoint_coordinator"
 

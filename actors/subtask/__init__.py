@@ -1,7 +1,7 @@
 """The process of one subtask, and everything that runs in it.
 
-- `subtask_actor`: the Ray actor that takes the role. `attempt`: one run of its subtask.
-- `task_thread`, or `task_on_loop`: steps the runtime's `Subtask`.
+- `subtask_actor`: the Ray actor that takes the role.
+- `attempt`: one run of its subtask, in a thread that steps the runtime's `Subtask`.
 - `remote_channels` sends to other subtasks, `master_link` reports to the JobMaster.
 - `metrics`: counters for Prometheus.
 

@@ -1,12 +1,21 @@
-"""One attempt of one subtask inside its actor: its runner, its gateway, and its end."""
+"""One attempt of one subtask inside its actor: its thread, its gateway, and its end.
+
+The actor's event loop only receives. The attempt's thread builds and restores the subtask, steps it, and
+takes whatever arrives, in the order in which it was posted. So users' code may block without stopping
+deliveries, and no part of the subtask needs a lock.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
 
 import ray
 from ray.actor import ActorHandle
@@ -14,10 +23,8 @@ from ray.actor import ActorHandle
 from penstock.actors.shared.system_ports import BackgroundRunner, SystemClock
 from penstock.actors.subtask.master_link import ActorGateway, MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
-from penstock.actors.subtask.task_on_loop import TaskOnLoop
-from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
 from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
-from penstock.runtime.execution.failure_causes import describe_failure
+from penstock.runtime.execution.failure_causes import as_failure, describe_failure
 from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.execution.role import Role
@@ -25,13 +32,133 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.rocksdb.backend import open_state_backend
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
+from penstock.runtime.operators.running_call import running_call
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.build import build_subtask
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
+
+Mail: TypeAlias = Callable[[], None]
+
+BuildSubtask: TypeAlias = Callable[[], Subtask]
+
+#: Seconds after which people are told of a call of a user's function.
+_LONG_CALL = 5.0
+#: Longest sleep of an idle task thread, in seconds; it looks at its stop flag at least this often.
+_MAX_IDLE = 5.0
+
+
+class TaskThread:
+    """Runs one attempt of a subtask in a thread of its own.
+
+    Args:
+        loop: The actor's event loop, to which the futures belong.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._mailbox: SimpleQueue[Mail] = SimpleQueue()
+        self._may_run = threading.Event()
+        self._stopping = False
+        self._build: BuildSubtask | None = None
+        #: When the piece of work began that the thread does now; `None` while it waits.
+        self._busy_since: float | None = None
+        self.subtask: Subtask | None = None
+        self.deployed: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    def post(self, mail: Mail) -> None:
+        """Run `mail` in the thread."""
+        self._mailbox.put(mail)
+
+    def deploy(self, build: BuildSubtask) -> None:
+        """Start the thread and build the subtask in it."""
+        self._build = build
+        self._thread.start()
+
+    def start(self) -> None:
+        """Let it step."""
+        self._may_run.set()
+
+    def stop(self) -> None:
+        """Stop between two pieces of work."""
+        self._stopping = True
+        self._may_run.set()
+        self.post(lambda: None)
+
+    def long_call(self) -> LongCall | None:
+        """The call of a user's function that it is in, if that takes long; from any other thread."""
+        since = self._busy_since
+        if since is None or self._thread.ident is None:
+            return None
+        seconds = time.monotonic() - since
+        if seconds < _LONG_CALL:
+            return None
+        what = running_call(sys._current_frames().get(self._thread.ident))
+        return None if what is None else LongCall(what, seconds)
+
+    def _main(self) -> None:
+        try:
+            assert self._build is not None
+            self._busy_since = time.monotonic()
+            self.subtask = self._build()
+        except BaseException as error:  # even SystemExit would only end this thread, in silence
+            self._settle(self.deployed, error)
+            self._settle(self.ended, None)
+            return
+        self._busy_since = None
+        self._settle(self.deployed, None)
+        failure: BaseException | None = None
+        try:
+            self._run(self.subtask)
+        except BaseException as error:
+            failure = error
+        self._settle(self.ended, close_after(failure, self.subtask.close))
+
+    def _run(self, subtask: Subtask) -> None:
+        mailbox = self._mailbox
+        self._may_run.wait()  # for `start` or `stop`: the lease ends an attempt that hears of neither
+        while not self._stopping:
+            self._busy_since = time.monotonic()
+            result = subtask.step()
+            if result.finished:
+                return
+            timeout = 0.0
+            if not result.more:
+                timeout = _MAX_IDLE
+                if result.wake_at is not None:
+                    timeout = min(timeout, max(0.0, result.wake_at - time.monotonic()))
+            self._take_mail(mailbox, timeout)
+
+    def _take_mail(self, mailbox: SimpleQueue[Mail], timeout: float) -> None:
+        self._busy_since = None
+        try:
+            mail = mailbox.get(timeout=timeout) if timeout > 0 else mailbox.get_nowait()
+        except Empty:
+            return
+        self._busy_since = time.monotonic()
+        while True:
+            mail()  # an `Empty` that it raises is a failure
+            try:
+                mail = mailbox.get_nowait()
+            except Empty:
+                return
+
+    def _settle(self, future: asyncio.Future[None], error: BaseException | None) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(as_failure(error))
+
+        self._loop.call_soon_threadsafe(settle)
 
 
 class Attempt:
@@ -59,10 +186,8 @@ class Attempt:
         self._deliveries = Deliveries()
         self._link = MasterLink(loop, master, role)
         self._gateway = ActorGateway(descriptor.id, self._consumed, self._link)
-        self._runner: TaskRunner = (
-            TaskOnLoop(loop) if descriptor.config.step_on == "loop" else TaskThread(loop, str(descriptor.id))
-        )
-        self._background = BackgroundRunner(pool, self._runner.post)
+        self._thread = TaskThread(loop, str(descriptor.id))
+        self._background = BackgroundRunner(pool, self._thread.post)
         self._stopped = False
         self.outcome: SubtaskOutcome | None = None
 
@@ -72,8 +197,8 @@ class Attempt:
         Raises:
             PenstockError: An operator could not be opened, or state could not be read.
         """
-        self._runner.deploy(self._build)
-        await self._runner.deployed
+        self._thread.deploy(self._build)
+        await self._thread.deployed
 
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
         """Begin to step, sending to these receivers.
@@ -82,14 +207,14 @@ class Attempt:
         now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
         """
         self._gateway.channels = RemoteChannels(
-            peers, self._runner.post, self._frame_consumed, self._receiver_gone
+            peers, self._thread.post, self._frame_consumed, self._receiver_gone
         )
-        self._runner.start()
+        self._thread.start()
 
     async def run(self) -> SubtaskOutcome:
         """Wait for the end."""
         try:
-            await asyncio.shield(self._runner.ended)
+            await asyncio.shield(self._thread.ended)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # even SystemExit is a failure of this attempt only
@@ -111,12 +236,12 @@ class Attempt:
                 consumed.set_result(given)
 
         if self._deliveries.wait(channel, first + len(elements), answer):
-            self._runner.post(lambda: self._require().deliver(channel, first, elements))
+            self._thread.post(lambda: self._require().deliver(channel, first, elements))
         return await consumed
 
     def control(self, message: SubtaskControl) -> None:
         """Hand a message of the JobMaster to the subtask."""
-        self._runner.post(lambda: self._require().control(message))
+        self._thread.post(lambda: self._require().control(message))
 
     async def stop(self) -> None:
         """Stop the subtask and wait until it is closed."""
@@ -124,7 +249,7 @@ class Attempt:
         self._link.close()
         if self._gateway.channels is not None:
             self._gateway.channels.close()
-        self._runner.stop()
+        self._thread.stop()
         await self.run()
 
     def end_reports(self) -> None:
@@ -133,11 +258,11 @@ class Attempt:
 
     def statistics(self) -> SubtaskStatistics | None:
         """The subtask's counters; `None` before it is built."""
-        return None if self._runner.subtask is None else self._runner.subtask.statistics()
+        return None if self._thread.subtask is None else self._thread.subtask.statistics()
 
     def long_call(self) -> LongCall | None:
         """The call of a user's function that the subtask is in, if that takes long."""
-        return self._runner.long_call()
+        return self._thread.long_call()
 
     def _build(self) -> Subtask:
         config = self.descriptor.config
@@ -172,7 +297,7 @@ class Attempt:
         self._require().receiver_gone(channel)
 
     def _require(self) -> Subtask:
-        if self._runner.subtask is None:
+        if self._thread.subtask is None:
             msg = f"{self.descriptor.id} was called before it was deployed"
             raise RuntimeError(msg)
-        return self._runner.subtask
+        return self._thread.subtask

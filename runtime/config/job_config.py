@@ -97,8 +97,6 @@ def state_backend_from_mapping(given: Mapping[str, Any]) -> StateBackend:
     return _KINDS[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
 
 
-StepOn: TypeAlias = Literal["thread", "loop"]
-
 Failover: TypeAlias = Literal["region", "full"]
 
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
@@ -188,7 +186,6 @@ class JobConfig(metaclass=NearestNames):
         standby: Processes that the job keeps beside those of its subtasks. One takes the place of a process
             that dies, so a restart does not wait for a new one. Each costs about 70 MB. They do not help
             subtasks with `num_cpus`, `num_gpus` or `resources`.
-        step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier.
             `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
@@ -218,7 +215,6 @@ class JobConfig(metaclass=NearestNames):
     deployment_timeout: float = 60.0
     reuse_processes: bool = True
     standby: int = 0
-    step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
     state_backend: StateBackend = ON_HEAP
     restore_from: str | None = None
@@ -239,7 +235,6 @@ class JobConfig(metaclass=NearestNames):
         ):
             msg = f"restore_from={self.restore_from!r}: give the path or URL of a snapshot, or None"
             raise ConfigurationError(msg)
-        _one_of("step_on", self.step_on, get_args(StepOn))
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))

@@ -145,15 +145,6 @@ def test_the_cost_of_an_open_page_is_measured(tmp_path: Path, capsys: pytest.Cap
     assert figures["seconds"].keys() <= {"page_of_100_vertices", "longest_task_of_an_update"}
 
 
-@pytest.mark.long
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    figures = run_tiny("step_on", tmp_path, capsys)
-
-    assert figures["ratios"].keys() == {"thread_vs_loop_1x1", "thread_vs_loop_2x2"}
-
-
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_time_from_a_kill_to_the_next_record_is_measured(

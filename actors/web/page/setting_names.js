@@ -4,7 +4,7 @@ export const GROUPS = {
   Checkpoints: ["checkpointing"],
   "Failures and restarts": ["restart", "failover", "restore_from", "allow_non_restored_state"],
   State: ["state_backend"],
-  Processes: ["reuse_processes", "standby", "step_on", "deployment_timeout"],
+  Processes: ["reuse_processes", "standby", "deployment_timeout"],
   "Records between subtasks": ["buffer_timeout", "end_of_partition", "allow_pickle"],
   Advanced: ["advanced"],
 };
@@ -25,7 +25,6 @@ export const DEFAULTS = {
   deployment_timeout: "60.0",
   reuse_processes: "True",
   standby: "0",
-  step_on: "thread",
   end_of_partition: "counts_as_barrier",
   state_backend: "HeapState",
   restore_from: "None",

@@ -17,8 +17,6 @@ from unsteady import Unsteady
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.subtask.attempt import Attempt
 from penstock.actors.subtask.remote_channels import FirstArgument, RemotePeer, elements_of
-from penstock.actors.subtask.task_on_loop import TaskOnLoop
-from penstock.actors.subtask.task_thread import TaskThread
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.deliveries import DeliveryAnswer
@@ -30,8 +28,6 @@ from penstock.runtime.job.reports import Acknowledged
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.descriptor import NotifyComplete, TaskDescriptor, TriggerCheckpoint
-
-IN_THREAD, ON_LOOP = JobConfig(step_on="thread"), JobConfig(step_on="loop")
 
 
 class Master:
@@ -104,16 +100,10 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-@pytest.mark.parametrize(
-    ("config", "runner"), [(IN_THREAD, TaskThread), (ON_LOOP, TaskOnLoop)], ids=["thread", "loop"]
-)
-def test_what_one_subtask_sends_another_one_takes_and_both_finish(
-    config: JobConfig, runner: type[object]
-) -> None:
+def test_what_one_subtask_sends_another_one_takes_and_both_finish() -> None:
     async def scenario() -> None:
         seen: list[int] = []
-        sender, receiver = attempts(config, 50, seen.append)
-        assert isinstance(sender._runner, runner)
+        sender, receiver = attempts(JobConfig(), 50, seen.append)
         outcomes = await asyncio.gather(*await begun(sender, receiver))
         assert seen == list(range(50))
         for attempt, outcome in zip((sender, receiver), outcomes, strict=True):
@@ -128,15 +118,14 @@ def test_what_one_subtask_sends_another_one_takes_and_both_finish(
     run(scenario)
 
 
-@pytest.mark.parametrize("config", [IN_THREAD, ON_LOOP], ids=["thread", "loop"])
-def test_a_subtask_that_is_stopped_sends_and_takes_nothing_more(config: JobConfig) -> None:
+def test_a_subtask_that_is_stopped_sends_and_takes_nothing_more() -> None:
     async def scenario() -> None:
         entered, loop = asyncio.Event(), asyncio.get_running_loop()
 
         def enter(number: int) -> None:
             loop.call_soon_threadsafe(entered.set)
 
-        sender, receiver = attempts(config, None, enter)
+        sender, receiver = attempts(JobConfig(), None, enter)
         running = await begun(sender, receiver)
         await entered.wait()
         for attempt in (receiver, sender):
@@ -155,7 +144,7 @@ def test_a_subtask_that_fails_says_why_and_its_reports_are_not_repeated() -> Non
         def fail(number: int) -> None:
             raise ValueError("a bug of the user")
 
-        sender, receiver = attempts(IN_THREAD, 50, fail)
+        sender, receiver = attempts(JobConfig(), 50, fail)
         [running, failing] = await begun(sender, receiver)
         outcome = await failing
         assert isinstance(outcome, SubtaskFailed)
@@ -170,7 +159,7 @@ def test_a_subtask_that_fails_says_why_and_its_reports_are_not_repeated() -> Non
 
 def test_an_attempt_goes_on_when_the_call_that_waits_for_its_end_is_cancelled() -> None:
     async def scenario() -> None:
-        sender, receiver = attempts(IN_THREAD, None)
+        sender, receiver = attempts(JobConfig(), None)
         running = await begun(sender, receiver)
         for call in running:
             call.cancel()
@@ -195,7 +184,7 @@ def test_an_attempt_that_is_being_stopped_repeats_no_report_and_sends_no_frame_a
             entered.set()
             release.wait(20)
 
-        sender, receiver = attempts(IN_THREAD, None, wait)
+        sender, receiver = attempts(JobConfig(), None, wait)
         running = await begun(sender, receiver)
         await asyncio.to_thread(entered.wait, 20)
         stopping = asyncio.create_task(receiver.stop())
@@ -240,7 +229,7 @@ def test_a_frame_whose_call_was_cancelled_is_consumed_all_the_same() -> None:
             entered.set()
             release.wait(20)
 
-        sender, receiver = attempts(IN_THREAD, 50, wait)
+        sender, receiver = attempts(JobConfig(), 50, wait)
         running = await begun(sender, receiver)
         await asyncio.to_thread(entered.wait, 20)
         again, cancelled = (asyncio.create_task(receiver.deliver(0, 1, [])) for _ in range(2))
@@ -256,7 +245,7 @@ def test_a_frame_whose_call_was_cancelled_is_consumed_all_the_same() -> None:
 
 def test_messages_and_answers_for_a_subtask_that_is_not_deployed_are_errors() -> None:
     async def scenario() -> None:
-        sender, receiver = attempts(IN_THREAD)
+        sender, receiver = attempts(JobConfig())
         channel = OutputChannelSpec(receiver.descriptor.id, 0)
         for act in (
             lambda: sender._frame_consumed(channel, 0),

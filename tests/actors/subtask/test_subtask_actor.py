@@ -21,7 +21,7 @@ import ray
 
 from penstock import Checkpointing, DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.actors.shared.system_ports import collect_what_has_ended
-from penstock.actors.subtask import task_thread
+from penstock.actors.subtask import attempt as attempt_module
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
@@ -197,7 +197,7 @@ def test_frames_that_arrive_before_the_run_wait_until_receivers_are_known() -> N
             knows.append(attempt._gateway.channels is not None)
             taken.set()
 
-        attempt._runner.post(frame)
+        attempt._thread.post(frame)
         await asyncio.to_thread(threading.active_count)  # the task thread has its chance
         running = asyncio.create_task(actor.run(ROLE.at(1), {}))
         await asyncio.to_thread(taken.wait, 15)
@@ -214,7 +214,7 @@ def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() 
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
         assert actor._attempt is not None
         taken: list[str] = []
-        actor._attempt._runner.post(lambda: taken.append("frame"))
+        actor._attempt._thread.post(lambda: taken.append("frame"))
         await actor.stop(ROLE.at(1))
         assert taken == []
 
@@ -285,7 +285,7 @@ def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process
 
 def test_a_call_of_a_users_function_is_named_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, entered, release = ManualClock(), threading.Event(), threading.Event()
-    monkeypatch.setattr(task_thread, "time", clock)
+    monkeypatch.setattr(attempt_module, "time", clock)
 
     def stuck(value: int) -> int:
         entered.set()

@@ -27,7 +27,6 @@ def test_a_timedelta_is_kept_as_seconds() -> None:
         ("buffer_timeout", "fast", "timedelta, or seconds"),
         ("deployment_timeout", 0, "longer than 0 s"),
         ("allow_pickle", "no", "True or False"),
-        ("step_on", "process", "'thread' or 'loop'"),
         ("end_of_partition", "ignored", "'counts_as_barrier' or 'aborts'"),
         ("checkpointing", 5, "Checkpointing(...) or None"),
         ("checkpointing", Checkpointing, "Checkpointing(...) or None"),

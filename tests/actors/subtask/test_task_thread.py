@@ -1,4 +1,4 @@
-"""What runs an attempt steps its subtask, takes its mail in between, and closes it at every end."""
+"""The thread of an attempt steps its subtask, takes its mail in between, and closes it at every end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.actors.subtask import task_on_loop, task_thread
-from penstock.actors.subtask.task_on_loop import TaskOnLoop
-from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
+from penstock.actors.subtask import attempt
+from penstock.actors.subtask.attempt import TaskThread
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.task.subtask import StepResult
@@ -25,7 +24,6 @@ IDLE = StepResult(more=False)
 FINISHED = StepResult(more=False, finished=True)
 
 Step = StepResult | BaseException | Callable[[], StepResult]
-MakeRunner = Callable[[], TaskRunner]
 
 
 class Played:
@@ -61,206 +59,195 @@ class Played:
             await asyncio.sleep(0.001)
 
 
-@pytest.fixture(params=["thread", "loop"])
-def make_runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MakeRunner:
-    """One of both; an idle one is woken, or sleeps longer than any test."""
-    monkeypatch.setattr(task_thread, "_MAX_IDLE", 300.0)
-    monkeypatch.setattr(task_on_loop, "_MAX_IDLE", 300.0)
+@pytest.fixture(autouse=True)
+def sleeps_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle thread is woken, or sleeps longer than any test."""
+    monkeypatch.setattr(attempt, "_MAX_IDLE", 300.0)
 
-    def make() -> TaskRunner:
-        loop = asyncio.get_running_loop()
-        return TaskThread(loop, "count[0]") if request.param == "thread" else TaskOnLoop(loop)
 
-    return make
+def new_thread() -> TaskThread:
+    return TaskThread(asyncio.get_running_loop(), "count[0]")
 
 
 def played(
-    make_runner: MakeRunner,
     subtask: Played,
-    act: Callable[[TaskRunner], Awaitable[None]] | None = None,
+    act: Callable[[TaskThread], Awaitable[None]] | None = None,
 ) -> BaseException | None:
     """Deploy and start a subtask, or do something else with it when it is deployed; with what it ended."""
 
     async def scenario() -> BaseException | None:
-        runner = make_runner()
-        runner.deploy(lambda: cast("Any", subtask))
-        await runner.deployed
-        assert runner.subtask is cast("Any", subtask)
+        thread = new_thread()
+        thread.deploy(lambda: cast("Any", subtask))
+        await thread.deployed
+        assert thread.subtask is cast("Any", subtask)
         if act is None:
-            runner.start()
+            thread.start()
         else:
-            await act(runner)
-        await asyncio.wait({runner.ended})
-        return runner.ended.exception()
+            await act(thread)
+        await asyncio.wait({thread.ended})
+        return thread.ended.exception()
 
     return asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_a_subtask_is_stepped_until_it_has_finished_and_then_closed(make_runner: MakeRunner) -> None:
+def test_a_subtask_is_stepped_until_it_has_finished_and_then_closed() -> None:
     """In so many steps that it is still at it after 20 s when it sleeps in between."""
     subtask = Played(*[MORE] * 40, FINISHED)
-    assert played(make_runner, subtask) is None
+    assert played(subtask) is None
     assert subtask.happened == ["step"] * 41 + ["close"]
 
 
 @pytest.mark.parametrize("error", [ValueError("no state"), SystemExit("no state")])
-def test_a_subtask_that_can_not_be_built_is_not_deployed_and_has_ended(
-    make_runner: MakeRunner, error: BaseException
-) -> None:
+def test_a_subtask_that_can_not_be_built_is_not_deployed_and_has_ended(error: BaseException) -> None:
     async def scenario() -> None:
         def build() -> Any:
             raise error
 
-        runner = make_runner()
-        runner.deploy(build)
+        thread = new_thread()
+        thread.deploy(build)
         with pytest.raises(ValueError if isinstance(error, ValueError) else PenstockError, match="no state"):
-            await runner.deployed
-        assert await runner.ended is None
-        assert runner.subtask is None
+            await thread.deployed
+        assert await thread.ended is None
+        assert thread.subtask is None
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_an_attempt_whose_subtask_was_not_built_can_be_stopped(make_runner: MakeRunner) -> None:
+def test_an_attempt_whose_subtask_was_not_built_can_be_stopped() -> None:
     async def scenario() -> None:
         def build() -> Any:
             raise ValueError("no state")
 
-        runner = make_runner()
-        runner.deploy(build)
+        thread = new_thread()
+        thread.deploy(build)
         with pytest.raises(ValueError, match="no state"):
-            await runner.deployed
+            await thread.deployed
         before = asyncio.all_tasks()
-        runner.stop()
+        thread.stop()
         for begun in asyncio.all_tasks() - before:
             await begun
-        assert await runner.ended is None
+        assert await thread.ended is None
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 @pytest.mark.parametrize("closing", [None, OSError("still locked")], ids=["it is closed", "nor be closed"])
-def test_a_subtask_that_fails_is_closed_and_its_failure_is_the_end(
-    make_runner: MakeRunner, closing: BaseException | None
-) -> None:
+def test_a_subtask_that_fails_is_closed_and_its_failure_is_the_end(closing: BaseException | None) -> None:
     subtask = Played(MORE, ValueError("a bug of the user"), closing=closing)
-    failure = played(make_runner, subtask)
+    failure = played(subtask)
     assert isinstance(failure, ValueError)
     assert ("still locked" in str(getattr(failure, "__notes__", ""))) is (closing is not None)
     assert subtask.happened == ["step", "step", "close"]
 
 
-def test_an_exit_of_users_code_is_a_failure_like_any_other(make_runner: MakeRunner) -> None:
-    failure = played(make_runner, Played(SystemExit(3)))
+def test_an_exit_of_users_code_is_a_failure_like_any_other() -> None:
+    failure = played(Played(SystemExit(3)))
     assert isinstance(failure, PenstockError)
 
 
-def test_a_subtask_that_can_not_be_closed_has_failed(make_runner: MakeRunner) -> None:
-    failure = played(make_runner, Played(FINISHED, closing=OSError("still locked")))
+def test_a_subtask_that_can_not_be_closed_has_failed() -> None:
+    failure = played(Played(FINISHED, closing=OSError("still locked")))
     assert isinstance(failure, OSError)
 
 
-def test_a_subtask_that_is_stopped_before_it_was_started_is_closed_without_a_step(
-    make_runner: MakeRunner,
-) -> None:
-    async def stop(runner: TaskRunner) -> None:
-        runner.stop()
+def test_a_subtask_that_is_stopped_before_it_was_started_is_closed_without_a_step() -> None:
+    async def stop(thread: TaskThread) -> None:
+        thread.stop()
 
     subtask = Played()
-    assert played(make_runner, subtask, stop) is None
+    assert played(subtask, stop) is None
     assert subtask.happened == ["close"]
 
 
-def test_an_idle_subtask_is_stopped_at_once(make_runner: MakeRunner) -> None:
+def test_an_idle_subtask_is_stopped_at_once() -> None:
     subtask = Played(IDLE)
 
-    async def start_and_stop(runner: TaskRunner) -> None:
-        runner.start()
+    async def start_and_stop(thread: TaskThread) -> None:
+        thread.start()
         await subtask.has_stepped()
-        runner.stop()
+        thread.stop()
 
-    assert played(make_runner, subtask, start_and_stop) is None
+    assert played(subtask, start_and_stop) is None
     assert subtask.happened == ["step", "close"]
 
 
-def test_mail_wakes_an_idle_subtask_and_is_taken_before_its_next_step(make_runner: MakeRunner) -> None:
+def test_mail_wakes_an_idle_subtask_and_is_taken_before_its_next_step() -> None:
     subtask = Played(IDLE, FINISHED)
 
-    async def post(runner: TaskRunner) -> None:
-        runner.start()
+    async def post(thread: TaskThread) -> None:
+        thread.start()
         await subtask.has_stepped()
-        runner.post(lambda: subtask.happened.append("mail"))
+        thread.post(lambda: subtask.happened.append("mail"))
 
-    assert played(make_runner, subtask, post) is None
+    assert played(subtask, post) is None
     assert subtask.happened == ["step", "mail", "step", "close"]
 
 
-def test_a_letter_wakes_an_idle_subtask_once(make_runner: MakeRunner) -> None:
+def test_a_letter_wakes_an_idle_subtask_once() -> None:
     subtask = Played(IDLE, IDLE)
 
-    async def post_and_stop(runner: TaskRunner) -> None:
-        runner.start()
+    async def post_and_stop(thread: TaskThread) -> None:
+        thread.start()
         await subtask.has_stepped()
-        runner.post(lambda: None)
+        thread.post(lambda: None)
         await subtask.has_stepped()
         for _ in range(20):
             await asyncio.sleep(0)
-        runner.stop()
+        thread.stop()
 
-    assert played(make_runner, subtask, post_and_stop) is None
+    assert played(subtask, post_and_stop) is None
     assert subtask.happened == ["step", "step", "close"]
 
 
-def test_mail_waits_for_the_start_and_comes_before_the_second_step(make_runner: MakeRunner) -> None:
+def test_mail_waits_for_the_start_and_comes_before_the_second_step() -> None:
     subtask = Played(MORE, FINISHED)
 
-    async def post_and_start(runner: TaskRunner) -> None:
+    async def post_and_start(thread: TaskThread) -> None:
         for number in range(3):
-            runner.post(partial(subtask.happened.append, f"mail {number}"))
+            thread.post(partial(subtask.happened.append, f"mail {number}"))
         await asyncio.sleep(0)
         assert subtask.happened == []
-        runner.start()
+        thread.start()
 
-    assert played(make_runner, subtask, post_and_start) is None
+    assert played(subtask, post_and_start) is None
     assert [what for what in subtask.happened if what != "step"] == ["mail 0", "mail 1", "mail 2", "close"]
     assert subtask.happened[-2:] == ["step", "close"]
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug of the user"), queue.Empty(), TimeoutError()])
-def test_mail_that_fails_is_a_failure_of_the_subtask(make_runner: MakeRunner, error: Exception) -> None:
+def test_mail_that_fails_is_a_failure_of_the_subtask(error: Exception) -> None:
     subtask = Played(IDLE)
 
-    async def post(runner: TaskRunner) -> None:
+    async def post(thread: TaskThread) -> None:
         def fail() -> None:
             raise error
 
-        runner.start()
+        thread.start()
         await subtask.has_stepped()
-        runner.post(fail)
+        thread.post(fail)
 
-    assert played(make_runner, subtask, post) is error
+    assert played(subtask, post) is error
     assert subtask.happened == ["step", "close"]
 
 
 @pytest.mark.parametrize("after", [-1.0, 0.01], ids=["it is over", "it is soon"])
-def test_an_idle_subtask_is_stepped_when_its_time_has_come(make_runner: MakeRunner, after: float) -> None:
+def test_an_idle_subtask_is_stepped_when_its_time_has_come(after: float) -> None:
     """So often that it is still at it after 20 s when it sleeps for longer."""
     naps, began = 40, time.monotonic()
 
     def nap() -> StepResult:
         return StepResult(more=False, wake_at=time.monotonic() + after)
 
-    assert played(make_runner, Played(*[nap] * naps, FINISHED)) is None
+    assert played(Played(*[nap] * naps, FINISHED)) is None
     assert time.monotonic() - began >= naps * after
 
 
 def test_an_idle_subtask_is_looked_at_now_and_then_whatever_it_waits_for(
-    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (task_thread, task_on_loop):
-        monkeypatch.setattr(module, "_MAX_IDLE", 0.01)
+    monkeypatch.setattr(attempt, "_MAX_IDLE", 0.01)
     later = StepResult(more=False, wake_at=time.monotonic() + 300.0)
-    assert played(make_runner, Played(IDLE, later, FINISHED)) is None
+    assert played(Played(IDLE, later, FINISHED)) is None
 
 
 def test_a_deployment_whose_call_was_cancelled_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -271,12 +258,12 @@ def test_a_deployment_whose_call_was_cancelled_is_no_error(caplog: pytest.LogCap
         return subtask
 
     async def scenario() -> None:
-        runner = TaskThread(asyncio.get_running_loop(), "count[0]")
-        runner.deploy(build)
-        runner.deployed.cancel()
+        thread = new_thread()
+        thread.deploy(build)
+        thread.deployed.cancel()
         release.set()
-        runner.stop()
-        assert await runner.ended is None
+        thread.stop()
+        assert await thread.ended is None
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
     assert subtask.happened == ["close"]
@@ -299,38 +286,37 @@ class Gate:
 
 def test_a_thread_is_asked_what_it_does_only_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    monkeypatch.setattr(task_thread, "time", clock)
-    monkeypatch.setattr(task_thread, "_MAX_IDLE", 300.0)
-    monkeypatch.setattr(task_thread, "running_call", lambda frame: "map function parse (job.py:12)")
+    monkeypatch.setattr(attempt, "time", clock)
+    monkeypatch.setattr(attempt, "running_call", lambda frame: "map function parse (job.py:12)")
     building, stepping, taking_mail = Gate(), Gate(), Gate()
     subtask = Played(lambda: cast("StepResult", stepping.work(IDLE)), IDLE)
 
     async def scenario() -> None:
-        runner = TaskThread(asyncio.get_running_loop(), "count[0]")
+        thread = new_thread()
 
         async def is_seen_in(gate: Gate) -> None:
             await asyncio.to_thread(gate.entered.wait, 20)
-            assert runner.long_call() is None
+            assert thread.long_call() is None
             clock.advance(5.0)
-            assert runner.long_call() == LongCall("map function parse (job.py:12)", 5.0)
+            assert thread.long_call() == LongCall("map function parse (job.py:12)", 5.0)
             gate.release.set()
 
         clock.advance(100.0)
-        assert runner.long_call() is None
-        runner.deploy(lambda: building.work(subtask))
+        assert thread.long_call() is None
+        thread.deploy(lambda: building.work(subtask))
         await is_seen_in(building)
-        await runner.deployed
+        await thread.deployed
         clock.advance(100.0)
-        assert runner.long_call() is None, "it waits for its start"
-        runner.start()
+        assert thread.long_call() is None, "it waits for its start"
+        thread.start()
         await is_seen_in(stepping)
-        while runner.long_call() is not None:  # until it waits for mail
+        while thread.long_call() is not None:  # until it waits for mail
             await asyncio.sleep(0.001)
         clock.advance(100.0)
-        runner.post(taking_mail.work)
+        thread.post(taking_mail.work)
         await is_seen_in(taking_mail)
-        runner.stop()
-        assert await runner.ended is None
+        thread.stop()
+        assert await thread.ended is None
         assert stepping.thread is not None
         assert (stepping.thread.name, stepping.thread.daemon) == ("count[0]", True)
 
