@@ -9,9 +9,7 @@ docstring. The walks are recorded from a real job (`walks.py`). `make house` pri
 from __future__ import annotations
 
 import ast
-import importlib
 import io
-import pkgutil
 import statistics
 import sys
 import tokenize
@@ -20,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from door import HOUSE, public_modules
 from rich.console import Console
 from rich.table import Table
 from walks import passed_files, table_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: The implementation, and the door in front of it.
-PACKAGES: Final = ("runtime", "actors", "bridge", "src/penstock")
+PACKAGES: Final = (*HOUSE, "src/penstock")
 _NO_CODE: Final = frozenset(
     (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 )
@@ -117,12 +116,8 @@ def _add(table: Table, name: str, sized: list[FileSize]) -> None:
 
 def door() -> Table:
     """The public modules and their names."""
-    package = importlib.import_module("penstock")
-    hidden = {Path(name).name for name in PACKAGES}
-    beside = [name for _, name, _ in pkgutil.iter_modules(package.__path__)]
     table = Table("module", "names", "")
-    for name in ("", *(name for name in beside if name not in hidden and not name.startswith("_"))):
-        module = importlib.import_module(f"penstock.{name}".rstrip("."))
+    for module in public_modules():
         table.add_row(module.__name__, str(len(module.__all__)), ", ".join(module.__all__))
     return table
 

@@ -5,17 +5,12 @@ Run it when a public name comes or goes; `tests/docs/test_api.py` compares the p
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from pathlib import Path
-from types import ModuleType
 
-import penstock
+from door import public_modules
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
-#: The implementation behind the public modules.
-HIDDEN = ("runtime", "actors", "bridge")
 
 _HEAD = """\
 # The public modules
@@ -26,13 +21,6 @@ Each name's docstring is its reference: `help(penstock.StreamEnvironment)`.
 
 `tools/write_api.py` writes this page from the modules.
 """
-
-
-def public_modules() -> list[ModuleType]:
-    """`penstock`, then the modules beside it by name."""
-    beside = sorted(found.name for found in pkgutil.iter_modules(penstock.__path__))
-    names = [name for name in beside if name not in HIDDEN and not name.startswith("_")]
-    return [penstock, *(importlib.import_module(f"penstock.{name}") for name in names)]
 
 
 def summary(value: object) -> str:
