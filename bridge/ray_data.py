@@ -1,19 +1,11 @@
 """`from_ray_dataset` and `to_ray_dataset`: Ray Data in and out of jobs; without Spark.
 
-In: the dataset is computed, and its blocks, which stay in Ray's object store, are splits that readers request
-(`ray_data.py`).
+In: the dataset is computed, and its blocks stay in Ray's object store. Each block is a split that readers
+request, and its position is a row number. A small actor of the program holds the references of the blocks.
+Blocks never change, so a restored reader reads the same rows again. Ray itself recomputes blocks that are
+lost with a node.
 
 Out: results are blocks in the object store (`blocks/`). Tasks make tables of them, and the driver sees none.
-
-`DatasetSource`: the blocks of a Ray dataset as splits, read straight from the object store.
-
-A small actor of the program holds the references of the blocks. Each block is a split, and its position is a
-row number. Blocks never change, so a restored reader reads the same rows again. Ray itself recomputes blocks
-that are lost with a node.
-
-One schema for the blocks of a dataset, so that Arrow batches of several blocks can be put together.
-
-A block whose values are all null in a column may have no type for it; every other difference is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +43,9 @@ if TYPE_CHECKING:
 
 
 def with_columns_of(dataset: pa.Schema, block: pa.Table, number: int) -> pa.Table:
-    """A block with the columns that all blocks of its dataset have.
+    """A block with the columns of its dataset, so that Arrow batches of several blocks can be put together.
+
+    A column whose values in the block are all null may have no type; every other difference is refused.
 
     Raises:
         ConnectorError: The block has other columns; the message names the block, the column and both types.
@@ -89,11 +83,7 @@ _PAUSE: Final = 0.005
 
 
 class DatasetHolder:
-    """Keeps the references of a dataset's blocks; an actor that ends with its program.
-
-    Args:
-        references: References of the blocks, in their order.
-    """
+    """Keeps the references of a dataset's blocks; an actor that ends with its program."""
 
     def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
         self._references = references
@@ -105,8 +95,6 @@ class DatasetHolder:
 
 @dataclass(frozen=True, slots=True)
 class BlockSplit:
-    """A block, and how many of its rows were read."""
-
     number: int
     row: int = 0
 
@@ -115,7 +103,6 @@ class DatasetSource:
     """The blocks of a dataset as splits.
 
     Args:
-        batch_format: Arrow batches, or rows as dicts.
         schema: Columns of all blocks as Arrow batches; `None` lets a reader's first block decide.
     """
 
@@ -150,14 +137,7 @@ class DatasetSource:
 
 
 class DatasetReader:
-    """Reads blocks one after the other; never waits for one that is on its way.
-
-    Args:
-        splits: Blocks, fresh or restored.
-
-    Raises:
-        LostInputError: The program that has the dataset has ended.
-    """
+    """Reads blocks one after the other; never blocks on one that is being fetched."""
 
     makes_new_records: ClassVar[bool] = True
 
@@ -202,7 +182,6 @@ class DatasetReader:
         return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
 
     def snapshot(self) -> Sequence[BlockSplit]:
-        """The blocks that are not read to their end."""
         return list(self._splits)
 
     def close(self) -> None:
@@ -347,6 +326,6 @@ def _dataset_of(results: BlockResults) -> ray.data.Dataset:
 
 
 def _table_of(block: bytes) -> pa.Table:
-    """A block as Ray Data's table, a view of the bytes; runs in a task where the bytes are."""
+    """A block as Ray Data's table, a view of the bytes; runs in a task on the node of the bytes."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()

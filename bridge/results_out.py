@@ -1,17 +1,13 @@
-"""`to_spark`: the results of a bounded job as a DataFrame.
+"""`to_spark` and `SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
 
-`SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
+    results = SparkResults()
+    stream.sink("out", results)
+    env.run()
+    df = results.to_dataframe(spark)
 
-results = SparkResults()
-stream.sink("out", results)
-env.run()
-df = results.to_dataframe(spark)
-
-Makes a DataFrame of blocks in Ray's object store, without moving them through the driver.
-
-In a RayDP session the executors' JVMs read the blocks straight from the object store, with an internal
-function of RayDP. It is four times as fast as Python workers. In any other session Python workers fetch the
-blocks from their holder.
+The rows don't pass through the driver. In a RayDP session the executors' JVMs read the blocks from the object
+store, with an internal function of RayDP. It is four times as fast as Python workers. In any other session
+Python workers fetch the blocks from their holder.
 """
 
 from __future__ import annotations

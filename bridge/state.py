@@ -71,17 +71,16 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class ReadTypes:
-    """Finds the types of some parts of a state: a schema for each part that has keys.
+    """Finds the schema of each part of a state that has keys.
 
     Attributes:
-        parts: All its parts; a row of the input is the number of one.
+        parts: All parts of the state; an input row is the number of one.
     """
 
     query: StateQuery
     parts: tuple[tuple[int, int], ...]
 
     def __call__(self, numbers: Batches) -> Iterator[pa.RecordBatch]:
-        """The schemas, serialised."""
         for table in _tables(self.query, self.parts, numbers, None):
             if table.num_rows:
                 yield pa.record_batch([[table.schema.serialize().to_pybytes()]], ["schema"])
@@ -89,10 +88,10 @@ class ReadTypes:
 
 @dataclass(frozen=True, slots=True)
 class ReadParts:
-    """Reads some parts of a state.
+    """Reads parts of a state.
 
     Attributes:
-        parts: All its parts; a row of the input is the number of one.
+        parts: All parts of the state; an input row is the number of one.
     """
 
     query: StateQuery
@@ -117,14 +116,13 @@ def _tables(
 
 @dataclass(frozen=True, slots=True)
 class RouteRows:
-    """Adds to each row the subtask that its key belongs to."""
+    """Adds to each row the column `subtask`, to which its key belongs."""
 
     place: StatePlace
     conversion: Conversion
     schema: pa.Schema
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """The rows with the column `subtask`."""
         for batch in batches:
             keys = self.conversion.keys(from_arrow(batch.column("key")))
             subtasks = [0] * len(keys)
@@ -138,7 +136,7 @@ class RouteRows:
 
 @dataclass(frozen=True, slots=True)
 class WriteParts:
-    """Writes the state of the subtasks whose rows come to one task."""
+    """Writes the state of the subtasks whose rows come to one task; gives a row for each file."""
 
     folder: str
     token: str
@@ -146,7 +144,6 @@ class WriteParts:
     conversion: Conversion
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Write the state; gives a row for each file."""
         from pyspark import TaskContext
 
         task: Any = TaskContext.get()
@@ -188,8 +185,6 @@ class WriteParts:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Encodes rows as Arrow IPC streams."""
-
     schema: pa.Schema
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -251,7 +246,7 @@ def read_state(
 ) -> DataFrame:
     """One state of one operator as a DataFrame, one partition for each subtask that wrote it.
 
-    As `penstock.runtime.read_state`; the snapshot must be where the executors see it.
+    Like `penstock.state.read_state`; the snapshot must be where the executors see it.
 
     Args:
         spark: Its executors read the state.
@@ -305,7 +300,7 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
 
-    As `penstock.runtime.write_state`; the target must be where the executors see it. Keyed state is written
+    Like `penstock.state.write_state`; the target must be where the executors see it. Keyed state is written
     by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
 
     Args:
@@ -329,7 +324,7 @@ def write_state(
     Raises:
         ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
         UnsupportedTypeError: A column has a type that can't be transferred.
-        Exception: Spark's, when a task fails: for a key that comes twice or can't be one, for example.
+        Exception: Spark's, when a task fails: for a duplicate or an invalid key, for example.
     """
     if kind in ("columns", "list", "map"):
         msg = f'kind="{kind}" is not for DataFrames: give an Arrow table to penstock.runtime.write_state'

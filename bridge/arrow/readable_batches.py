@@ -1,16 +1,14 @@
-"""Makes Arrow batches that Spark reads right from what a stream carries, and changes no value.
-
-Without a given schema the first batch decides the columns. A later batch fits them as it is, or is refused by
-the name of its column: see `exact_values`.
-
-Arrow does not check that a column which is `not null` holds no nulls, and Spark relies on it. So only a
-schema that the user gives makes such columns, and their values are checked.
-
-Arrow types that Spark reads right, and how other types become such.
+"""Makes Arrow batches that Spark reads correctly from a stream's records, and changes no value.
 
 Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
 read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
 is refused by its name. So are names that differ only in case: Spark takes them for one.
+
+Without a given schema the first batch decides the columns. A later batch fits them as it is, or is refused by
+the name of its column: see `exact_values`.
+
+Arrow does not check that a `not null` column holds no nulls, and Spark relies on it. So only a schema that
+the user gives makes such columns, and their values are checked.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ _DIGITS: Final = 38
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it right; nested values may be null.
+    """The schema as Spark reads it correctly; nested values may be null.
 
     Raises:
         BadRecordError: Spark can't read a column; the message names it.
@@ -77,10 +75,10 @@ def _field(field: pa.Field, path: str) -> pa.Field:
 
 
 def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
-    """The type as Spark reads it right; `path` names the column.
+    """The type as Spark reads it correctly; `path` names the column.
 
     Raises:
-        BadRecordError: There is none.
+        BadRecordError: Spark has no such type.
     """
     if kind in _SAME:
         return kind
@@ -111,7 +109,6 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
 
 
 def _refuse_twins(names: Iterable[str], what: str) -> None:
-    """Refuse names that differ only in case: Spark takes them for one unless it is configured otherwise."""
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:
@@ -127,11 +124,11 @@ _OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows
 
 
 class ReadableBatches:
-    """Makes Arrow batches that Spark reads right from what a stream carries.
+    """Makes Arrow batches that Spark reads correctly from a stream's records.
 
     Args:
         schema: The schema of all batches; without it the first batch decides, and every column may be null.
-        of: End of error messages, after "which does not fit": whose schema, and what to do. `{known}`
+        of: End of error messages, after "which does not fit": the schema's owner, and what to do. `{known}`
             is replaced by the schema.
         rounds: Round Python's 64-bit floats where the schema has 32 bits. True by default when a schema is
             given, because the user has declared such a column.
@@ -151,14 +148,14 @@ class ReadableBatches:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema; `None` before the first batch."""
+        """`None` before the first batch."""
         return self._schema
 
     def convert(self, batch: Batch) -> pa.RecordBatch:
         """Convert one batch.
 
         Raises:
-            BadRecordError: It does not fit the schema unchanged, or Spark could not read it.
+            BadRecordError: A value does not fit the schema unchanged, or Spark can't read its type.
         """
         arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
         if self._schema is None:
@@ -174,7 +171,7 @@ class ReadableBatches:
             raise BadRecordError(self._misfit(str(error))) from error
 
     def _without_hidden_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, which needs no cast; checks that `not null` columns hold no nulls."""
+        """Check the `not null` columns of a batch that needs no cast."""
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if not field.nullable and column.null_count:
                 raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))

@@ -1,11 +1,9 @@
-"""Spark SQL types that can be transferred, and their Arrow types.
+"""Spark SQL types that can be transferred, and their Arrow types; time zones by names that Python knows.
 
-The types are those that Spark itself uses when it gives columns to Python workers. A column that Spark can't
-give them is refused by its name when the graph is built, and not in the middle of a job.
+The types are those that Spark itself uses when it gives columns to Python workers. A column of another type
+is refused by its name when the graph is built, not while the job runs.
 
-The time zone of a Spark session, by a name that Python knows.
-
-Spark accepts more names than Python, such as `GMT+2`, `Z`, `+5:30` and `PST`. Java tells what they mean.
+Spark accepts more time zones than Python, such as `GMT+2`, `Z`, `+5:30` and `PST`. Java translates them.
 """
 
 from __future__ import annotations
@@ -63,15 +61,14 @@ _PLAIN: Final = {
 }
 
 
-class UnsupportedTypeError(GraphError):
-    """A column has a type that can't be transferred."""
+class UnsupportedTypeError(GraphError): ...
 
 
 def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
     """The Arrow schema in which rows of a DataFrame are transferred.
 
     Args:
-        time_zone: Spark's session time zone; timestamps carry it, those without a zone none.
+        time_zone: Spark's session time zone. Timestamps carry it, except those without a zone.
 
     Raises:
         UnsupportedTypeError: A column can't be transferred; the message names it and says what to do.
@@ -88,16 +85,11 @@ def _field(field: Any, path: str, time_zone: str) -> pa.Field:
 
 
 def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
-    """A field. Spark says that the elements of `array()` are not null; for Arrow they are."""
+    """A field. Spark wrongly says that elements of `array()` are not null, so nested values may be null."""
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
-    """The Arrow type of one Spark type.
-
-    Raises:
-        UnsupportedTypeError: It can't be transferred.
-    """
     from pyspark.sql import types
 
     match kind:
@@ -154,16 +146,12 @@ def _refuse_doubles(schema: StructType, where: str) -> None:
 
 
 def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """The Arrow schema in which the rows of a DataFrame are transferred.
-
-    Raises:
-        UnsupportedTypeError: A column can't be transferred.
-    """
+    """See `arrow_schema`."""
     return arrow_schema(_schema_of(df), session_zone(df.sparkSession))
 
 
 def _schema_of(df: DataFrame) -> StructType:
-    """The schema of a DataFrame; names the column where PySpark can't read its type."""
+    """The schema of a DataFrame; the error names the column whose type PySpark can't read."""
     from pyspark.errors import PySparkValueError
     from pyspark.sql.types import StructField
 

@@ -36,7 +36,6 @@ class Block:
     """One block.
 
     Attributes:
-        data: Reference to its bytes.
         size: Bytes.
         schema: Its Arrow schema, serialised.
     """
@@ -48,8 +47,6 @@ class Block:
 
 
 class BlockHolder:
-    """Holds blocks by transaction."""
-
     def __init__(self) -> None:
         #: The rows' schema, where known, by job and sink; those that began last are last.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
@@ -77,7 +74,7 @@ class BlockHolder:
         """Make the blocks of transactions visible; committed transactions are skipped.
 
         Returns:
-            Transactions that are not here.
+            The transactions that the holder does not have.
         """
         missing = []
         for key in keys:
@@ -90,11 +87,7 @@ class BlockHolder:
         return missing
 
     def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
-        """Forget what earlier attempts of a job's operator have staged.
-
-        Returns:
-            Number of forgotten transactions.
-        """
+        """Forget what earlier attempts of an operator staged; return the number of forgotten transactions."""
         old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
         for key in old:
             del self._staged[key]
@@ -105,7 +98,7 @@ class BlockHolder:
 
         Args:
             job_id: The job; `None` takes the one whose subtasks began last.
-            operator: Its sink; `None` takes all.
+            operator: The sink; `None` takes all.
         """
         if job_id is None:
             job_id = next(reversed(self._sinks), ("", ""))[0]
@@ -116,11 +109,7 @@ class BlockHolder:
         }
 
     def release(self, job_id: str, operator: str) -> bool:
-        """Forget a sink and its committed blocks.
-
-        Returns:
-            Whether the holder has no other sink.
-        """
+        """Forget a sink and its committed blocks; return whether the holder has no other sink."""
         for number in self.blocks(job_id, operator):
             del self._blocks[number]
         self._sinks.pop((job_id, operator), None)
@@ -146,12 +135,12 @@ def find_holder(name: str) -> Any:
     """The holder of this name.
 
     Raises:
-        ValueError: It is gone.
+        ValueError: The holder has ended.
     """
     return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)
 
 
 def ask_holder(method: Any, *arguments: Any) -> Any:
-    """The answer of a holder; the call may be repeated."""
+    """Call a holder; the call must be idempotent, since it may be repeated."""
     call = partial(method.remote, *arguments)
     return RepeatedCall[Any](call, HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)

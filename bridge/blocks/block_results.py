@@ -27,7 +27,7 @@ _in_use: Final[dict[str, BlockResults]] = {}
 
 
 class BlockResults(metaclass=NearestNames):
-    """A place where a job on Ray leaves rows for another engine; see `SparkResults`.
+    """A sink that leaves rows in Ray's object store for another engine; see `SparkResults`.
 
     Args:
         schema: The rows' Arrow schema; without it the first rows decide.
@@ -67,9 +67,9 @@ class BlockResults(metaclass=NearestNames):
         return BlockWriter(self._found(), self._schema, context, self.schema)
 
     def take_schema(self, arrow_schema: pa.Schema | None) -> None:
-        """Take the schema of a stream that this is a sink of; it names the columns if there are no rows.
+        """Take the schema of the sink's stream, which names the columns if there are no rows.
 
-        The rows that come decide about their columns themselves.
+        Rows decide their columns themselves.
         """
         self._known.append(None if arrow_schema is None else readable_schema(arrow_schema))
 
@@ -89,19 +89,19 @@ class BlockResults(metaclass=NearestNames):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The rows' Arrow schema as it was given, else that of the streams if it is known and the same."""
+        """The given Arrow schema of the rows, else that of the streams if all have the same."""
         if self._schema is not None or not self._known:
             return self._schema
         first, *others = self._known
         return first if all(other == first for other in others) else None
 
     def stay(self) -> None:
-        """Keep the blocks until they are released; neither a job nor a DataFrame keeps this object alive."""
+        """Keep the blocks until they are released, even when this object is collected."""
         if self._sink is None and self._holder is not None:
             _in_use[self._name] = self
 
     def let_go(self) -> None:
-        """Keep the blocks no longer than this object."""
+        """Release the blocks when this object is collected."""
         if self._sink is None:
             _in_use.pop(self._name, None)
 

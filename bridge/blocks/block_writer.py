@@ -1,7 +1,5 @@
 """`BlockWriter`: writes the rows of one subtask into blocks, and commits them with its checkpoints.
 
-Gathers Arrow batches into blocks of a useful size.
-
 Each block becomes a partition of Spark, which copies it into one Java array of at most two gigabytes.
 """
 
@@ -49,7 +47,7 @@ class GatheredBlocks:
         self._open = OpenBlock()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
-        """Add a batch; gives the blocks that are full."""
+        """Add a batch; return the blocks that are full."""
         # Quarters leave little of a block empty.
         for piece in cut_strictly(batch, self._size // 4):
             if self._open.rows and self._open.size + message_size(piece) > self._size:
@@ -57,7 +55,7 @@ class GatheredBlocks:
             self._open.add(piece)
 
     def rest(self) -> OpenBlock | None:
-        """The last block, which is not full; the next row begins another one."""
+        """Take the last block, which is not full."""
         return self._begin() if self._open.rows else None
 
     def _begin(self) -> OpenBlock:
@@ -84,7 +82,6 @@ class OpenBlock:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
         return int(self._sink.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -95,7 +92,6 @@ class OpenBlock:
         self.rows += batch.num_rows
 
     def close(self) -> bytes:
-        """End the stream and return its bytes."""
         self._stream.close()
         data: bytes = self._sink.getvalue().to_pybytes()
         return data
@@ -110,7 +106,7 @@ class BlockWriter:
 
     Args:
         schema: The rows' Arrow schema; without it the first rows decide.
-        known: Their schema if there are no rows.
+        known: The schema to use if there are no rows.
 
     Raises:
         LostOutputError: The holder has ended.
@@ -156,7 +152,7 @@ class BlockWriter:
         """Commit transactions.
 
         Raises:
-            LostOutputError: They are gone, with the actor that held them.
+            LostOutputError: The actor that held them has ended.
         """
         # A restored key may be another kind of sequence than a tuple.
         missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
@@ -169,7 +165,6 @@ class BlockWriter:
         self._ask(self._holder.drop_before, job_id, operator, attempt)
 
     def close(self) -> None:
-        """Drop the rows that are not staged."""
         self._blocks = GatheredBlocks()
         self._calls.clear()
 
@@ -185,7 +180,7 @@ class BlockWriter:
         return (*self._of, self._number)
 
     def _settle(self, left: int) -> None:
-        """Wait until at most `left` blocks are on their way."""
+        """Wait until at most `left` calls that stage blocks are unanswered."""
         while len(self._calls) > left:
             with _losses_told():
                 self._calls.popleft().answer(2 * ANSWER)

@@ -1,4 +1,4 @@
-"""The results of a bounded job: one that is run for them, or one that was submitted."""
+"""The results of a bounded job: of one that runs now, or of one that was submitted."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def results_of(
     """Wait for the end of a job, or run the job of a stream, and read its results.
 
     Args:
-        job_or_stream: A submitted job with a sink for its results, or a stream whose job is run now.
+        job_or_stream: A submitted job with a sink for its results, or a stream whose job runs now.
         default_id: Id of a stream's sink if the user gives none.
         schema: Arrow schema of a stream's rows, or `None`.
         timeout: Seconds for the job; `None` waits for ever.
 
     Raises:
-        GraphError: It is neither a job nor a stream.
+        GraphError: `job_or_stream` is neither a job nor a stream.
     """
     if isinstance(job_or_stream, DataStream):
         return _run(method, job_or_stream, id or default_id, kind(schema), read, timeout, progress)
@@ -113,7 +113,7 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
         sink: Id of the sink; needed when the job has several of this kind.
 
     Raises:
-        PenstockError: There is no such sink, or its rows have been released; or there are several.
+        PenstockError: The job has no such sink, or several; or the rows have been released.
     """
     connect()
     found = _sinks_of(job_id)
@@ -141,7 +141,7 @@ def _holders() -> list[str]:
 
 
 def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
-    """The sinks of a job that have rows somewhere: the name of the holder, and the schema if given."""
+    """The sinks of a job that have rows: the name of the holder of each, and its schema if given."""
     calls = [(name, _asked(name, job_id)) for name in _holders()]
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
@@ -163,7 +163,7 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
 
 
 def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
-    """A call to a holder; `None` if it has ended since it was listed."""
+    """Call a holder; `None` if it has ended since it was listed."""
     try:
         actor = find_holder(holder)
     except ValueError:

@@ -81,7 +81,7 @@ def from_spark(
 def check_arguments(
     what: str, df: DataFrame, batch_format: str, window: int, max_disk_bytes: int = DEFAULT_MAX_DISK_BYTES
 ) -> None:
-    """Refuse arguments that can't be meant.
+    """Refuse invalid arguments.
 
     Raises:
         GraphError: The message says what to do.

@@ -1,13 +1,11 @@
 """The source of rows from Spark, and the reader of one subtask.
 
 A split is one receive buffer, with the partitions that are assigned to it when their Spark tasks begin. Its
-position is the number of frames that were read: a receive buffer keeps frames in the order of acceptance, so
-that is exact.
-
-Reads one receive buffer from a position on.
+position is the number of frames that were read, which is exact: a receive buffer keeps frames in the order of
+acceptance.
 
 A read is repeated while Ray can't reach the receive buffer. The buffer holds every frame until a checkpoint
-covers it, so every call is idempotent. Only its death loses rows.
+covers it, so every call is idempotent. Rows are lost only if the buffer dies.
 """
 
 from __future__ import annotations
@@ -116,11 +114,10 @@ class BufferReader:
         self._ask()
 
     def snapshot(self) -> BufferSplit:
-        """The position with the rows of each partition; too many to copy at every batch."""
+        """The position with the rows of each partition; too large to copy at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
     def confirm(self, position: BufferSplit) -> None:
-        """A completed checkpoint covers all that is before this position."""
         self._buffer.confirm.remote(position.frame, position.epoch)
 
     def report_emitted(self) -> None:
@@ -160,7 +157,7 @@ class BufferReader:
         self.position = replace(old, frame=frame, row=row, epoch=epoch, is_whole=is_whole)
 
     def _open_frame(self) -> bool:
-        """Decode the next frame; false when there is none right now."""
+        """Decode the next frame; false when none has arrived."""
         if not self._frames:
             self._take_answer()
         if not self._frames:
@@ -219,11 +216,10 @@ class SparkSource:
     """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`.
 
     Attributes:
-        transfer: Id of the transfer, by which receive buffers find the program with the DataFrame.
-        batch_format: Arrow batches, or rows as dicts.
+        transfer: Id by which receive buffers find the program with the DataFrame.
         window: Bytes that may wait for each reader before Spark has to wait.
         max_disk_bytes: Bytes that each receive buffer may hold in files.
-        arrow_schema: Arrow schema of the DataFrame; `None` when it is not known.
+        arrow_schema: `None` when it is not known.
     """
 
     only_reads: ClassVar[bool] = True
@@ -244,8 +240,6 @@ class SparkSource:
 
 
 class SparkReader:
-    """Reads its receive buffers in turn: an unread one would hold Spark tasks up."""
-
     makes_new_records: ClassVar[bool] = True
 
     def __init__(self, source: SparkSource, context: ConnectorContext, splits: Sequence[BufferSplit]) -> None:
@@ -280,7 +274,6 @@ class SparkReader:
         return Polled(ready_at=ready_at)
 
     def snapshot(self) -> Sequence[BufferSplit]:
-        """The receive buffers that are not read to their end."""
         return [split.snapshot() for split in self._open]
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
@@ -296,7 +289,6 @@ class SparkReader:
                 split.confirm(covered[number])
 
     def close(self) -> None:
-        """Nothing to close: the receive buffers end with the job."""
         self._open.clear()
 
     @property

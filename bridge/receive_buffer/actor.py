@@ -3,7 +3,7 @@
 The actor is detached, because it must outlive the subtask whose frames it holds. Its name contains the job,
 the transfer and the subtask, so that every attempt finds the same actor. It looks for the job's JobMaster
 every few seconds and ends itself when the JobMaster is gone. Until the transfer is complete it also looks for
-the rendezvous of the program that has the DataFrame (`transfer/rendezvous.py`).
+the rendezvous of the program that has the DataFrame (`transfer/transfer_service.py`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ReceiveBufferActor:
         """Attach a reader, and register at the rendezvous so that Spark begins to push.
 
         The reader's position belongs to one incarnation of the receive buffer: another one had its frames in
-        another order. A reader of another incarnation can go on only at the end of a micro-batch, with the
+        another order. A reader of another incarnation can continue only at the end of a micro-batch, with the
         first frame that this buffer gets. Otherwise the transfer fails.
 
         Args:
@@ -121,13 +121,12 @@ class ReceiveBufferActor:
             await self.fail(refused)
 
     async def begin(self, epoch: int, run: str) -> bool:
-        """Begin to receive an epoch; see `ReceiveBuffer.begin`."""
         wanted = self._buffer.begin(epoch, run)
         self._notify()
         return wanted
 
     async def assign(self, epoch: int, partition: int) -> int:
-        """Choose the receive buffer of a partition; only buffer 0 is asked. See `PartitionAssignment`."""
+        """Choose the receive buffer of a partition; only buffer 0 may be asked. See `PartitionAssignment`."""
         known = self._assignment.assigned(epoch, partition)
         if known is not None:
             return known
@@ -171,10 +170,8 @@ class ReceiveBufferActor:
         """Read frames; waits up to `patience` seconds for a frame or the end of an epoch.
 
         Args:
-            position: The first frame that is wanted.
             epoch: The newest epoch whose end the reader knows.
             max_bytes: Limit, exceeded only by a larger first frame.
-            patience: Seconds.
         """
         deadline = time.monotonic() + patience
         buffer = self._buffer
@@ -200,12 +197,10 @@ class ReceiveBufferActor:
         return replace(chunk, frames=buffers)
 
     async def emitted(self, epoch: int) -> None:
-        """The reader has emitted all rows of an epoch."""
         self._buffer.epochs.emitted = epoch
         self._notify()
 
     async def confirm(self, position: int, epoch: int) -> None:
-        """A completed checkpoint covers everything before this position, and the end of this epoch."""
         self._buffer.confirm(position, epoch)
         self._notify()
 
@@ -214,21 +209,18 @@ class ReceiveBufferActor:
         return str(self._buffer.stage(epoch).value)
 
     async def newest(self) -> int:
-        """The newest closed epoch; -1 for none."""
         return self._buffer.epochs.newest
 
     async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Compare an epoch with what Spark counted; see `ReceiveBuffer.prepare`."""
         return self._buffer.prepare(epoch, run, expected)
 
     async def close(self, epoch: int) -> str | None:
-        """Make the rows of an epoch readable; see `ReceiveBuffer.close`."""
         problem = self._buffer.close(epoch)
         self._notify()
         return problem
 
     async def wait_until_covered(self, epoch: int, patience: float) -> bool:
-        """Whether a completed checkpoint covers an epoch, within this many seconds.
+        """Wait up to `patience` seconds for a completed checkpoint that covers an epoch.
 
         Raises:
             TransferError: It never will.
@@ -236,7 +228,7 @@ class ReceiveBufferActor:
         return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
 
     async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
-        """Whether the reader has emitted all rows of an epoch, within this many seconds.
+        """Wait up to `patience` seconds until the reader has emitted all rows of an epoch.
 
         Raises:
             TransferError: It never will.
@@ -255,7 +247,6 @@ class ReceiveBufferActor:
         return True
 
     async def finish(self) -> None:
-        """No rows follow."""
         self._buffer.finish()
         self._notify()
 
@@ -264,7 +255,6 @@ class ReceiveBufferActor:
         self._notify()
 
     async def statistics(self) -> dict[str, Any]:
-        """The fields of `ReceiveBufferStatistics`."""
         return asdict(self._buffer.statistics())
 
     async def leave(self) -> None:

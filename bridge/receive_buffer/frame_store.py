@@ -1,16 +1,15 @@
 """`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
 
 Writing a frame to a file costs more than everything else that happens to it. A job that keeps up with Spark
-releases its frames at the next checkpoint. A frame that arrives when memory is full goes to a file and stays
-there. So the disk is not touched while at most `memory` bytes arrive between two checkpoints.
+releases its frames at the next checkpoint. So frames go to files only when more than `memory` bytes arrive
+between two checkpoints; they stay there.
 
-A file is unlinked as soon as it is created, so nothing is left behind however the process ends. Frames are
-appended. A file is closed when all its frames are released, so the files hold little more than what is
-needed.
+A file is unlinked as soon as it is created, so nothing is left behind however the process ends. A file is
+closed when all its frames are released, so the files hold little more than what is needed.
 
-The files have a limit, because they share a disk with Ray and with everything else on the node. No caller
-can wait for room here. The frames of a micro-batch can't be read before it is closed, and frames that were
-read stay until a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
+The files have a limit, because they share a disk with Ray and everything else on the node. No caller can wait
+for room. The frames of a micro-batch can't be read before it is closed, and frames that were read stay until
+a checkpoint. So a frame that does not fit is refused, and the transfer fails by name.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class FrameStore:
     """Stores frames, reads them and releases them.
 
     Args:
-        memory: Bytes that are held in memory; what does not fit goes to files.
+        memory: Bytes that are held in memory; further frames go to files.
         folder: Folder of the files; the system's temporary folder by default.
         file_size: Bytes after which the next file is begun.
         max_disk_bytes: Bytes that the files may hold.
@@ -73,9 +72,6 @@ class FrameStore:
         (5, 1)
         >>> store.read(first), store.read(second)
         (b'frame', b'another')
-        >>> store.release(first)
-        >>> store.memory_bytes
-        0
         >>> store.close()
     """
 
@@ -103,7 +99,6 @@ class FrameStore:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of all open files."""
         return sum(segment.size for segment in self._segments.values())
 
     def append(self, data: FrameData) -> FramePlace:

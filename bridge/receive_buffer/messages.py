@@ -37,8 +37,6 @@ class Frame:
 
 
 class PushOutcome(Enum):
-    """Outcome of a push of a frame."""
-
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     #: Frames before it are missing; push it again when they are there.
@@ -52,8 +50,6 @@ class PushOutcome(Enum):
 
 
 class EpochStage(Enum):
-    """Progress of an epoch in one receive buffer."""
-
     #: It has not begun, or its frames are arriving.
     OPEN = "open"
     #: All of it is there; the other receive buffers may lack some.
@@ -161,12 +157,11 @@ UNREACHABLE: Final = (
 )
 
 
-class TransferError(PenstockError):
-    """Rows can't be transferred; the message says why and what to do."""
+class TransferError(PenstockError): ...
 
 
 def different_rows(partition: int) -> str:
-    """The message about a partition that gave other rows when Spark computed it again."""
+    """Error text: Spark computed the partition again, with other rows."""
     return (
         f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
         "apart from those that were transferred. Make the DataFrame deterministic (sortWithinPartitions "
@@ -178,12 +173,6 @@ _PREFIX: Final = "receive-buffer:"
 
 
 def buffer_name(job_id: str, transfer: str, index: int) -> str:
-    """Name of a receive buffer.
-
-    Example:
-        >>> buffer_name("words-1a2b", "3c4d", 0)
-        'receive-buffer:words-1a2b:3c4d:0'
-    """
     return f"{_PREFIX}{job_id}:{transfer}:{index}"
 
 
@@ -192,12 +181,6 @@ def buffer_prefix(job_id: str) -> str:
 
 
 def rendezvous_name(transfer: str) -> str:
-    """Name of the rendezvous of a transfer.
-
-    Example:
-        >>> rendezvous_name("3c4d")
-        'rendezvous:3c4d'
-    """
     return f"rendezvous:{transfer}"
 
 

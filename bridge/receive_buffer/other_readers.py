@@ -1,4 +1,4 @@
-"""Watches the actors that a receive buffer needs, and whether the other readers of its job have come."""
+"""Watches the actors that a receive buffer needs, and the registration of the job's other readers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
 
 
 class OtherReaders:
-    """Whether all readers of a job have registered at the rendezvous of a transfer.
+    """Watches the registration of a job's readers at the rendezvous of a transfer.
 
-    Readers that were finished in a snapshot do not come again, and without them nothing is transferred.
+    Readers that were finished in a snapshot do not register, and without them nothing is transferred.
     """
 
     def __init__(self, transfer: str, job_id: str, of: int) -> None:
@@ -58,10 +58,10 @@ class OtherReaders:
         self._have_come = False
 
     async def are_missing(self) -> bool:
-        """Whether other readers that must have registered by now have not; called in every watch round.
+        """Whether readers that must have registered by now have not; called in every watch round.
 
-        The rendezvous is asked in one round of many, until it has once said that all are there. An unanswered
-        question is repeated as many rounds later.
+        Asks the rendezvous in one round of many, until all readers are there. Repeats an unanswered question
+        as many rounds later.
         """
         self._looks += 1
         if self._have_come or self._looks % LOOKS:

@@ -43,12 +43,7 @@ class PartitionAssignment:
         self._pushing: list[set[int]] = [set() for _ in range(buffers)]
 
     def assign(self, epoch: int, partition: int, backlogs: Sequence[int]) -> int:
-        """The index of the receive buffer that takes this partition.
-
-        Args:
-            epoch: Number of the epoch; epochs are assigned one after the other.
-            backlogs: Bytes that wait in each receive buffer.
-        """
+        """The index of the receive buffer that takes a partition; `backlogs` are bytes that wait in each."""
         if epoch < self._epoch:
             # A slow copy of a task whose epoch is closed everywhere; the receive buffers drop its frames.
             return partition % len(self._counts)
@@ -66,7 +61,6 @@ class PartitionAssignment:
         return buffer
 
     def assigned(self, epoch: int, partition: int) -> int | None:
-        """The receive buffer of a partition that was assigned before; `None` if it was not."""
         return self._buffer_of.get(partition) if epoch == self._epoch else None
 
     def done(self, epoch: int, partition: int) -> None:
@@ -85,24 +79,12 @@ _PATIENCE: Final = 2.0
 
 
 class BufferBacklogs:
-    """Asks the receive buffers of a transfer for their backlogs.
-
-    Args:
-        names: Names of the receive buffers, by index.
-
-    Thread: the event loop of a receive buffer's actor.
-    """
-
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._handles: dict[int, Any] = {}
 
     async def ask(self, here: int, backlog: int) -> list[int]:
-        """Bytes that wait in each receive buffer, by index.
-
-        Args:
-            backlog: Its own backlog.
-        """
+        """Bytes that wait in each receive buffer, by index; `backlog` is that of the buffer `here`."""
         backlogs = [backlog] * len(self._names)
         others = [index for index in range(len(self._names)) if index != here]
         for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):

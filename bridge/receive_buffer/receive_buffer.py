@@ -1,8 +1,8 @@
 """`ReceiveBuffer`: holds the rows of one reader subtask between Spark and the job.
 
 Spark tasks push *frames* (some Arrow batches, as bytes) of their partitions into it. The reader takes frames
-out in the order of acceptance, and tells the buffer which of them a completed checkpoint covers. This
-module decides, without Ray or threads; `actor.py` is the actor around it.
+out in the order of acceptance, and reports which of them a completed checkpoint covers. This module decides,
+without Ray or threads; `actor.py` is the actor around it.
 
 Why every row comes out exactly once:
 
@@ -85,7 +85,6 @@ class ClosedEpochs:
         self.begins = False
 
     def add(self, epoch: int, end: int) -> None:
-        """Add a closed epoch that ends after this many frames."""
         self.newest = epoch
         self.begins = False
         self._ends.append((epoch, end))
@@ -114,8 +113,6 @@ class ClosedEpochs:
 
 @dataclass(slots=True)
 class PushedPartition:
-    """The accepted frames of one partition."""
-
     digests: list[bytes] = field(default_factory=list)
     rows: int = 0
     attempts: set[int] = field(default_factory=set)
@@ -152,7 +149,6 @@ class OpenEpoch:
 
 
 def given_up(epoch: int) -> str:
-    """The message about an epoch that another run has replaced."""
     return f"epoch {epoch} has been abandoned"
 
 
@@ -168,14 +164,11 @@ class _Held:
 
 
 class ReceiveBuffer:
-    """Holds the frames of one reader's partitions; see the module's text.
+    """Holds the frames of one reader's partitions; see the module's docstring.
 
     Args:
         window: Bytes that may wait for the reader.
         staged: Frames of an epoch can be read only after it is closed.
-
-    Attributes:
-        epochs: The closed epochs, and how far the reader and the checkpoints have come.
     """
 
     def __init__(
@@ -207,7 +200,6 @@ class ReceiveBuffer:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that wait for the reader."""
         return self._unread_bytes
 
     @property
@@ -216,11 +208,7 @@ class ReceiveBuffer:
         return self._visible if self._staged else self._accepted
 
     def begin(self, epoch: int, run: str) -> bool:
-        """Begin to receive an epoch; drops the frames of an earlier run of the same epoch.
-
-        Returns:
-            False if the epoch is closed already, so that its rows are not wanted.
-        """
+        """Begin to receive an epoch; drops an earlier run's frames. False if the epoch is closed already."""
         if epoch <= self.epochs.newest or self.is_complete:
             return False
         self._drop_open_epoch()
@@ -228,7 +216,6 @@ class ReceiveBuffer:
         return True
 
     def push(self, frame: Frame) -> PushOutcome:
-        """Accept a frame, or say why not."""
         epoch = self._epoch
         if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
             # A slow copy of a task whose epoch is closed has nothing to add.
@@ -257,11 +244,6 @@ class ReceiveBuffer:
         return PushOutcome.ACCEPTED
 
     def read(self, position: int, max_bytes: int) -> Chunk:
-        """Read frames from `position` on: at least one if there is one, then up to `max_bytes`.
-
-        Raises:
-            NoLongerHeldError: These frames were released, or never came.
-        """
         if not self._first <= position <= self.end:
             msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
             raise NoLongerHeldError(msg)
@@ -292,7 +274,6 @@ class ReceiveBuffer:
         self.epochs.confirm(self._first, epoch)
 
     def stage(self, epoch: int) -> EpochStage:
-        """Progress of an epoch."""
         if epoch <= self.epochs.newest:
             return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
         opened = self._epoch
@@ -318,11 +299,7 @@ class ReceiveBuffer:
         return problem
 
     def close(self, epoch: int) -> str | None:
-        """Make the rows of an epoch readable, after all buffers have prepared it.
-
-        Returns:
-            Why it can't be closed, or `None`.
-        """
+        """Make the rows of an epoch that all buffers have prepared readable; return why not, or `None`."""
         opened = self._epoch
         if epoch > self.epochs.newest:
             if opened is None or opened.number != epoch or not opened.is_prepared:

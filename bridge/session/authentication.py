@@ -52,7 +52,7 @@ def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, st
     """Settings that make all processes of a session take its secret from a file.
 
     Args:
-        options: All settings; without `spark.authenticate` they are returned as they are.
+        options: All settings; without `spark.authenticate` they are returned unchanged.
     """
     found = dict(options)
     if found[AUTHENTICATE] == "true":
@@ -63,7 +63,7 @@ def authenticated(options: Mapping[str, str], credentials: Path) -> dict[str, st
 
 
 def take_credentials(jvm: Any, credentials: Path) -> None:
-    """Give a driver's JVM, which read its options before, the secret of a new session."""
+    """Give a new session's secret to a driver's JVM, which read its options before."""
     security = jvm.org.apache.hadoop.security
     conf = jvm.org.apache.hadoop.conf.Configuration()
     found = security.Credentials.readTokenStorageFile(jvm.java.io.File(str(credentials)), conf)
@@ -74,7 +74,7 @@ def use_id_of_executors(session: Any) -> None:
     """Put the executors' application id into the driver's server and client of blocks.
 
     Raises:
-        DeploymentError: They are not as in the versions that this was made for.
+        DeploymentError: Spark's classes differ from those of the supported versions.
     """
     from py4j.protocol import Py4JError
 
@@ -116,7 +116,7 @@ def protect_gateway() -> None:
     """Let the JVM of RayDP's master take orders only from its own process.
 
     Raises:
-        DeploymentError: The master is not as in the versions that this was made for.
+        DeploymentError: The master differs from that of the supported versions.
     """
     import raydp.context
 

@@ -52,12 +52,6 @@ class DoctorFinding:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution; `None` when it is missing.
-
-    Example:
-        >>> installed_version("no-such-distribution") is None
-        True
-    """
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -79,11 +73,6 @@ def examine(
     installed: Callable[[str], str | None],
     environment: Mapping[str, str],
 ) -> list[DoctorFinding]:
-    """Run all checks.
-
-    Args:
-        environment: Environment variables, as `os.environ`.
-    """
     findings = [DoctorFinding("Python", platform.python_version(), sys.version_info >= (3, 11))]
     for distribution, name in _PACKAGES.items():
         findings.append(_package(name, wanted.get(distribution), installed(distribution)))

@@ -39,10 +39,10 @@ _ESCAPED: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\
 
 
 def split_secrets(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Settings that anybody may see, and secret ones.
+    """Settings that any user may see, and secret ones.
 
     Raises:
-        ConfigurationError: A secret that only a command line could carry.
+        ConfigurationError: A secret can only be passed by a command line.
     """
     secret = {name: value for name, value in options.items() if _is_secret(name, value)}
     for name, value in options.items():
@@ -79,7 +79,6 @@ def _check_java_options(name: str, value: str) -> None:
 
 
 def driver_jvm() -> Any:
-    """The JVM of this process if it runs already, else `None`."""
     from pyspark import SparkContext
 
     if SparkContext._jvm is None and "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -89,7 +88,7 @@ def driver_jvm() -> Any:
 
 @contextmanager
 def known_to_driver(secret: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """Let a Spark context that is made inside have these settings; its JVM has forgotten them afterwards.
+    """Let a Spark context that is made inside have these settings; its JVM forgets them afterwards.
 
     Args:
         folder: For a file; only this user can read it.
@@ -149,12 +148,6 @@ def _defaults() -> str:
 
 
 def java_properties(settings: Mapping[str, str]) -> str:
-    r"""The text of a file of Java properties.
-
-    Example:
-        >>> print(java_properties({"spark.a": "b=c"}), end="")
-        spark.a=b\=c
-    """
     lines = (f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
     return "".join(lines)
 

@@ -162,7 +162,7 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """Set one Java, and this interpreter for Python workers, for this process and all that it starts."""
+    """Set one Java, and this interpreter for Python workers, for this process and its children."""
     java_on_path = os.environ.get("PATH")
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
@@ -177,10 +177,10 @@ def _prepare_environment() -> None:
 
 
 def _check_resources(wanted: _Settings) -> None:
-    """Refuse at once what the cluster could never place.
+    """Refuse at once executors that the cluster can never place.
 
     Raises:
-        DeploymentError: It has too few CPUs.
+        DeploymentError: The cluster has too few CPUs.
     """
     cpu = wanted.options.get("spark.ray.raydp_spark_executor.actor.resource.cpu")
     each = wanted.cores if cpu is None else float(cpu)
@@ -252,9 +252,9 @@ def _in_folder(options: Mapping[str, str], folder: SessionFolder) -> dict[str, s
 
 
 def forget_folders(jvm: Any) -> None:
-    """Let a driver's JVM look up its local folders anew.
+    """Make a driver's JVM look up its local folders anew.
 
-    It would make those of the last session again, for all to read, or take what another user put there.
+    Otherwise it uses those of the last session, which others may read, or which another user has made.
     """
     utils = getattr(jvm.org.apache.spark.util, "Utils$")  # Scala's object
     getattr(utils, "MODULE$").clearLocalRootDirs()
@@ -271,7 +271,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any, folder: SessionFolder) -> None:
-    """Let `session.stop()`, the end of its `with` block or of the program, end actors and files too."""
+    """End actors and files too on `session.stop()`, the end of its `with` block or of the program."""
     import raydp
 
     def stop() -> None:
@@ -304,7 +304,6 @@ def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, 
 
 
 def executors_of(session: SparkSession) -> int:
-    """Number of executors that a session has now."""
     # Spark counts its driver among them.
     java_context: Any = session.sparkContext._jsc
     return int(java_context.sc().getExecutorMemoryStatus().size()) - 1
@@ -331,8 +330,7 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
     """The cause of a failed Spark job, in plain words.
 
-    The last Python error in Spark's report is what a user's function raised. Without one the first line
-    counts.
+    It is the last Python error in Spark's report, which a user's function raised, else the first line.
     """
     if not is_alive(session):
         return (
@@ -350,8 +348,6 @@ def shortened(text: str) -> str:
         "ValueError: no number: 'x'"
         >>> shortened("An error occurred\norg.apache.spark.SparkException: it broke\n\tat a.b.c")
         'SparkException: it broke'
-        >>> shortened("py4j.protocol.Py4JJavaError: oh\n: org.apache.spark.SparkException: no such file")
-        'SparkException: no such file'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for pattern in (_PYTHON_ERROR, _JAVA_ERROR):

@@ -1,8 +1,8 @@
 """`SessionFolder`: the files of a Spark session, on each node and for its user alone.
 
-Spark makes its folders for spilled and shuffled data by the umask, mostly for all to read. So they stand in
-a folder with mode 0700. The same folder holds the credentials of the session. It has one path on all
-nodes, because Spark knows one setting for all its processes.
+Spark makes its folders for spilled and shuffled data by the umask, so usually other users can read them. The
+folder around them has mode 0700. It also holds the credentials of the session. It has one path on all nodes,
+because Spark has one setting for all its processes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class SessionFolder:
     """Folders of one session, until `remove`; the first has the credentials.
 
     Args:
-        places: Where they are made, as in `spark.local.dir`; none for the temporary folder.
-        credentials: What its processes on all nodes find in the file `credentials`.
+        places: Parents of the folders, as in `spark.local.dir`; none for the temporary folder.
+        credentials: Content of the file `credentials` on all nodes.
 
     Raises:
         DeploymentError: A node can't have them.
@@ -60,7 +60,7 @@ class SessionFolder:
         return self.paths[0] / _CREDENTIALS
 
     def remove(self) -> None:
-        """Delete it on all nodes that answer; more than once does no harm."""
+        """Delete the folders on all nodes that answer; idempotent."""
         if ray.is_initialized():
             removals = {node: task_on_node(node, remove_here, self.paths) for node in _other_nodes()}
             for node, removal in removals.items():
@@ -97,7 +97,7 @@ def _other_nodes() -> list[str]:
 def write_here(paths: list[Path], credentials: bytes) -> None:
     """Make the folders on this node, and write the credentials into the first.
 
-    A folder that is there may be the same one: nodes may share a disk. Then it must be this user's alone.
+    A folder that exists may be the same one: nodes may share a disk. Then it must be this user's alone.
 
     Raises:
         OSError: A folder can't be made, or another user may write into it.

@@ -69,10 +69,7 @@ ARROW_BATCH_ROWS: Final = 16_384
 def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
     """All settings of a session.
 
-    JVM options are joined with the user's, whose come last and win; for the rest what the user gives counts.
-
-    Args:
-        given: The user's settings; values may be strings, numbers and booleans.
+    The user's JVM options come after the needed ones and win; the user's other settings replace the defaults.
 
     Raises:
         ConfigurationError: A name or a value can't be a Spark setting.
@@ -104,10 +101,10 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
 
 
 def _check_authentication(users: Mapping[str, str]) -> None:
-    """Refuse what can't have a secret, or would show it.
+    """Refuse settings that can't have a secret, or would show it, unless authentication is turned off.
 
     Raises:
-        ConfigurationError: Such a setting, and authentication is not turned off.
+        ConfigurationError: The message names the setting.
     """
     if users.get(AUTHENTICATE, "true") not in {"true", "false"}:
         msg = f"{AUTHENTICATE}={users[AUTHENTICATE]!r} is not allowed: give True or False"

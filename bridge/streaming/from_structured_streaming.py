@@ -13,14 +13,9 @@ The number of a micro-batch is the replayable offset. A snapshot of the job that
 micro-batch contains its number. When a job starts from the snapshot, its receive buffers treat all
 micro-batches up to that number as closed. Spark may give the last one again, and it is skipped.
 
-A query that fails is restarted from its own checkpoint location, a few times, after growing pauses. A query
-that ends (its trigger is `availableNow` or `once`, or it is stopped) ends the stream, and the job with
-it.
-
-`QueryRestarts`: whether a failed query is started again, and after which pause.
-
-The cause of a failure, such as an unavailable storage, often lasts some seconds only. Restarts without pauses
-would all be used up by then.
+A query that fails is restarted from its own checkpoint location a few times. The pauses grow, because a cause
+such as an unavailable storage often lasts some seconds. A query that ends (its trigger is `availableNow` or
+`once`, or it is stopped) ends the stream, and the job with it.
 """
 
 from __future__ import annotations
@@ -82,11 +77,10 @@ class QueryRestarts:
 
     @property
     def are_used_up(self) -> bool:
-        """Whether the query must not be started again."""
         return self._left < 0
 
     def pause(self, *, progress: bool) -> float:
-        """Count a failed run; returns the seconds until the next one."""
+        """Count a failed run; return the seconds until the next one."""
         if progress:
             self._left, self._pause = self._most, SHORTEST
         else:
@@ -99,7 +93,7 @@ class Ends(Protocol):
     """An event that may happen during a wait, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has happened, within this many seconds."""
+        """Wait up to `timeout` seconds for the event; return whether it has happened."""
         ...
 
 
@@ -221,8 +215,8 @@ class StreamingQuery:
 
     Args:
         trigger: Arguments of Spark's `trigger`.
-        restarts: How often it is restarted without progress.
-        rest: Waits between two runs; see `query_restarts.rest`.
+        restarts: Maximum number of restarts without progress.
+        rest: Waits between two runs; see `rest`.
     """
 
     def __init__(
@@ -250,7 +244,6 @@ class StreamingQuery:
         self._misplaced: QueryPositionError | None = None
 
     def serve(self, buffers: JobBuffers) -> None:
-        """Run the query until it ends or fails for good."""
         session, restarts = self._df.sparkSession, QueryRestarts(self._restarts)
         while True:
             before = self._batches
@@ -284,7 +277,6 @@ class StreamingQuery:
         return _FAILED.format(end.failure) if restarts.are_used_up else None
 
     def _run_once(self, buffers: JobBuffers) -> QueryEnd:
-        """Run the query to its end; it is stopped when this returns."""
         session = self._df.sparkSession
         query: Any = None
         try:
@@ -345,7 +337,7 @@ def _watch(query: Any, buffers: JobBuffers) -> bool:
 
 
 def _stop(query: Any) -> None:
-    """Stop a query if it runs: Spark starts no other one of its name."""
+    """Stop a query if it runs: Spark refuses a second query of the same name."""
     try:
         if query is not None and query.isActive:
             query.stop()

@@ -1,20 +1,18 @@
 """The end of a micro-batch induces a checkpoint of the job, and Spark's commit waits for it.
 
-Spark may commit a micro-batch only when a completed checkpoint covers it. The next periodic checkpoint would
-come too late: each micro-batch would take a whole period. So the source is externally induced. The program
-with the query asks the JobMaster for a checkpoint as soon as one that starts now covers the micro-batch. By
-then all its rows have arrived (it is closed in all receive buffers). Every reader has emitted its part and
-knows that the micro-batch has ended. A reader without rows learns that at its next poll, so readers without
-partitions delay nothing. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
-readers know its end can't start a job. So it must not be the newest one when Spark continues.
+Spark may commit a micro-batch only when a completed checkpoint covers it. Waiting for the periodic checkpoint
+would make each micro-batch take a whole period, so the source is externally induced. The program with the
+query asks the JobMaster for a checkpoint as soon as one that starts now covers the micro-batch. By then it is
+closed in all receive buffers, and every reader has emitted its part and knows its end. A reader without rows
+learns the end at its next poll. A micro-batch without rows needs a checkpoint, too. A snapshot in which only
+some readers know its end can't start a job, so it must not be the newest one when Spark continues.
 
-The program sends a request, and puts no mark into the rows
-(`runtime/operators/coordinators.py`). With marks, *every* checkpoint and savepoint would wait
-for the end of a micro-batch, however long that takes. A barrier may stand anywhere in a micro-batch,
-because receive buffers remember frames. Only Spark's commit needs a barrier after its end.
+The program sends a request, and puts no mark into the rows (`runtime/operators/coordinators.py`). With marks,
+*every* checkpoint and savepoint would wait for the end of a micro-batch. A barrier may stand anywhere in a
+micro-batch, because receive buffers remember frames. Only Spark's commit needs a barrier after its end.
 
-This is right because the request is repeated, not because it comes at the best moment. The wait ends only
-when all receive buffers are covered, which readers tell them when a checkpoint is complete. So:
+The request is repeated until all receive buffers are covered, which readers report to them when a checkpoint
+is complete. So:
 
 * A checkpoint fails, or is refused because the job restarts: it is requested again. The failure counts like
   that of any other checkpoint (`tolerable_failures`).
@@ -23,10 +21,10 @@ when all receive buffers are covered, which readers tell them when a checkpoint 
 * A JobMaster dies and takes the request with it: its successor is asked.
 * A periodic checkpoint or a savepoint covers the micro-batch first: nothing more is requested.
 
-There are never many requests. Each query has at most one in progress, and sends the next one after an answer
-and a pause. A request that comes while another checkpoint runs waits in the coordinator's queue. It is as
-urgent as a periodic one: `min_pause` and `max_concurrent` hold it back, because users set them to give the
-job time between checkpoints.
+Each query has at most one request in progress, and sends the next one after an answer and a pause. A request
+that comes while another checkpoint runs waits in the coordinator's queue. It is as urgent as a periodic one:
+`min_pause` and `max_concurrent` hold it back, because users set them to give the job time between
+checkpoints.
 """
 
 from __future__ import annotations

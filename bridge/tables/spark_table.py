@@ -49,8 +49,7 @@ _ADVICE: Final = "map the rows before, or write a new table with the schema= tha
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 
-class OwnedTableError(ConnectorError, SuppressRestartsError):
-    """Another live job writes the table."""
+class OwnedTableError(ConnectorError, SuppressRestartsError): ...
 
 
 @without_secrets
@@ -180,7 +179,7 @@ class SparkTable(metaclass=NearestNames):
 
 
 class TableWriter:
-    """Writes the files of one subtask, with types that Spark reads right.
+    """Writes the files of one subtask, with types that Spark reads correctly.
 
     Args:
         schema: The columns that the user has given; without it the table's columns or the first rows decide.
@@ -210,18 +209,15 @@ class TableWriter:
         return ReadableBatches(schema, of, rounds=self._rounds)
 
     def prepare_commit(self) -> Sequence[PendingFile]:
-        """End the open file and make it durable."""
         return self._files.prepare_commit()
 
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
         self._files.commit(committables, permit)
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
-        """Delete what earlier attempts left and no checkpoint covers."""
         self._files.remove_leftovers(permit)
 
     def close(self) -> None:
-        """Remove what was not pre-committed."""
         self._files.close()
 
 
@@ -256,7 +252,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
 
 
 def job_lives(job_id: str) -> bool:
-    """Whether a job of this cluster has not ended; its JobMaster is asked."""
+    """Whether a job of this cluster has not ended; asks its JobMaster."""
     if not has_master(job_id):
         return False
     try:

@@ -7,10 +7,9 @@ one writer; the newest counts. A second one is written only
   that died before its first commit decides nothing for later jobs;
 - when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 
-Finds the folder and the columns of a table in Spark's catalog, for `SparkTable.of`.
-
-New files in the folder become rows of the table only if the table consists of its files alone. So it must be
-Parquet, without partitions and buckets, in the session's own catalog. Every other table is refused.
+For `SparkTable.of` it finds a table in Spark's catalog. New files in the folder become rows of the table only
+if the table consists of its files alone. So it must be Parquet, without partitions and buckets, in the
+session's own catalog. Every other table is refused.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ _SCHEMAS: Final = "schemas/"
 _JOB: Final = b"penstock.job"
 
 
-class OtherColumnsError(BadRecordError, SuppressRestartsError):
-    """A table has other columns than the given schema."""
+class OtherColumnsError(BadRecordError, SuppressRestartsError): ...
 
 
 class TableColumns:
-    """The columns of a table that a job owns: known ones, and decisions about new ones."""
+    """The recorded columns of a table that a job owns, and decisions about new ones."""
 
     def __init__(self, path: str, job_id: str) -> None:
         #: Path of the table.
@@ -58,7 +56,7 @@ class TableColumns:
         return self._newest()[1]
 
     def decide(self, schema: pa.Schema) -> pa.Schema:
-        """The table's columns: the given ones, unless they are decided already."""
+        """The decided columns; decides on the given ones if there are none."""
         while True:
             number, found = self._newest()
             if found is not None:
@@ -97,7 +95,7 @@ class TableColumns:
         return len(names), None if job != self._job and is_empty(self.path) else schema
 
     def _is_written(self, number: int, schema: pa.Schema) -> bool:
-        """Record a schema, unless another writer was faster."""
+        """Record a schema; return false if another writer was faster."""
         data = schema.with_metadata({_JOB: self._job}).serialize().to_pybytes()
         try:
             self._storage.put(f"{_SCHEMAS}{number:08d}", data, create=True)
@@ -114,7 +112,7 @@ def columns_of(path: str) -> pa.Schema | None:
 
 
 def is_empty(path: str) -> bool:
-    """Whether a table has no file, committed or waiting for its commit."""
+    """Whether a table has no file, neither committed nor waiting for its commit."""
     names = filesystem_for(path, {}).names(path, "")
     return all(not name.startswith(IN_PROGRESS) and name[:1] in "._" for name in names)
 
@@ -140,7 +138,7 @@ def differences_of(one: pa.Schema, other: pa.Schema) -> str:
 
 
 def _for_spark(kind: pa.DataType) -> pa.DataType:
-    """The type without what Spark does not see."""
+    """The type without the attributes that Spark ignores."""
     if kinds.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp("us", "UTC")
     if kinds.is_list(kind):

@@ -1,7 +1,5 @@
 """`JobBuffers`: the receive buffers of one job, as the program with the Spark session calls them.
 
-Errors about a streaming query that does not continue where its job ends.
-
 Spark numbers micro-batches without gaps and never repeats one that it has committed. So a number that does
 not follow the job's newest one means that the job and the checkpoint location do not belong together.
 """
@@ -46,15 +44,7 @@ def went_back(epoch: int) -> QueryPositionError:
 
 
 def left_out(epoch: int, newest: int) -> QueryPositionError:
-    """The query gives a micro-batch, and the job lacks some before it.
-
-    Args:
-        newest: The last one that the job has, mostly from its snapshot; -1 for none.
-
-    Example:
-        >>> print(str(left_out(2, -1)).partition(":")[0])
-        the query continues with micro-batch 2, and the job's snapshot ends before micro-batch 0
-    """
+    """The query gives a micro-batch after `newest`, and leaves some out; -1 if the job has none."""
     end = f"after micro-batch {newest}" if newest >= 0 else "before micro-batch 0"
     return QueryPositionError(
         f"the query continues with micro-batch {epoch}, and the job's snapshot ends {end}: Spark has "
@@ -74,12 +64,7 @@ def amidst(epoch: int) -> QueryPositionError:
 
 
 def begins_later(job_id: str, epoch: int) -> str:
-    """The message about a job without a snapshot whose first micro-batch is not number 0.
-
-    Example:
-        >>> print(begins_later("totals", 1).partition(":")[0])
-        job totals was started without a snapshot of its query, and begins with micro-batch 1
-    """
+    """Error text: a job without a snapshot gets a first micro-batch that is not number 0."""
     return (
         f"job {job_id} was started without a snapshot of its query, and begins with micro-batch {epoch}: "
         f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they "
@@ -162,8 +147,7 @@ class JobBuffers:
     def are_there(self) -> bool:
         """Whether all receive buffers are alive; they end with their job.
 
-        Only a dead one counts as gone. One that does not answer, or that Ray can't reach, counts as alive.
-        The next check may find out more, and a call that waits for it gets its own error.
+        A silent buffer, or one that Ray can't reach, counts as alive: a later call gets its own error.
         """
         try:
             self._ask([buffer.statistics.remote for buffer in self.handles], _LOOK)
@@ -176,7 +160,7 @@ class JobBuffers:
         return True
 
     def finish(self) -> None:
-        """Tell the readers that no rows follow.
+        """End the readers' input.
 
         Raises:
             NoAnswerError: A receive buffer does not answer.
@@ -185,7 +169,7 @@ class JobBuffers:
         self._ask([buffer.finish.remote for buffer in self.handles])
 
     def fail(self, reason: str) -> None:
-        """Tell the readers why the remaining rows will not come; dead receive buffers are skipped."""
+        """Give the readers the reason why the remaining rows will not come; skips dead receive buffers."""
         calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
         deadline = time.monotonic() + _LOOK
         for call in calls:
@@ -193,7 +177,7 @@ class JobBuffers:
                 logger.warning("a receive buffer of job %s can't be told: %s", self.job_id, reason)
 
     def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
-        """Answers to calls that may be repeated, as all calls of a receive buffer here may."""
+        """Answers to calls, which may be repeated, as all calls of a receive buffer here may."""
         asked = [RepeatedCall[Any](call, self._who) for call in calls]
         deadline = time.monotonic() + seconds
         return [call.answer(max(0.0, deadline - time.monotonic())) for call in asked]

@@ -46,7 +46,6 @@ class PushPartition:
     Attributes:
         buffers: Names of the receive buffers; the first one assigns partitions.
         schema: The Arrow schema of all frames, serialised; columns are taken by their place.
-        epoch: Number of the epoch.
         run: Names this try to transfer the epoch.
     """
 
@@ -96,8 +95,6 @@ def _actor(name: str) -> Any:
 
 
 class _Pusher:
-    """Pushes frames, a few at a time without acknowledgement."""
-
     def __init__(self, buffer: Any, target: PushPartition, partition: int, attempt: int) -> None:
         self._buffer = buffer
         self._target = target
@@ -107,7 +104,6 @@ class _Pusher:
         self.frames = self.rows = 0
 
     def push(self, frame: list[pa.RecordBatch]) -> None:
-        """Send a frame, after waiting until few enough are unacknowledged."""
         self.settle(OUTSTANDING - 1)
         rows = sum(batch.num_rows for batch in frame)
         target = self._target
@@ -130,7 +126,7 @@ class _Pusher:
     def settle(self, left: int) -> None:
         """Wait until at most `left` pushes are unacknowledged.
 
-        The receive buffer answers each one eventually: it ends with its job, and then the call fails.
+        The call fails if the buffer ends with its job.
         """
         while len(self._outstanding) > left:
             try:
@@ -171,8 +167,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
     """Batches as an Arrow IPC stream.
 
-    They are written twice, the first time only to count the bytes. A buffer that grows while it is filled
-    takes at least twice as long as one of the right size.
+    Writes them twice, first only to count the bytes: a buffer that grows takes at least twice as long.
     """
     counted = pa.MockOutputStream()
     _write(batches, counted)

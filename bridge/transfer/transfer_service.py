@@ -3,10 +3,8 @@
 The thread waits at the rendezvous until all readers of a job have registered, and then transfers the rows. A
 DataFrame is transferred by one Spark job, a streaming DataFrame by a query that runs as long as the job.
 
-The rendezvous of a transfer: readers register here, and the program with the session learns of it.
-
-It is an actor that the program owns, so it ends with the program. Receive buffers then see that no program
-can serve them any more.
+The program owns the rendezvous, an actor, which ends with it. Receive buffers then learn that no program can
+serve them any more.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Rendezvous:
         self._changed = asyncio.Event()
 
     async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
-        """Register a receive buffer; its job's request is complete with the last one. May be repeated.
+        """Register a receive buffer; its job's request is complete with the last one. Idempotent.
 
         Args:
             epoch: The micro-batch after which its reader continues; -1 for none.
@@ -88,14 +86,9 @@ class Rendezvous:
         return len(self._registered.get(job_id, {})) == of
 
     async def request(self, number: int, patience: float) -> TransferRequest | None:
-        """One request, by its number from 0; may be asked for repeatedly.
+        """The request after `number` others; `None` if there is none within `patience` seconds.
 
-        Args:
-            number: Number of requests before it.
-            patience: Seconds to wait for it.
-
-        Returns:
-            The request, or `None` if it has not come by then.
+        Idempotent.
         """
         deadline = time.monotonic() + patience
         while number >= len(self._requests):
@@ -127,16 +120,16 @@ class Serve(Protocol):
     """Transfers rows to the receive buffers of one job; what it raises ends that job, and no other."""
 
     def __call__(self, buffers: JobBuffers) -> None:
-        """Transfer, until the end or until a failure that it has told the receive buffers."""
+        """Transfer, until the end or until a failure that it has reported to the receive buffers."""
         ...
 
 
 class TransferService:
     """Serves the requests of jobs, one after the other, as long as the session lives.
 
-    Until then it costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It
-    also stays when its jobs have ended, because another one may come. When idle it makes a call every ten
-    seconds and checks the session every second.
+    It costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It stays when its
+    jobs have ended, because another one may come. When idle it makes a call every ten seconds and checks the
+    session every second.
 
     Args:
         one_job: Serve only the first job that asks.
