@@ -111,7 +111,7 @@ picture: $(READY)
 	$(BIN)/python tools/draw_floors.py
 
 simulate: $(READY)
-	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
+	$(BIN)/python tests/simulate.py --seeds 0:$(SEEDS)
 
 MINUTES ?= 30
 

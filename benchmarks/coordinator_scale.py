@@ -16,6 +16,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from measure import Figures, machine, middle, options, table, versions
@@ -41,8 +42,12 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # work by hand, and a graph without code
+
+from manual_work import ManualAsyncRunner
+from small_graphs import read_and_count
 
 _SUBTASKS = (100, 1_000, 5_000)
 

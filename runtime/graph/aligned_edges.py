@@ -49,12 +49,6 @@ def edges_to_align(job: JobGraph) -> frozenset[int]:
 
     Those whose elements can't be redistributed, and those that `job` must align on their account; see the
     module's text.
-
-    Example:
-        >>> from penstock.runtime.testing.small_graphs import graph_of
-        >>> edges = "numbers ~> count", "split ~> count", "split -> join", "count %> join"
-        >>> sorted(edges_to_align(graph_of(*edges)))
-        [1, 2]
     """
     aligned = {i for i, e in enumerate(job.edges) if not e.partitioner.partitioning.can_be_redistributed}
     upstream = _upstream(job)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import JobConfig, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state_file import read_channel_state
@@ -23,7 +24,6 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 #: Fixtures of each version.
 DATA: Final = Path(__file__).parent / "data"

@@ -20,7 +20,8 @@ def module_names() -> list[str]:
         for file in sorted((ROOT / part).rglob("*.py")):
             parts = file.relative_to(ROOT).with_suffix("").parts
             names.append(".".join(("penstock", *(p for p in parts if p != "__init__"))))
-    return names
+    drawn = sorted((ROOT / "tests" / "simulated_jobs").glob("[a-z]*.py"))
+    return [*names, *(f"simulated_jobs.{file.stem}" for file in drawn)]
 
 
 def has_examples(module: ModuleType) -> bool:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from penstock.runtime.testing.simulation.__main__ import collect_seldom
+from simulate import collect_seldom
 
 _TESTS = str(Path(__file__).parents[1])
 if _TESTS not in sys.path:

@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import event
 from hypothesis import strategies as st
+from memory_storages import UnsureStorage
+from simulated_jobs.scripted_job import ScriptedJob
+from strict_collector import StrictCollector
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -30,9 +33,6 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.memory_storages import UnsureStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
-from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 5
 KEY_GROUPS = 12

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_graphs import graph_of
 
 from penstock.runtime.graph.aligned_edges import edges_to_align
 from penstock.runtime.graph.job_graph import (
@@ -29,7 +30,6 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
-from penstock.runtime.testing.small_graphs import graph_of
 
 
 @st.composite

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_order import check_order, records_in
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
@@ -35,7 +36,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)
 CONFIG = Checkpointing(every=10, retain=2, max_concurrent=3)

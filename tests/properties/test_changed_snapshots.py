@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_snapshots import changed, closed, harmful_pickle, opened, relocated
+from simulated_jobs.scripted_job import ScriptedJob
 from strange_elements import NAME, LoadsPickles, put_in_flight
 
 from penstock import (
@@ -32,7 +33,6 @@ from penstock.runtime.config.job_config import StateBackend
 from penstock.runtime.errors import PenstockError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.simulation
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manual_work import ManualAsyncRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
@@ -27,8 +29,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("read", 1), SubtaskId("count", 0))
 

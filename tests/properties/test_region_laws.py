@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -29,7 +30,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 NAMES = ("a-read", "b-read", "a-write", "b-write")
 SUBTASKS = tuple(SubtaskId(name, 0) for name in NAMES)

@@ -10,6 +10,7 @@ from typing import Any
 from deep import DEEP
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -20,7 +21,6 @@ from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class Chopped(CollectionSource[int]):

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from jobs.rescaling import CASES, Case, itself
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -21,7 +22,6 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 400
 

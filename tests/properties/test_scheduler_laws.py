@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from manual_work import ManualAsyncRunner
+from memory_storages import RefusingStorage
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -19,9 +22,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.memory_storages import RefusingStorage
-from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 RESTARTS = 3

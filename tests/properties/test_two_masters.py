@@ -12,6 +12,8 @@ from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from manual_work import ManualAsyncRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -31,8 +33,7 @@ from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 PATHS = SnapshotPaths("job")

@@ -22,6 +22,9 @@ from deep import DEEP
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from job_histories import state_files_in
+from memory_storages import UnsureStorage
+from simulated_jobs.scripted_job import ScriptedJob
+from strict_collector import StrictCollector
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -33,9 +36,6 @@ from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, P
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.memory_storages import UnsureStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
-from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 4
 

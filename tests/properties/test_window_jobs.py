@@ -18,6 +18,9 @@ import pytest
 from deep import DEEP
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from memory_storages import UnsureStorage
+from simulated_jobs.scripted_job import ScriptedJob
+from strict_collector import StrictCollector
 from window_shapes import MOST_LANES, Item, Shape, Targets
 
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -26,9 +29,6 @@ from penstock.runtime.operators import held_watermark
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.memory_storages import UnsureStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
-from penstock.runtime.testing.strict_collector import StrictCollector
 
 shapes = st.builds(
     Shape,

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from strict_collector import StrictCollector
+
 from penstock import KeyedProcessFunction, MapState, OutputTag, RuntimeContext
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.testing.strict_collector import StrictCollector
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import (
     SlidingEventTimeWindows,

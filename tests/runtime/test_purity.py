@@ -48,8 +48,6 @@ ALSO_ALLOWED = {
     "runtime/testing/simulation/user_graph/uncontrolled.py": {"dis"},
     # copies users' objects for each process, as the cluster does
     "runtime/testing/simulation/user_graph/user_job.py": {"io", "pickle"},
-    # the simulation as a program: prints, spreads seeds over processes, says how long they took
-    "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "gc", "os", "sys", "time"},
     "runtime/operators/aggregation/count_distinct.py": {"datasketches"},  # computes, and nothing else
 }
 

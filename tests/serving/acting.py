@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simulated_jobs.scripted_job import ScriptedJob as SimulatedJob
+
 from penstock import JobStatus
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, SubtaskProcess
 from penstock.actors.shared.snapshot_answers import SavepointTaken
@@ -33,7 +35,6 @@ from penstock.runtime.snapshot.checkpoint_record import (
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.statistics import SubtaskRates, SubtaskStatistics
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob as SimulatedJob
 from serving.reports import GRAPH
 from serving.scripted import ScriptedJob
 

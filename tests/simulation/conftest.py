@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from penstock.runtime.testing.simulation.__main__ import collect_seldom
+from simulate import collect_seldom
 
 _HERE = Path(__file__).parent
 for folder in (str(_HERE.parent / "on_ray"), str(_HERE)):

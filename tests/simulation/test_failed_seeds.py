@@ -6,8 +6,7 @@ So each one stands here with what it found; the bug itself is held by a test bes
 from __future__ import annotations
 
 import pytest
-
-from penstock.runtime.testing.simulation.simulation import describe_failure, run_seed
+from simulated_jobs.simulation import describe_failure, run_seed
 
 pytestmark = pytest.mark.simulation
 

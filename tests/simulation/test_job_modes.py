@@ -13,12 +13,12 @@ from random import Random
 from typing import Final
 
 import pytest
+from simulated_jobs.cases import stress_scenario
+from simulated_jobs.handover import SecondJob, StartFrom
+from simulated_jobs.scenario import HandlerMode, Scenario, draw_scenario
+from simulated_jobs.simulation import Simulation, Summary
 
 from penstock.runtime.job.job_state import SchedulerStatistics
-from penstock.runtime.testing.simulation.cases import stress_scenario
-from penstock.runtime.testing.simulation.jobs.handover import SecondJob, StartFrom
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario, draw_scenario
-from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

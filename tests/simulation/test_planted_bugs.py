@@ -67,8 +67,7 @@ from planted_time_bugs import (
     wait_for_idle_channels,
     wait_for_splits_of_subtasks_that_are_gone,
 )
-
-from penstock.runtime.testing.simulation.simulation import SimulationResult, run_seed
+from simulated_jobs.simulation import SimulationResult, run_seed
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(3000)]
 

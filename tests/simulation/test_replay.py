@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-
-from penstock.runtime.testing.simulation.__main__ import main
-from penstock.runtime.testing.simulation.simulation import run_seed
+from simulate import main
+from simulated_jobs.simulation import run_seed
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
@@ -32,7 +31,7 @@ SEEDS = (11, 42, 103, 105)
 #: The traces of several seeds, one after the other.
 TRACES = """
 import sys
-from penstock.runtime.testing.simulation.__main__ import main
+from simulate import main
 
 for seed in sys.argv[1:]:
     print("trace of", seed)

@@ -14,14 +14,14 @@ from itertools import islice
 from typing import Final
 
 import pytest
+from simulated_jobs.scenario import Scenario, draw_scenario
+from simulated_jobs.simulation import Simulation, Summary
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.master import Master
-from penstock.runtime.testing.simulation.jobs.scenario import Scenario, draw_scenario
-from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import Moment
 

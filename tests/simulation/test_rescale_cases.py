@@ -12,12 +12,12 @@ from itertools import cycle
 
 import pytest
 from jobs.rescaling import CASES, Case
+from simulated_jobs.cases import SHAPES, RescaledBy, rescale_scenario
+from simulated_jobs.scenario import HandlerMode
+from simulated_jobs.simulation import Simulation, SimulationResult
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases import SHAPES, RescaledBy, rescale_scenario
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
-from penstock.runtime.testing.simulation.simulation import Simulation, SimulationResult
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]

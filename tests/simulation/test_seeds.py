@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from simulate import main
+from simulated_jobs.handover import StartFrom
+from simulated_jobs.scenario import HandlerMode, draw_scenario
+from simulated_jobs.shape import OperatorKind
+from simulated_jobs.simulation import Summary, run_seeds
+from simulated_jobs.timed import TimedKind
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.testing.simulation.__main__ import main
-from penstock.runtime.testing.simulation.jobs.handover import StartFrom
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, draw_scenario
-from penstock.runtime.testing.simulation.jobs.shape import OperatorKind
-from penstock.runtime.testing.simulation.jobs.timed import TimedKind
-from penstock.runtime.testing.simulation.simulation import Summary, run_seeds
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
@@ -104,7 +104,7 @@ def test_failing_seed_says_how_to_see_it_again(
     last = max(number for number, line in enumerate(lines) if "see it again: " in line)
     failure = lines[: last + 1]
     command = failure[-1].partition("see it again: ")[2]
-    assert command.startswith("python -m penstock.runtime.testing.simulation --seed ")
+    assert command.startswith("python tests/simulate.py --seed ")
     assert not verdict.endswith(" 0 failed")
     begins = max(number for number, line in enumerate(failure) if " FAILED after " in line)
     assert main(shlex.split(command)[3:]) == 1

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from simulated_jobs.scenario import draw_scenario
+from simulated_jobs.simulation import Simulation
 
 from penstock.runtime.execution.fleet import StandbyPool
 from penstock.runtime.execution.processes import Needs, ProcessId
-from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
-from penstock.runtime.testing.simulation.simulation import Simulation
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from simulated_jobs.cases import stored_alignment_scenario
+from simulated_jobs.simulation import Simulation, Summary
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases import stored_alignment_scenario
-from penstock.runtime.testing.simulation.simulation import Simulation, Summary
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from simulated_jobs.cases import FAILURES, happened_failures, stress_scenario
+from simulated_jobs.scenario import HandlerMode
+from simulated_jobs.simulation import Simulation
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.cases import FAILURES, happened_failures, stress_scenario
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
-from penstock.runtime.testing.simulation.simulation import Simulation
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]

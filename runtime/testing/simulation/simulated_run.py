@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane, describe_standstill
 from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.oracle.rules import ENDED_BEFORE, UsedRestarts, end_problems
-from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
 #: Most moves of a job after the faults have stopped and their delays are over.
@@ -33,6 +30,10 @@ MOST_CALM_SECONDS: Final = 900.0
 
 #: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
 _CALM_TICK: Final = 0.000005
+
+
+#: What a JobMaster says that finds the end in the log: the one that knew the reason has died.
+ENDED_BEFORE: Final = "it had ended before"
 
 
 class StandstillError(AssertionError):
@@ -79,6 +80,11 @@ class SimulatedRun:
     def submitted(self) -> list[SimulatedJob]:
         """The jobs that have begun, oldest first."""
         return [control.job for control in self._controls]
+
+    @property
+    def controls(self) -> list[ControlPlane]:
+        """The processes and JobMasters of each job that has begun, oldest first."""
+        return list(self._controls)
 
     @property
     def jobs(self) -> int:
@@ -158,41 +164,6 @@ class SimulatedRun:
         # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
-
-    def restarts(self) -> list[UsedRestarts]:
-        """How each job has restarted."""
-        return [self._restarting(control) for control in self._controls]
-
-    def problems_of_the_ends(self) -> list[str]:
-        """Whether each job's log has the answers that its JobMasters have given, see `oracle/rules.py`."""
-        if self.world.damage.has_struck_log:
-            return []
-        storage = self.world.storage
-        storage.become_reliable()
-        return [
-            problem
-            for control in self._controls
-            if control.job.config.checkpointing is not None
-            for problem in end_problems(storage, control.job, control.masters.statuses())
-        ]
-
-    def _restarting(self, control: ControlPlane) -> UsedRestarts:
-        counts, statuses = self.world.counts.by_kind(), control.masters.statuses()
-        failures = sorted(
-            transition.at
-            for status in statuses
-            for transition in status.transitions
-            if transition.target is JobState.FAILING
-            or (transition.target is JobState.RESTARTING and transition.source is not JobState.FAILING)
-        )
-        return UsedRestarts(
-            control.job.config.restart or NoRestart(),
-            counts.get(FaultKind.RESCALED, 0),
-            control.restarts,
-            tuple(failures),
-            clocks_agree=not self.world.clocks.differ and FaultKind.CLOCK_SET not in counts,
-            drift=self.world.weather.clock_drift,
-        )
 
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""

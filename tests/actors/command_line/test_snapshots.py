@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 from typer.testing import CliRunner
 
 from penstock.actors.client.executor import with_restore
@@ -34,7 +35,6 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
 )
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 SHOWS_ENVIRONMENT = (
     "import os, sys; print(os.environ['PENSTOCK_RESTORE_FROM'], "

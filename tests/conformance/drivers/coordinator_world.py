@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from drivers.differences import Event
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.failure_manager import (
@@ -35,7 +36,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimer
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimer
 
 ATTEMPT = 1
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from manual_work import ManualAsyncRunner
+
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
     EventCallbacks,
@@ -15,7 +17,6 @@ from penstock.runtime.operators.coordinators import (
     EventAnswer,
     OperatorCoordinatorContext,
 )
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 SUITES = ("event_valve",)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from drivers.barrier import same_order
 from drivers.differences import different
+from manual_work import ManualAsyncRunner, ManualWork
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
 from penstock.runtime.checkpoint.operator_snapshot import (
@@ -35,7 +36,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers, ManualWork
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 SUITES = ("subtask_coordinator",)
 

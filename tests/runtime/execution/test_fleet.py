@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
+from small_graphs import read_and_count
 
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
@@ -15,7 +16,6 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 GRAPH = read_and_count(reads=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
+from small_graphs import read_and_count
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
@@ -13,7 +14,6 @@ from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.processes import Away, Counters, Place
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
+from manual_work import ManualAsyncRunner
 from scripted_processes import JOB, Call, ScriptedProcesses, timers
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -27,8 +29,6 @@ from penstock.runtime.task.descriptor import (
     TaskDescriptor,
     TriggerCheckpoint,
 )
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 CONFIG = JobConfig(deployment_timeout=60.0, advanced=AdvancedConfig(cancellation_timeout=5.0))

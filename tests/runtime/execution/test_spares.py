@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
+from small_graphs import read_and_count
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -15,7 +16,6 @@ from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place,
 from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 NEEDS = Needs(0, 0, 64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scripted_processes import JOB, ScriptedProcesses, timers
+from small_graphs import read_and_count
 
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import Fleet, Member
@@ -13,7 +14,6 @@ from penstock.runtime.execution.heartbeats import INTERVAL, PATIENCE, Watch
 from penstock.runtime.execution.processes import Counters, Died, Stale
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from small_graphs import graph_of
+
 from penstock.runtime.graph.aligned_edges import edges_to_align
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.testing.small_graphs import graph_of
 
 
 def aligned(*edges: str, parallelism: int = 2) -> list[str]:

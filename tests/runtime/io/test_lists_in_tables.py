@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import CollectSink, FunctionContext, ProcessFunction, StreamEnvironment
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
@@ -22,7 +23,6 @@ from penstock.runtime.snapshot.handles import StateHandle
 from penstock.runtime.snapshot.metadata import read_state as read_file
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state_processor.inspection import StateSummary, inspect_snapshot
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.state import OperatorListState, read_state, write_state
 
 #: Numbers that some subtask has taken.

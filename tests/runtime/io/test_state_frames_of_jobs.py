@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 from state_tables import entries_of
 
 from penstock import (
@@ -27,7 +28,6 @@ from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.state import read_state
 from penstock.windows import TumblingEventTimeWindows
 

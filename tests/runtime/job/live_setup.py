@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from memory_storages import MemoryPlaces
+from simulated_jobs.scripted_job import ScriptedJob
+
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
@@ -16,8 +19,6 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class LiveJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from manual_work import ManualAsyncRunner
 from prompt_runner import PromptRunner
 
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -18,7 +19,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualWork
+from manual_work import ManualAsyncRunner, ManualWork
 
 T = TypeVar("T")
 

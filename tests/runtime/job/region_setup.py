@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from memory_storages import RefusingStorage
 from prompt_runner import PromptRunner
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
@@ -31,7 +32,6 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.memory_storages import RefusingStorage
 
 A_READ, A_WRITE = SubtaskId("a-read", 0), SubtaskId("a-write", 0)
 B_READ, B_WRITE = SubtaskId("b-read", 0), SubtaskId("b-write", 0)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from prompt_runner import PromptRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -23,7 +24,6 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 READS = (READ, SubtaskId("read", 1))

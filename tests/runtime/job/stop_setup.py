@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from memory_storages import MemoryPlaces
 from prompt_runner import PromptRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
@@ -29,8 +31,6 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.small_graphs import read_and_count
 
 FIVE = FixedDelay(attempts=5, delay=0)
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)

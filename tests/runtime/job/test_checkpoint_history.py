@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from prompt_runner import PromptRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -20,7 +21,6 @@ from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 GRAPH = read_and_count()
 SUBTASKS = tuple(subtask.id for subtask in GRAPH.subtasks)

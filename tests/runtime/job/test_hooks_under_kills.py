@@ -17,13 +17,13 @@ from outside import (
     Outside,
     RecordedStorage,
 )
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 MODES: dict[str, dict[str, Any]] = {
     "aligned": {},

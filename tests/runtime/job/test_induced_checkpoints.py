@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from live_setup import LiveJob
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
+from memory_storages import MemoryPlaces
+from strict_collector import StrictCollector
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -21,8 +23,6 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.strict_collector import StrictCollector
 
 SEEDS = range(12)
 READER = SubtaskId("numbers", 1)

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import pytest
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
+from simulated_jobs.scripted_job import ScriptedJob
+from strict_collector import StrictCollector
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -24,9 +26,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError
-from penstock.runtime.testing.strict_collector import StrictCollector
 
 MODES: dict[str, dict[str, Any]] = {
     "aligned": {},

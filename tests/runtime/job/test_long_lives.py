@@ -6,6 +6,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import pytest
 from prompt_runner import PromptRunner
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS
@@ -29,7 +30,6 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 GRAPH = read_and_count(reads=1)
 READ, COUNT = (subtask.id for subtask in GRAPH.subtasks)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
@@ -23,7 +24,6 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason 
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 def ask(run: Run, **how: Any) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from small_graphs import read_and_count
 from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
@@ -17,7 +18,6 @@ from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.requests import RescaleRefused, RescaleStarted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.small_graphs import read_and_count
 
 
 def test_a_job_is_rescaled_and_comes_back_so_also_with_another_job_master() -> None:

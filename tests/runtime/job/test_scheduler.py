@@ -5,6 +5,7 @@ import json
 import pytest
 from prompt_runner import PromptRunner
 from scheduler_setup import ALL, COUNT, READ, READS, Cluster, Run
+from small_graphs import read_and_count
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
@@ -19,7 +20,6 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason 
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
 
 
 def test_a_job_comes_up_step_by_step():

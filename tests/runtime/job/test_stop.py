@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from memory_storages import MemoryPlaces, RefusingStorage
 from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
@@ -26,7 +27,6 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces, RefusingStorage
 
 
 def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_left() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from memory_storages import MemoryPlaces
 
 from penstock import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
@@ -28,7 +29,6 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import encode_atoms
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PLACES = MemoryPlaces()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from memory_storages import MemoryPlaces
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
@@ -25,8 +27,6 @@ from penstock.runtime.snapshot.metadata import StateFiles, read_state
 from penstock.runtime.snapshot.metrics import CheckpointMetrics, CompletedCheckpointStatistics
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 9
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -15,7 +16,6 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.metadata import decode_atoms, read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class MarkedReader(CollectionReader[int]):

@@ -1,8 +1,9 @@
 """The test's own time: nothing happens unless it is moved."""
 
 import pytest
+from manual_work import ManualAsyncRunner
 
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 
 def test_timers_fire_in_order_and_the_clock_stands_at_each_ones_moment():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.channel_state_writer import (
@@ -31,7 +32,7 @@ from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.task_time import TaskTimers
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock
+from penstock.runtime.testing.manual_time import ManualClock
 
 CODEC = BatchCodec()
 SPREAD = OutputChannelSpec(SubtaskId("spread", 0), 0)

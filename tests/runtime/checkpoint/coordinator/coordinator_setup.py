@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from manual_work import ManualAsyncRunner
+from small_graphs import read_and_count
+
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
@@ -27,8 +30,7 @@ from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 READS = (READ, SubtaskId("read", 1))

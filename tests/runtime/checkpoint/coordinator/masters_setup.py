@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from manual_work import ManualAsyncRunner
+
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
@@ -22,7 +24,7 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
+from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.operator_states import bring_along, left_behind
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
@@ -24,7 +25,6 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 OWN = PATHS.shared_file(checkpoint_id=1, attempt=1, operator_id="read", subtask=0, number=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from manual_work import ManualAsyncRunner
+from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS, CheckpointFiles
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -16,8 +18,6 @@ from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 SAVED = "/saved/savepoint-7"

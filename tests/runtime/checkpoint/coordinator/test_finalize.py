@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from manual_work import ManualAsyncRunner
+from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.finalize import (
     CheckpointFinalizer,
@@ -26,8 +28,6 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 

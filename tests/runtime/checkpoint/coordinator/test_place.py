@@ -1,13 +1,13 @@
 """Before a checkpoint starts, its place is written and its id is taken, once for all attempts."""
 
 import pytest
+from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.location import SnapshotLocation
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.errors import StorageError
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 

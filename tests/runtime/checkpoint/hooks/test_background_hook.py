@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from manual_work import ManualAsyncRunner
+
 from penstock.runtime.checkpoint.master_hooks import BackgroundHook, HookOvertakenError
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 
 class Hook:

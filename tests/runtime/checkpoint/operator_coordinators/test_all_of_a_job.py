@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import (
@@ -11,7 +12,6 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 )
 from penstock.runtime.errors import StorageError
 from penstock.runtime.snapshot.handles import FileHandle, InlineHandle, OperatorState
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 
 class Coordinator:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.user_coordinator import EventOfSubtask
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 
 class Coordinator:

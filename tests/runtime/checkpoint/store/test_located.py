@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from memory_storages import MemoryPlaces
 
 from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -24,7 +25,6 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 OWN = "savepoint-job-7-1"

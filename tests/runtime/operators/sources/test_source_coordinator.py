@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
@@ -17,7 +18,6 @@ from penstock.runtime.operators.sources.split_enumerator import (
     SplitsAssigned,
 )
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 
 class Folder:

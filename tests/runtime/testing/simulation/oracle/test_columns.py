@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.testing.simulation.jobs.columns import SINK, ColumnShape, column_problems
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
+from simulated_jobs.columns import SINK, ColumnShape, column_problems
+from simulated_jobs.records import ExternalSystem
 
 #: One split with the values 0 to 3, all of one key.
 SHAPE = ColumnShape(counts=(4,), chunk=2, pause=0.0, parallelism=(1, 1), keys=1)

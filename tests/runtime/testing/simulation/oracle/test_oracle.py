@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.jobs.records import (
+from simulated_jobs.oracle import Oracle
+from simulated_jobs.records import (
     ExternalSystem,
     ProtocolViolation,
     Record,
     digest_after,
     key_of,
 )
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario
-from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
-from penstock.runtime.testing.simulation.jobs.timed import UNIT
-from penstock.runtime.testing.simulation.oracle.oracle import Oracle
+from simulated_jobs.scenario import HandlerMode, Scenario
+from simulated_jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
+from simulated_jobs.timed import UNIT
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from memory_storages import MemoryPlaces
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 #: Tests import what they share from beside this file.
 _HERE = str(Path(__file__).parent)

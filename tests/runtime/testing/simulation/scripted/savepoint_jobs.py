@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from memory_storages import MemoryPlaces
+from simulated_jobs.scripted_job import ScriptedJob
+
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -15,8 +18,6 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 7
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))

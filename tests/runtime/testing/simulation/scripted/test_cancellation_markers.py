@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer
@@ -22,7 +23,6 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.elements import CancelCheckpointMarker, SnapshotKind
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=3, credits=2))
 UNALIGNED = replace(CONFIG, checkpointing=Checkpointing(every=1, unaligned=True))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from memory_storages import MemoryPlaces
 from savepoint_jobs import KEYS, counting, start
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -16,8 +18,6 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import MapState, ValueState
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

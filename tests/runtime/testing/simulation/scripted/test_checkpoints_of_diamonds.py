@@ -7,6 +7,7 @@ for itself is a job that is stuck.
 from __future__ import annotations
 
 import pytest
+from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -17,7 +18,6 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 COUNT = 24
 COPIES = 6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from simulated_jobs.scripted_job import ScriptedJob
+
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -11,7 +13,6 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.keyed_states import ValueState
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 3000
 

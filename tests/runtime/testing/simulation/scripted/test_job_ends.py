@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -22,7 +23,6 @@ from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -21,7 +22,6 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 900
 RULES = [("limit", 10), ("limit", 10), ("colour", 3)]  # values may be equal: each of them counts

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import (
     Checkpointing,
@@ -25,7 +26,6 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
 from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
 from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.operators import Operator, OperatorContext, RowBatch
@@ -12,7 +13,6 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 from penstock.state import RawState
 
 COUNT, LIMIT = 200, 100

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from memory_storages import MemoryPlaces
 from savepoint_jobs import CONFIG, counting, expected, found_at, start, stop_with_savepoint
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -17,8 +19,6 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.requests import StopRequest
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

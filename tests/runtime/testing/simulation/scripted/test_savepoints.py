@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from memory_storages import MemoryPlaces
 from savepoint_jobs import (
     CONFIG,
     COUNT,
@@ -15,12 +16,11 @@ from savepoint_jobs import (
     start,
     stop_with_savepoint,
 )
+from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from memory_storages import RefusingStorage
+from simulated_jobs.scripted_job import JobStuckError, ScriptedJob
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
@@ -18,9 +20,7 @@ from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfDat
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing.memory_storages import RefusingStorage
 from penstock.runtime.testing.simulation.cluster.network import ChannelRules
-from penstock.runtime.testing.simulation.scripted_job import JobStuckError, ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), advanced=AdvancedConfig(buffer_rows=5, credits=3))
 

@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from memory_storages import MemoryPlaces
 from savepoint_jobs import found_at, take_savepoint
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -23,8 +25,6 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.memory_storages import MemoryPlaces
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 

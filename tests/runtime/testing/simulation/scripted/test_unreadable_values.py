@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import (
     AdvancedConfig,
@@ -20,7 +21,6 @@ from penstock.runtime.errors import CorruptSnapshotError, OperatorError, StateMi
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 
 class Marked:

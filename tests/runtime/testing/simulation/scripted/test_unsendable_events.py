@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 import pytest
+from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import Checkpointing, CollectSink, GeneratorSource, JobConfig, OperatorError, StreamEnvironment
 from penstock.operators import (
@@ -23,7 +24,6 @@ from penstock.runtime.errors import CodecError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.scripted_job import ScriptedJob
 
 COUNT = 200
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1))

@@ -13,22 +13,24 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.jobs.handover import Handover
-from penstock.runtime.testing.simulation.jobs.operators import RunHooks
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario, draw_scenario
-from penstock.runtime.testing.simulation.jobs.split_source import Around
-from penstock.runtime.testing.simulation.oracle.oracle import Oracle
-from penstock.runtime.testing.simulation.oracle.rules import (
+from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
+from penstock.runtime.testing.simulation.world.world import World
+from simulated_jobs.handover import Handover
+from simulated_jobs.operators import RunHooks
+from simulated_jobs.oracle import Oracle
+from simulated_jobs.records import ExternalSystem
+from simulated_jobs.rules import (
     FinalState,
     is_by_rule,
     needless_failure,
     newest_checkpoint,
+    problems_of_the_ends,
     records_passed_over,
+    used_restarts,
 )
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
-from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
-from penstock.runtime.testing.simulation.world.world import World
+from simulated_jobs.scenario import HandlerMode, Scenario, draw_scenario
+from simulated_jobs.split_source import Around
 
 #: Failures of checkpoints that nothing injects by name: they follow from what happens.
 _SEEN_IN_HISTORY: Final = {
@@ -90,7 +92,7 @@ class Simulation:
         system: The external system behind the sinks.
 
     Example:
-        >>> from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
+        >>> from simulated_jobs.scenario import draw_scenario
         >>> Simulation(draw_scenario(1)).run().passed
         True
     """
@@ -142,7 +144,7 @@ class Simulation:
 
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.system, self.world.restores)
-        problems = self._check_restarts(state, cause) + self._run.problems_of_the_ends()
+        problems = self._check_restarts(state, cause) + problems_of_the_ends(self._run)
         has_gone_on = self._is_whole and state not in (JobState.CANCELLED, JobState.FAILED)
         if not has_gone_on or problems:
             return problems + oracle.check_cancelled()
@@ -172,7 +174,7 @@ class Simulation:
     def _check_restarts(self, state: JobState, cause: str) -> list[str]:
         """Whether each job has restarted, and given up, as its user wanted."""
         has_failed = state is JobState.FAILED
-        *earlier, last = self._run.restarts()
+        *earlier, last = used_restarts(self._run)
         # A record of the log that was passed over may be the one that had counted restarts.
         are_counted = not self.world.damage.has_struck_log
         problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
@@ -213,7 +215,7 @@ class Simulation:
 
 
 #: How a failing seed is run again.
-REPLAY: Final = "python -m penstock.runtime.testing.simulation --seed {seed} --trace"
+REPLAY: Final = "python tests/simulate.py --seed {seed} --trace"
 
 #: The deaths of processes.
 _KILLS: Final = (

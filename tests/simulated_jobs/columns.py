@@ -37,18 +37,18 @@ from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sinks import SinkOperator
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.testing.simulation.jobs.operators import (
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.windows import TumblingEventTimeWindows
+from simulated_jobs.operators import (
     SimulatedReader,
     SimulatedSink,
     SimulatedSource,
     SimulatedWriter,
 )
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
-from penstock.runtime.testing.simulation.jobs.split_source import Around
-from penstock.runtime.testing.simulation.jobs.timed import UNIT
-from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.time.watermark_strategy import WatermarkStrategy
-from penstock.runtime.time.windows import TumblingEventTimeWindows
+from simulated_jobs.records import ExternalSystem
+from simulated_jobs.split_source import Around
+from simulated_jobs.timed import UNIT
 
 #: Ids of the source, of the aggregation and of its sink.
 SOURCE: Final = "columns"

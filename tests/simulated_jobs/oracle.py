@@ -19,8 +19,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from penstock.runtime.testing.simulation.jobs.columns import column_problems
-from penstock.runtime.testing.simulation.jobs.records import (
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.restores import Restores
+from simulated_jobs.columns import column_problems
+from simulated_jobs.records import (
     Copies,
     ExternalSystem,
     Identity,
@@ -33,13 +35,11 @@ from penstock.runtime.testing.simulation.jobs.records import (
     key_of,
     lanes_of,
 )
-from penstock.runtime.testing.simulation.jobs.scenario import Scenario
-from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape
-from penstock.runtime.testing.simulation.jobs.timed import TIMED, unfinished_windows, whole_windows
-from penstock.runtime.testing.simulation.oracle.rules import FinalState
-from penstock.runtime.testing.simulation.oracle.timed_rule import TimedRule
-from penstock.runtime.testing.simulation.world.faults import FaultKind
-from penstock.runtime.testing.simulation.world.restores import Restores
+from simulated_jobs.rules import FinalState
+from simulated_jobs.scenario import Scenario
+from simulated_jobs.shape import OperatorKind, OperatorShape, Shape
+from simulated_jobs.timed import TIMED, unfinished_windows, whole_windows
+from simulated_jobs.timed_rule import TimedRule
 
 #: Operator, copy, and the lane after a broadcast (else -1) of each step.
 _Way = tuple[tuple[int, int, int], ...]

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
@@ -46,17 +46,16 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import decode_atoms, read_metadata, read_state
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
-from penstock.runtime.testing.simulation.jobs.operators import COUNTED, SEEN
-from penstock.runtime.testing.simulation.jobs.timed import DUE, Item
+from penstock.runtime.testing.simulation.simulated_run import ENDED_BEFORE, SimulatedRun
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+from simulated_jobs.operators import COUNTED, SEEN
+from simulated_jobs.timed import DUE, Item
 
 #: The beginnings of what a job says that gives up by its rule.
 _BY_RULE = ("it may not restart", "it has used its", "it has restarted", "it has failed")
-
-
-#: What a JobMaster says that finds the end in the log: the one that knew the reason has died.
-ENDED_BEFORE: Final = "it had ended before"
 
 
 def is_by_rule(reason: str) -> bool:
@@ -284,6 +283,44 @@ class FinalState:
             if handle.name == name
             for atom in decode_atoms(self.read(handle.state), operator)
         ]
+
+
+def used_restarts(run: SimulatedRun) -> list[UsedRestarts]:
+    """How each job of a run has restarted."""
+    return [_restarting(run.world, control) for control in run.controls]
+
+
+def _restarting(world: World, control: ControlPlane) -> UsedRestarts:
+    counts, statuses = world.counts.by_kind(), control.masters.statuses()
+    failures = sorted(
+        transition.at
+        for status in statuses
+        for transition in status.transitions
+        if transition.target is JobState.FAILING
+        or (transition.target is JobState.RESTARTING and transition.source is not JobState.FAILING)
+    )
+    return UsedRestarts(
+        control.job.config.restart or NoRestart(),
+        counts.get(FaultKind.RESCALED, 0),
+        control.restarts,
+        tuple(failures),
+        clocks_agree=not world.clocks.differ and FaultKind.CLOCK_SET not in counts,
+        drift=world.weather.clock_drift,
+    )
+
+
+def problems_of_the_ends(run: SimulatedRun) -> list[str]:
+    """Whether each job's log has the answers that its JobMasters have given."""
+    if run.world.damage.has_struck_log:
+        return []
+    storage = run.world.storage
+    storage.become_reliable()
+    return [
+        problem
+        for control in run.controls
+        if control.job.config.checkpointing is not None
+        for problem in end_problems(storage, control.job, control.masters.statuses())
+    ]
 
 
 def end_problems(

@@ -22,10 +22,10 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, 
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.cluster.job import SECOND_JOB, SimulatedJob
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.faulty_storage import move_folder
 from penstock.runtime.testing.simulation.world.world import World
+from simulated_jobs.records import ExternalSystem
 
 
 class StartFrom(Enum):

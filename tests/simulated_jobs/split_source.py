@@ -20,13 +20,13 @@ from penstock.runtime.operators.sources.split_enumerator import (
     OnRequestEnumerator,
     SplitEnumeratorContext,
 )
-from penstock.runtime.testing.simulation.jobs.operators import (
+from simulated_jobs.operators import (
     CodeHooks,
     SimulatedReader,
     SimulatedSource,
     Split,
 )
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem, Record
+from simulated_jobs.records import ExternalSystem, Record
 
 T = TypeVar("T")
 

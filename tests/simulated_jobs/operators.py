@@ -16,7 +16,9 @@ from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 from penstock.runtime.state.keyed_states import ValueState
-from penstock.runtime.testing.simulation.jobs.records import (
+from penstock.runtime.testing.simulation.world.faults import Moment
+from penstock.runtime.testing.simulation.world.world import World
+from simulated_jobs.records import (
     Copies,
     ExternalSystem,
     Key,
@@ -24,8 +26,6 @@ from penstock.runtime.testing.simulation.jobs.records import (
     TransactionKey,
     digest_after,
 )
-from penstock.runtime.testing.simulation.world.faults import Moment
-from penstock.runtime.testing.simulation.world.world import World
 
 #: Name of the list state that counts the records of a step.
 COUNTED: Final = "counted"

@@ -21,21 +21,21 @@ from penstock.runtime.testing.simulation.injection.damage_faults import draw_dam
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_faults
 from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.jobs.columns import AGGREGATE, SOURCE, draw_columns
-from penstock.runtime.testing.simulation.jobs.draw_job import (
+from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from simulated_jobs.columns import AGGREGATE, SOURCE, draw_columns
+from simulated_jobs.draw_job import (
     draw_axis_faults,
     draw_second_job,
     draw_shape,
     draw_sources,
     draw_windows,
 )
-from penstock.runtime.testing.simulation.jobs.handover import SecondJob
-from penstock.runtime.testing.simulation.jobs.shape import Shape
-from penstock.runtime.testing.simulation.jobs.timed import SOURCE as TIMED_SOURCE
-from penstock.runtime.testing.simulation.jobs.timed import TIMED, draw_timed
-from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
-from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from simulated_jobs.handover import SecondJob
+from simulated_jobs.shape import Shape
+from simulated_jobs.timed import SOURCE as TIMED_SOURCE
+from simulated_jobs.timed import TIMED, draw_timed
 
 
 class HandlerMode(Enum):

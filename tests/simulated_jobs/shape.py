@@ -18,21 +18,21 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.sinks import SinkOperator
-from penstock.runtime.testing.simulation.jobs.columns import ColumnShape
-from penstock.runtime.testing.simulation.jobs.operators import (
+from simulated_jobs.columns import ColumnShape
+from simulated_jobs.operators import (
     NumberRecords,
     SimulatedSink,
     SimulatedSource,
     StepOperator,
 )
-from penstock.runtime.testing.simulation.jobs.records import Copies, Key, Record, key_of
-from penstock.runtime.testing.simulation.jobs.split_source import (
+from simulated_jobs.records import Copies, Key, Record, key_of
+from simulated_jobs.split_source import (
     Around,
     HookedSource,
     HookedSplitsOnRequest,
     SplitsOnRequest,
 )
-from penstock.runtime.testing.simulation.jobs.timed import TimedShape, timestamps, windows
+from simulated_jobs.timed import TimedShape, timestamps, windows
 
 
 class OperatorKind(Enum):

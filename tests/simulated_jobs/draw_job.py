@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.jobs.handover import SecondJob, StartFrom
-from penstock.runtime.testing.simulation.jobs.records import Copies
-from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from simulated_jobs.handover import SecondJob, StartFrom
+from simulated_jobs.records import Copies
+from simulated_jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
 
 #: So many ways from sources to sinks keep a run short.
 MOST_PATHS: Final = 8

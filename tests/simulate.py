@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from penstock.runtime.testing.simulation.simulation import (
+from simulated_jobs.simulation import (
     SimulationResult,
     describe_failure,
     run_seed,
@@ -33,7 +33,7 @@ _UNTIL_COLLECTION = 400_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line says; returns the exit code: 0 only when every seed passed."""
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.runtime.testing.simulation",
+        prog="python tests/simulate.py",
         description="Simulates whole jobs with failures; the same seed gives the same run.",
     )
     what = parser.add_mutually_exclusive_group(required=True)

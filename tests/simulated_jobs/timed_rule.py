@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem
-from penstock.runtime.testing.simulation.jobs.timed import (
+from simulated_jobs.records import ExternalSystem
+from simulated_jobs.rules import FinalState
+from simulated_jobs.timed import (
     BLOCK,
     SINK,
     TIMED,
@@ -21,7 +22,6 @@ from penstock.runtime.testing.simulation.jobs.timed import (
     TimedKind,
     TimedShape,
 )
-from penstock.runtime.testing.simulation.oracle.rules import FinalState
 
 #: What a row with this name does not stand for: a rule is broken.
 _NEVER: Final = "fired for nothing"

@@ -36,13 +36,13 @@ from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, C
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.testing.simulation.jobs.handover import SecondJob, StartFrom
-from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode, Scenario
-from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
-from penstock.runtime.testing.simulation.simulation import SimulationResult
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from simulated_jobs.handover import SecondJob, StartFrom
+from simulated_jobs.scenario import HandlerMode, Scenario
+from simulated_jobs.shape import OperatorKind, OperatorShape, Shape, VertexShape
+from simulated_jobs.simulation import SimulationResult
 
 
 def pressing_weather(parallelism: int, *, tick: float, slow_channels: float, slowness: float) -> Weather:

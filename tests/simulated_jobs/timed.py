@@ -42,12 +42,12 @@ from penstock.runtime.operators.windows.window_contents import ListedContents
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.keyed_states import MapState, ValueState
 from penstock.runtime.state.time_to_live import StateTtl
-from penstock.runtime.testing.simulation.jobs.operators import CodeHooks, SimulatedSink, Split
-from penstock.runtime.testing.simulation.jobs.records import ExternalSystem, Identity, Key, Origin, Record
-from penstock.runtime.testing.simulation.jobs.split_source import Around
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import EventTimeSessionWindows, TimeWindow, TumblingEventTimeWindows
+from simulated_jobs.operators import CodeHooks, SimulatedSink, Split
+from simulated_jobs.records import ExternalSystem, Identity, Key, Origin, Record
+from simulated_jobs.split_source import Around
 
 #: Microseconds from one position of a split to the next one.
 UNIT: Final = 1000
