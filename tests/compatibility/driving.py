@@ -6,12 +6,12 @@ All that knows how jobs are run is here. It may follow the code; what is in the 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
-from simulated_jobs.scripted_job import ScriptedJob
 
 from penstock import JobConfig, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state_file import read_channel_state
@@ -24,6 +24,12 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import metadata
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
+
+#: Programs of this folder are started by themselves, too.
+if (_TESTS := str(Path(__file__).parents[1])) not in sys.path:
+    sys.path.append(_TESTS)
+
+from simulated_jobs.scripted_job import ScriptedJob
 
 #: Fixtures of each version.
 DATA: Final = Path(__file__).parent / "data"

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
+for folder in (str(HERE), str(HERE.parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 Driver = Callable[[str, dict[str, Any]], list[str]]
 

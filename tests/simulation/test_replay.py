@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from simulate import main
@@ -14,12 +15,16 @@ from simulated_jobs.simulation import run_seed
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
 
+TESTS = Path(__file__).parents[1]
+
+
 def run(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=600,
+        cwd=TESTS,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=False,
     )
@@ -68,7 +73,7 @@ def test_trace_changes_nothing() -> None:
 
 
 def test_program_closes_with_what_passed_and_what_was_injected() -> None:
-    done = run("-m", "penstock.runtime.testing.simulation", "--seeds", "0:12", "--processes", "2")
+    done = run("simulate.py", "--seeds", "0:12", "--processes", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, verdict = done.stdout.splitlines()
     assert verdict == "12 passed, 0 failed"
