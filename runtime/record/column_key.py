@@ -196,6 +196,11 @@ class ColumnKey:
         return len(self.names) == 1
 
     @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the key's columns in state."""
+        return self.names
+
+    @property
     def __name__(self) -> str:
         return f"column{'' if self.is_single else 's'} {', '.join(map(repr, self.names))}"
 
@@ -230,6 +235,38 @@ class ColumnKey:
             f"key_by names the {self.__name__}, so it needs records that are dicts or Arrow batches, and got "
             f"{what}; give key_by a function, or put a map before it"
         )
+
+
+#: The column of `NoKey` in state.
+ALL_RECORDS: Final = ":all"
+
+
+class NoKey(ColumnKey):
+    """The key of windows over all records of a stream: one key, `None`, whatever a record is.
+
+    Example:
+        >>> NoKey()("any record"), NoKey().columns(pa.record_batch({"v": [1, 2]}))[0].to_pylist()
+        (None, [None, None])
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "names", ())
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return (ALL_RECORDS,)
+
+    @property
+    def __name__(self) -> str:
+        return "no key"
+
+    def __call__(self, row: Any) -> None:
+        return None
+
+    def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [pa.nulls(batch.num_rows)]
 
 
 def one_nan(keys: list[Any]) -> list[Any]:

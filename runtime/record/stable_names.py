@@ -23,7 +23,7 @@ OURS: Final = "penstock"
 #: Where the class of each name is now.
 HOMES: Final[dict[str, str]] = {
     "AdvancedConfig": "penstock.runtime.config.job_config.AdvancedConfig",
-    "AggregateFunction": "penstock.runtime.operators.windows.window_contents.AggregateFunction",
+    "AggregateFunction": "penstock.runtime.operators.functions.aggregate_function.AggregateFunction",
     "AggregatingState": "penstock.runtime.state.keyed_states.AggregatingState",
     "Alignment": "penstock.runtime.config.checkpointing.Alignment",
     "ApproxCountDistinct": "penstock.runtime.operators.aggregation.count_distinct.ApproxCountDistinct",

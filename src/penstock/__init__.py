@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.files.file_sink import FileSink as FileSink
     from penstock.runtime.io.connectors.files.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
+    from penstock.runtime.operators.functions.aggregate_function import AggregateFunction as AggregateFunction
     from penstock.runtime.operators.functions.process_function import FunctionContext as FunctionContext
     from penstock.runtime.operators.functions.process_function import (
         KeyedProcessFunction as KeyedProcessFunction,
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.functions.process_function import ProcessFunction as ProcessFunction
     from penstock.runtime.operators.functions.process_function import RuntimeContext as RuntimeContext
     from penstock.runtime.operators.user_code.output_tag import OutputTag as OutputTag
-    from penstock.runtime.operators.windows.window_contents import AggregateFunction as AggregateFunction
     from penstock.runtime.state.keyed_states import AggregatingState as AggregatingState
     from penstock.runtime.state.keyed_states import ListState as ListState
     from penstock.runtime.state.keyed_states import MapState as MapState

@@ -161,6 +161,32 @@ def test_windows_over_columns_emit_each_window_once_whatever_fails() -> None:
     )
 
 
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_windows_of_all_records_combine_in_front_of_their_subtask_whatever_fails(columns: bool) -> None:
+    windows = TumblingEventTimeWindows(10)
+    rows = [{"v": number, "at": number // 2 * 1_000_000} for number in range(80)]
+    right: dict[int, int] = {}
+    for row in rows:
+        (start,) = windows.starts(row["at"])
+        right[start] = right.get(start, 0) + row["v"]
+
+    def totals(stream: DataStream[Any]) -> DataStream[Any]:
+        strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_bounded_out_of_orderness(2)
+        timed = stream.assign_timestamps_and_watermarks(strategy.with_timestamp_column("at"))
+        found = timed.window_all(windows).aggregate("totals", total=Sum("v"))
+        assert "totals-combine" in [node.id for node in found._builder.graph.nodes]
+        return found
+
+    simulate(
+        job_of(rows, totals, columns=columns),
+        output=lambda results: {
+            round(row["window_start"].timestamp() * 1_000_000): row["total"] for row in results.rows()
+        },
+        equal=lambda _, found: found == right,
+        **fewer(4),
+    )
+
+
 class Bits(VectorizedAggregate):
     """Which of the numbers from 0 to 62 were there, as bits."""
 

@@ -29,8 +29,8 @@ from hypothesis.stateful import (
 )
 
 from penstock.runtime.errors import StorageError
+from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
 from penstock.runtime.operators.timers import TimerQueue
-from penstock.runtime.operators.windows.window_contents import AggregateFunction
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state import changes, keyed_blocks

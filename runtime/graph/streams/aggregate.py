@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard, get_args
+from typing import Any, NamedTuple, TypeGuard, cast, get_args
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.checked_call import OperatorOptions, refuse
+from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, need_object, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.window_settings import WindowSettings
+from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.combiner import PANE, CombineOperator, WindowCombineOperator
@@ -25,8 +26,9 @@ from penstock.runtime.operators.aggregation.keyed_aggregate import (
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
+from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
 from penstock.runtime.operators.operator import OperatorFactory
-from penstock.runtime.record.column_key import ColumnKey
+from penstock.runtime.record.column_key import ALL_RECORDS, ColumnKey
 from penstock.runtime.time.windows import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
@@ -34,6 +36,59 @@ from penstock.runtime.time.windows import (
     TumblingEventTimeWindows,
     slide_of,
 )
+
+
+class AggregateCall(NamedTuple):
+    """Arguments of a call of `aggregate`: one `AggregateFunction`, or functions of columns.
+
+    Attributes:
+        function: The object; `None` where `columns` are meant.
+        columns: By the name of their result, not checked yet.
+    """
+
+    function: AggregateFunction[Any, Any, Any] | None
+    columns: Mapping[str, AnyAggregate]
+    options: OperatorOptions
+    combine: bool = True
+    emit_every: float | None = None
+
+
+def function_or_columns(
+    function: object, named: Mapping[str, Any], settings: tuple[str, ...], other_call: str
+) -> AggregateCall:
+    """Sort the arguments of `aggregate`, which means the same on every kind of stream.
+
+    Args:
+        named: Everything that was named: options, settings, and functions of columns.
+        settings: Those that functions of columns have beside the options.
+        other_call: The call beside `reduce` that takes plain functions, for messages.
+
+    Raises:
+        GraphError: They don't fit together; names the user's line.
+    """
+    options = cast(OperatorOptions, {name: named[name] for name in OPTION_NAMES if name in named})
+    own = {name: named[name] for name in settings if name in named}
+    columns = {name: value for name, value in named.items() if name not in options and name not in own}
+    for name, value in columns.items():
+        if isinstance(value, type) or not isinstance(value, ColumnAggregate | VectorizedAggregate):
+            hint = nearest_name(name, (*OPTION_NAMES, *settings))
+            refuse(
+                f'aggregate: {name} is no aggregate function such as Sum("amount"), but {value!r:.80}{hint}'
+            )
+    if function is None:
+        combine = own.get("combine", True)
+        if not isinstance(combine, bool):
+            refuse(f"aggregate: combine is True or False, not {combine!r:.80}")
+        return AggregateCall(None, columns, options, combine, own.get("emit_every"))
+    if columns:
+        names = ", ".join(columns)
+        refuse(f"aggregate: give one AggregateFunction or functions of columns ({names}), not both")
+    if own:
+        refuse(f"aggregate: {', '.join(own)} belongs to functions of columns, not to an AggregateFunction")
+    need_object(
+        "aggregate", function, AggregateFunction, f"; for a plain function use reduce or {other_call}"
+    )
+    return AggregateCall(cast("AggregateFunction[Any, Any, Any]", function), {}, options)
 
 
 def add_aggregate(
@@ -189,8 +244,6 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
     if not functions:
         refuse('aggregate: name at least one function, for example total=Sum("amount")')
     for name, function in functions.items():
-        if isinstance(function, type) or not isinstance(function, ColumnAggregate | VectorizedAggregate):
-            refuse(f'aggregate: {name} is no aggregate function such as Sum("amount"), but {function!r:.80}')
         if name in key.names or name in own:
             refuse(f"aggregate: {name!r} is a column of the result already; call this one something else")
         if OF in name or not name:
@@ -199,7 +252,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
             if not isinstance(column, str):
                 refuse(f"aggregate: {name} looks at {column!r}, which is no column's name")
     try:
-        aggregation = Aggregation(key.names, functions)
+        aggregation = Aggregation(key.state_names, functions)
     except ConfigurationError as error:
         refuse(f"aggregate: {error}")
     _check_key_names(aggregation, key)
@@ -207,7 +260,7 @@ def _checked_aggregation(functions: Mapping[str, AnyAggregate], key: ColumnKey, 
 
 
 def _check_key_names(aggregation: Aggregation, key: ColumnKey) -> None:
-    taken = (*aggregation.part_names, *aggregation.pair_columns.values(), START, PANE)
+    taken = (*aggregation.part_names, *aggregation.pair_columns.values(), START, PANE, ALL_RECORDS)
     for name in key.names:
         if name in taken:
             other = name.replace(OF, "_").strip("_")

@@ -5,27 +5,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from penstock.runtime.config.job_config import StateBackend
-from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.aggregate import add_aggregate
+from penstock.runtime.graph.streams.aggregate import add_aggregate, function_or_columns
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
-    WrongStreamError,
     checked_call,
     need_function,
     need_object,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.graph_builder import GraphBuilder
-from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.steps import add_transform
 from penstock.runtime.graph.streams.window_settings import WindowSettings
-from penstock.runtime.graph.streams.windowed_stream import WindowedStream
-from penstock.runtime.names import unknown_attribute
+from penstock.runtime.graph.streams.windowed_stream import GroupedStream, WindowedStream
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
+from penstock.runtime.operators.functions.aggregate_function import (
+    AggregateFunction,
+    KeyedAggregateFunctionOperator,
+)
 from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
@@ -36,26 +35,24 @@ from penstock.runtime.user_location import function_name
 T = TypeVar("T")
 K = TypeVar("K")
 R = TypeVar("R")
+A = TypeVar("A")
 
 _options = checked_call(OPTION_NAMES)
 _plain = checked_call()
 _any = checked_call(takes_others=True)
 
 
-class KeyedStream(Generic[T, K]):
+class KeyedStream(GroupedStream, Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
     It offers what keeps state for each key. Everything without state (`map`, `filter`, ...) goes before
     `key_by` or after `reduce`, `process` and `transform`: its result could not stay grouped.
     """
 
-    def __init__(
-        self, builder: GraphBuilder, inputs: tuple[Upstream, ...], key_selector: Callable[[T], K]
-    ) -> None:
-        """Made by `DataStream.key_by`, not by users."""
-        self._builder = builder
-        self._inputs = inputs
-        self._key_selector = key_selector
+    _next_step = (
+        "call {} before key_by, or combine the records of a key with reduce(id, function) or "
+        "process(id, function) first"
+    )
 
     @_options
     def reduce(
@@ -76,7 +73,12 @@ class KeyedStream(Generic[T, K]):
         )
         return DataStream(self._builder, (added,))
 
-    @_any
+    @overload
+    def aggregate(
+        self, id: str, function: AggregateFunction[T, A, R], **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]: ...
+
+    @overload
     def aggregate(
         self,
         id: str,
@@ -91,44 +93,49 @@ class KeyedStream(Generic[T, K]):
         disable_chaining: bool = False,
         state_backend: StateBackend | None = None,
         **functions: AnyAggregate,
-    ) -> DataStream[dict[str, Any]]:
-        """Aggregate columns by key: sums, counts, extremes, of Arrow batches and of rows alike.
+    ) -> DataStream[dict[str, Any]]: ...
 
-        The stream must be keyed by the names of columns. A record of the result has the key's columns and one
-        column for each function. Records of rows are dicts; values that a record does not have are null.
+    @_any
+    def aggregate(self, id: str, function: Any = None, **named: Any) -> DataStream[Any]:
+        """Fold all records of a key into an accumulator, and emit its result so far.
+
+        With an `AggregateFunction` every record emits a result. With named functions of columns, as in
+        `aggregate("sums", total=Sum("amount"))`, the stream must be keyed by the names of columns, and
+        records are Arrow batches or dicts. A record of the result has the key's columns and one column for
+        each function. Values that a record does not have are null.
 
         Args:
             id: The operator's id; its state is found again under it.
-            emit_every: Seconds between two outputs of the keys that were touched. By default they are emitted
-                once a batch. They are emitted in front of a checkpoint, too.
-            combine: Reduce records by key before they are sent, as long as that makes them fewer.
-            parallelism: See `OperatorOptions`; the others, too.
-            num_cpus: See there.
-            num_gpus: See there.
-            resources: See there.
-            start_new_chain: See there.
-            disable_chaining: See there.
-            state_backend: Not `RocksDB`: state in columns is always on the heap.
-            **functions: By the name of the result: `total=Sum("amount"), orders=Count()`.
+            function: An object; each subtask works with a copy of it. It may change its accumulator in place.
+            **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
+                `emit_every` is the time in seconds between two outputs of the keys that were touched. By
+                default they are emitted once a batch. They are emitted in front of a checkpoint, too.
+                `combine=False` leaves out the step that reduces records by key before they are sent, as long
+                as that makes them fewer. State in columns is always on the heap.
         """
-        options = {
-            "parallelism": parallelism,
-            "num_cpus": num_cpus,
-            "num_gpus": num_gpus,
-            "resources": resources,
-            "start_new_chain": start_new_chain,
-            "disable_chaining": disable_chaining,
-            "state_backend": state_backend,
-        }
+        call = function_or_columns(function, named, ("combine", "emit_every"), "process")
+        if call.function is not None:
+            factory = partial(KeyedAggregateFunctionOperator, self._key_selector, call.function)
+            added = self._builder.add(
+                "aggregate",
+                type(function).__name__,
+                factory,
+                self._inputs,
+                id,
+                call.options,
+                stateful=True,
+                keyed=True,
+            )
+            return DataStream(self._builder, (added,))
         added = add_aggregate(
             self._builder,
             self._inputs,
             id,
             self._key_selector,
-            functions,
-            cast(OperatorOptions, options),
-            emit_every=emit_every,
-            combine=combine,
+            call.columns,
+            call.options,
+            emit_every=call.emit_every,
+            combine=call.combine,
         )
         return DataStream(self._builder, (added,))
 
@@ -199,23 +206,8 @@ class KeyedStream(Generic[T, K]):
         settings = WindowSettings.of_counts("count_window", size, slide)
         return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
 
-    def _repr_html_(self) -> str:
-        return picture_of(self._builder, self._inputs, repr(self))
-
     def __repr__(self) -> str:
         return f"KeyedStream({function_name(self._key_selector)})"
-
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Explain why a method of `DataStream` is not here."""
-            if name.startswith("_") or not hasattr(DataStream, name):
-                raise unknown_attribute(self, name)
-            msg = (
-                f"a KeyedStream has no {name}: call {name} before key_by, or combine the records of a key "
-                "with reduce(id, function) or process(id, function) first"
-            )
-            raise WrongStreamError(msg)
 
 
 def process_operator(

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Self,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    cast,
+    overload,
+)
 
 from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate
+from penstock.runtime.graph.streams.aggregate import add_windowed_aggregate, function_or_columns
 from penstock.runtime.graph.streams.checked_call import (
     OPTION_NAMES,
     OperatorOptions,
     WrongStreamError,
     checked_call,
     need_function,
-    need_object,
     refuse,
 )
 from penstock.runtime.graph.streams.data_stream import DataStream
@@ -25,62 +37,85 @@ from penstock.runtime.graph.streams.quick_look import picture_of
 from penstock.runtime.graph.streams.window_settings import MakeContents, WindowSettings
 from penstock.runtime.names import unknown_attribute
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate
+from penstock.runtime.operators.functions.aggregate_function import (
+    AggregatedContents,
+    AggregateFunction,
+    has_merge,
+)
 from penstock.runtime.operators.user_code.output_tag import OutputTag
 from penstock.runtime.operators.windows.trigger import Trigger
 from penstock.runtime.operators.windows.triggers import Evictor
 from penstock.runtime.operators.windows.window_contents import (
-    AggregatedContents,
-    AggregateFunction,
     ListedContents,
     PreAggregatedContents,
     ReducedContents,
-    has_merge,
 )
+from penstock.runtime.record.column_key import NoKey
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_name
 
 T = TypeVar("T")
-
 K = TypeVar("K")
-
 A = TypeVar("A")
-
 V = TypeVar("V")
-
 R = TypeVar("R")
+#: What functions of windows take in front of the window: the key, or nothing.
+Keys = TypeVarTuple("Keys")
 
 _options = checked_call(OPTION_NAMES)
-
 _plain = checked_call()
-
 _any = checked_call(takes_others=True)
 
 
-class WindowedStream(Generic[T, K]):
-    """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
+class GroupedStream:
+    """Records in groups: a method of `DataStream` that is called too early is refused with what to do."""
 
-    Each key's window emits when its trigger says so. By default that is once, when event time has passed the
-    window, or the time of day for windows of processing time. What a window of event time emits has the
-    window's last microsecond as timestamp; others emit records without timestamps. A record that comes after
-    its windows have ended goes to the side output `late_records` of the returned stream. It is counted, and
-    dropped if nothing reads that output.
-    """
+    #: The next step, for messages.
+    _next_step: ClassVar[str]
+
+    def __init__(
+        self, builder: GraphBuilder, inputs: tuple[Upstream, ...], key_selector: Callable[[Any], Any]
+    ) -> None:
+        self._builder = builder
+        self._inputs = inputs
+        self._key_selector = key_selector
+
+    def _repr_html_(self) -> str:
+        return picture_of(self._builder, self._inputs, repr(self))
+
+    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain why a method of `DataStream` is not here."""
+            if name.startswith("_") or not hasattr(DataStream, name):
+                raise unknown_attribute(self, name)
+            kind = type(self).__name__
+            article = "an" if kind.startswith("A") else "a"
+            msg = f"{article} {kind} has no {name}: {self._next_step.format(name)}"
+            raise WrongStreamError(msg)
+
+
+class Windows(GroupedStream, Generic[T, *Keys]):
+    """The calls of streams in windows; functions of windows take the key first where there is one."""
+
+    _next_step = (
+        "say what each window emits, with reduce(id, function), aggregate(id, function) or "
+        "apply(id, function) first"
+    )
 
     def __init__(
         self,
         builder: GraphBuilder,
         inputs: tuple[Upstream, ...],
-        key_selector: Callable[[T], K],
+        key_selector: Callable[[T], Any],
         settings: WindowSettings,
     ) -> None:
-        """Made by `KeyedStream.window`, not by users."""
-        self._builder = builder
-        self._inputs = inputs
-        self._key_selector = key_selector
+        """Made by `window` and `window_all`, not by users."""
+        super().__init__(builder, inputs, key_selector)
         self._settings = settings
 
     @_plain
-    def trigger(self, trigger: Trigger[T]) -> WindowedStream[T, K]:
+    def trigger(self, trigger: Trigger[T]) -> Self:
         """Let a trigger decide when windows emit, instead of that of the assigner.
 
         Args:
@@ -89,7 +124,7 @@ class WindowedStream(Generic[T, K]):
         return self._with(self._settings.with_trigger(trigger))
 
     @_plain
-    def evictor(self, evictor: Evictor[T]) -> WindowedStream[T, K]:
+    def evictor(self, evictor: Evictor[T]) -> Self:
         """Take records out of a window when it emits; only `apply` works with that.
 
         Args:
@@ -98,7 +133,7 @@ class WindowedStream(Generic[T, K]):
         return self._with(self._settings.with_evictor(evictor))
 
     @_plain
-    def allowed_lateness(self, lateness: timedelta | float) -> WindowedStream[T, K]:
+    def allowed_lateness(self, lateness: timedelta | float) -> Self:
         """Keep windows of event time for a while after their end, and emit again for each late record.
 
         Args:
@@ -107,7 +142,7 @@ class WindowedStream(Generic[T, K]):
         return self._with(self._settings.with_lateness(lateness))
 
     @_plain
-    def side_output_late_data(self, tag: OutputTag[T]) -> WindowedStream[T, K]:
+    def side_output_late_data(self, tag: OutputTag[T]) -> Self:
         """Give the side output of late records a tag of your own, instead of the name `late_records`.
 
         Args:
@@ -125,7 +160,7 @@ class WindowedStream(Generic[T, K]):
         self,
         id: str,
         function: Callable[[T, T], T],
-        window_function: Callable[[K, TimeWindow, T], Iterable[R] | None],
+        window_function: Callable[[Unpack[Keys], TimeWindow, T], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
@@ -134,17 +169,17 @@ class WindowedStream(Generic[T, K]):
         self,
         id: str,
         function: Callable[[T, T], T],
-        window_function: Callable[[K, TimeWindow, T], Iterable[Any] | None] | None = None,
+        window_function: Callable[[Unpack[Keys], TimeWindow, T], Iterable[Any] | None] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> DataStream[Any]:
-        """Combine the records of each key and window; only the result so far is kept.
+        """Combine the records of each window; only the result so far is kept.
 
         Args:
             id: The operator's id; its state is found again under it.
             function: Takes the result so far and the next record, returns the new result. That is a new
                 value, or one of the two, which it may change.
-            window_function: Takes the key, the window and the result, and returns the records to emit; by
-                default the result itself is emitted.
+            window_function: Takes the key if there is one, the window and the result. Returns the records to
+                emit; by default the result itself is emitted.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
@@ -161,7 +196,7 @@ class WindowedStream(Generic[T, K]):
         self,
         id: str,
         function: AggregateFunction[T, A, V],
-        window_function: Callable[[K, TimeWindow, V], Iterable[R] | None],
+        window_function: Callable[[Unpack[Keys], TimeWindow, V], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]: ...
 
@@ -185,76 +220,77 @@ class WindowedStream(Generic[T, K]):
     def aggregate(
         self, id: str, function: Any = None, window_function: Any = None, **named: Any
     ) -> DataStream[Any]:
-        """Fold the records of each key and window into an accumulator, and emit its result.
+        """Fold the records of each window into an accumulator, and emit its result.
 
-        With named functions of columns, as in `aggregate("sums", total=Sum("amount"))`, the stream must be
-        keyed by the names of columns. A record of the result then has the key's columns, `window_start` and
-        `window_end`, and one column for each function.
+        With named functions of columns, as in `aggregate("sums", total=Sum("amount"))`, a stream with keys
+        must be keyed by the names of columns. A record of the result then has the key's columns,
+        `window_start` and `window_end`, and one column for each function.
 
         Args:
             id: The operator's id; its state is found again under it.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
                 Windows that merge, such as sessions, need its `merge`.
-            window_function: Takes the key, the window and the result, and returns the records to emit; by
-                default the result itself is emitted.
+            window_function: Takes the key if there is one, the window and the result. Returns the records to
+                emit; by default the result itself is emitted.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
                 By default records are reduced by key and window before they are sent, as long as that makes
                 them fewer; not so with `combine=False`.
         """
-        options = cast(OperatorOptions, {name: named.pop(name) for name in OPTION_NAMES if name in named})
-        if function is None:
+        call = function_or_columns(function, named, ("combine",), "apply")
+        if call.function is None:
             if window_function is not None:
                 refuse("aggregate: a window_function needs an AggregateFunction in front of it")
-            combine = named.pop("combine", True)
-            if not isinstance(combine, bool):
-                refuse(f"aggregate: combine is True or False, not {combine!r:.80}")
+            options = self._checked_options("aggregate", call.options)
             added = add_windowed_aggregate(
                 self._builder,
                 self._inputs,
                 id,
                 self._key_selector,
                 self._settings,
-                named,
+                call.columns,
                 options,
-                combine=combine,
+                combine=call.combine,
             )
             return DataStream(self._builder, (added,))
-        if named:
-            names = ", ".join(named)
-            refuse(f"aggregate: give one AggregateFunction or functions of columns ({names}), not both")
-        need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
-        if self._settings.records.is_merging and not has_merge(function):
+        if self._settings.records.is_merging and not has_merge(call.function):
             refuse(
                 f"aggregate: windows of {self._settings.assigner!r} merge, so {type(function).__name__} "
                 "needs a method merge(first, second), which gives the accumulator of two"
             )
         what = f"aggregate({type(function).__name__})"
-        return self._add(
-            id, "aggregate", what, partial(AggregatedContents, function), options, window_function
-        )
+        contents = partial(AggregatedContents, call.function)
+        return self._add(id, "aggregate", what, contents, call.options, window_function)
 
     @_options
     def apply(
         self,
         id: str,
-        function: Callable[[K, TimeWindow, list[T]], Iterable[R] | None],
+        function: Callable[[Unpack[Keys], TimeWindow, list[T]], Iterable[R] | None],
         **options: Unpack[OperatorOptions],
     ) -> DataStream[R]:
-        """Hand all records of each key and window to a function; they are kept until then.
+        """Hand all records of each window to a function; they are kept until then.
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: Takes the key, the window and its records in order of arrival. Returns the records to
-                emit: a list, a generator, or `None` for none. Windows that overlap share their
+            function: Takes the key if there is one, the window and its records in order of arrival. Returns
+                the records to emit: a list, a generator, or `None` for none. Windows that overlap share their
                 records: make new ones, and leave these as they are.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)
         what = f"apply({function_name(function)})"
-        return self._add(id, "apply", what, partial(ListedContents, function), options)
+        contents = partial(ListedContents, self._with_key(function))
+        return self._add(id, "apply", what, contents, options)
 
-    def _with(self, settings: WindowSettings) -> WindowedStream[T, K]:
-        return WindowedStream(self._builder, self._inputs, self._key_selector, settings)
+    def _with(self, settings: WindowSettings) -> Self:
+        return type(self)(self._builder, self._inputs, self._key_selector, settings)
+
+    def _with_key(self, function: Callable[..., Any]) -> Callable[[Any, TimeWindow, Any], Any]:
+        """The user's function in the form that operators call: with a key."""
+        return function
+
+    def _checked_options(self, call: str, options: OperatorOptions) -> OperatorOptions:
+        return options
 
     def _add(
         self,
@@ -268,7 +304,8 @@ class WindowedStream(Generic[T, K]):
         if window_function is not None:
             need_function(f"{call}: window_function", window_function)
             what += f", {function_name(window_function)}"
-            contents = partial(PreAggregatedContents, contents, window_function)
+            contents = partial(PreAggregatedContents, contents, self._with_key(window_function))
+        options = self._checked_options(call, options)
         added = self._builder.add(
             "window",
             f"{self._settings}, {what}",
@@ -282,163 +319,42 @@ class WindowedStream(Generic[T, K]):
         )
         return DataStream(self._builder, (added,))
 
-    def _repr_html_(self) -> str:
-        return picture_of(self._builder, self._inputs, repr(self))
+
+class WindowedStream(Windows[T, K]):
+    """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
+
+    Each key's window emits when its trigger says so. By default that is once, when event time has passed the
+    window, or the time of day for windows of processing time. What a window of event time emits has the
+    window's last microsecond as timestamp; others emit records without timestamps. A record that comes after
+    its windows have ended goes to the side output `late_records` of the returned stream. It is counted, and
+    dropped if nothing reads that output.
+    """
 
     def __repr__(self) -> str:
         return f"WindowedStream({function_name(self._key_selector)}, {self._settings})"
 
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Explain why a method of `DataStream` is not here."""
-            if name.startswith("_") or not hasattr(DataStream, name):
-                raise unknown_attribute(self, name)
-            msg = (
-                f"a WindowedStream has no {name}: say what each window emits, with reduce(id, function), "
-                "aggregate(id, function) or apply(id, function) first"
-            )
-            raise WrongStreamError(msg)
-
-
-class AllWindowedStream(Generic[T]):
+class AllWindowedStream(Windows[T]):
     """All records of a stream grouped by windows; made by `DataStream.window_all`.
 
-    One subtask has all windows, so it must keep up with the whole stream. Where that is too much, reduce the
-    records by key first, and only the results by `window_all`. See `WindowedStream` for what windows do.
+    One subtask has all windows, so it must keep up with the whole stream. Aggregates of columns combine in
+    front of it. Otherwise reduce the records by key first, and only the results by `window_all`. See
+    `WindowedStream` for what windows do.
     """
 
-    def __init__(self, windowed: WindowedStream[T, None]) -> None:
-        """Made by `DataStream.window_all`, not by users."""
-        self._windowed = windowed
-
-    @_plain
-    def trigger(self, trigger: Trigger[T]) -> AllWindowedStream[T]:
-        """Let a trigger decide when windows emit; see `WindowedStream.trigger`."""
-        return AllWindowedStream(self._windowed.trigger(trigger))
-
-    @_plain
-    def evictor(self, evictor: Evictor[T]) -> AllWindowedStream[T]:
-        """Take records out of a window when it emits; see `WindowedStream.evictor`."""
-        return AllWindowedStream(self._windowed.evictor(evictor))
-
-    @_plain
-    def allowed_lateness(self, lateness: timedelta | float) -> AllWindowedStream[T]:
-        """Keep windows for a while after their end; see `WindowedStream.allowed_lateness`."""
-        return AllWindowedStream(self._windowed.allowed_lateness(lateness))
-
-    @_plain
-    def side_output_late_data(self, tag: OutputTag[T]) -> AllWindowedStream[T]:
-        """Give late records a tag of your own; see `WindowedStream.side_output_late_data`."""
-        return AllWindowedStream(self._windowed.side_output_late_data(tag))
-
-    @overload
-    def reduce(
-        self, id: str, function: Callable[[T, T], T], **options: Unpack[OperatorOptions]
-    ) -> DataStream[T]: ...
-
-    @overload
-    def reduce(
-        self,
-        id: str,
-        function: Callable[[T, T], T],
-        window_function: Callable[[TimeWindow, T], Iterable[R] | None],
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[R]: ...
-
-    @_options
-    def reduce(
-        self,
-        id: str,
-        function: Callable[[T, T], T],
-        window_function: Callable[[TimeWindow, T], Iterable[Any] | None] | None = None,
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[Any]:
-        """Combine the records of each window; see `WindowedStream.reduce`.
-
-        Args:
-            id: The operator's id; its state is found again under it.
-            function: Takes the result so far and the next record, returns the new result.
-            window_function: Takes the window and the result, and returns the records to emit.
-            **options: See `OperatorOptions`; the parallelism is 1.
-        """
-        checked = _one_subtask("reduce", options)
-        if window_function is None:
-            return self._windowed.reduce(id, function, **checked)
-        need_function("reduce: window_function", window_function)
-        return self._windowed.reduce(id, function, WithoutKey(window_function), **checked)
-
-    @overload
-    def aggregate(
-        self, id: str, function: AggregateFunction[T, A, R], **options: Unpack[OperatorOptions]
-    ) -> DataStream[R]: ...
-
-    @overload
-    def aggregate(
-        self,
-        id: str,
-        function: AggregateFunction[T, A, V],
-        window_function: Callable[[TimeWindow, V], Iterable[R] | None],
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[R]: ...
-
-    @_options
-    def aggregate(
-        self,
-        id: str,
-        function: AggregateFunction[T, Any, Any],
-        window_function: Callable[[TimeWindow, Any], Iterable[Any] | None] | None = None,
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[Any]:
-        """Fold the records of each window into an accumulator; see `WindowedStream.aggregate`.
-
-        Args:
-            id: The operator's id; its state is found again under it.
-            function: An object; each subtask works with a copy of it.
-            window_function: Takes the window and the result, and returns the records to emit.
-            **options: See `OperatorOptions`; the parallelism is 1.
-        """
-        need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
-        checked = _one_subtask("aggregate", options)
-        if window_function is None:
-            return self._windowed.aggregate(id, function, **checked)
-        need_function("aggregate: window_function", window_function)
-        return self._windowed.aggregate(id, function, WithoutKey(window_function), **checked)
-
-    @_options
-    def apply(
-        self,
-        id: str,
-        function: Callable[[TimeWindow, list[T]], Iterable[R] | None],
-        **options: Unpack[OperatorOptions],
-    ) -> DataStream[R]:
-        """Hand all records of each window to a function; see `WindowedStream.apply`.
-
-        Args:
-            id: The operator's id; its state is found again under it.
-            function: Takes the window and its records in order of arrival. Returns the records to emit.
-            **options: See `OperatorOptions`; the parallelism is 1.
-        """
-        need_function("apply", function)
-        return self._windowed.apply(id, WithoutKey(function), **_one_subtask("apply", options))
-
-    def _repr_html_(self) -> str:
-        return picture_of(self._windowed._builder, self._windowed._inputs, repr(self))
-
     def __repr__(self) -> str:
-        return f"AllWindowedStream({self._windowed._settings})"
+        return f"AllWindowedStream({self._settings})"
 
-    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+    def _with_key(self, function: Callable[..., Any]) -> Callable[[Any, TimeWindow, Any], Any]:
+        return WithoutKey(function)
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Explain why a method of `DataStream` is not here."""
-            if name.startswith("_") or not hasattr(DataStream, name):
-                raise unknown_attribute(self, name)
-            msg = (
-                f"an AllWindowedStream has no {name}: say what each window emits, with reduce(id, function), "
-                "aggregate(id, function) or apply(id, function) first"
+    def _checked_options(self, call: str, options: OperatorOptions) -> OperatorOptions:
+        if options.get("parallelism") not in (None, 1):
+            refuse(
+                f"{call}: windows without keys run in one subtask, so parallelism {options['parallelism']} "
+                "can't be; use key_by(function).window(...) to spread them"
             )
-            raise WrongStreamError(msg)
+        return cast(OperatorOptions, {**options, "parallelism": 1})
 
 
 class WithoutKey:
@@ -458,18 +374,6 @@ class WithoutKey:
 
 
 def window_all(stream: DataStream[T], settings: WindowSettings) -> AllWindowedStream[T]:
-    keyed = stream.key_by(no_key)
-    return AllWindowedStream(WindowedStream(keyed._builder, keyed._inputs, no_key, settings))
-
-
-def no_key(record: object) -> None:
-    return None
-
-
-def _one_subtask(call: str, options: OperatorOptions) -> OperatorOptions:
-    if options.get("parallelism") not in (None, 1):
-        refuse(
-            f"{call}: windows without keys run in one subtask, so parallelism {options['parallelism']} can't "
-            "be; use key_by(function).window(...) to spread them"
-        )
-    return cast(OperatorOptions, {**options, "parallelism": 1})
+    key = NoKey()
+    keyed = stream._partitioned(Partitioner(Partitioning.KEY_GROUP, key))
+    return AllWindowedStream(keyed._builder, keyed._inputs, key, settings)

@@ -67,7 +67,7 @@ class BatchColumns:
         self._inputs = aggregation.inputs
         self._counted = aggregation.counted - set(key.names)
         self._in_order = aggregation.is_ordered
-        self._names = tuple(dict.fromkeys((*key.names, *self._inputs)))
+        self._names = tuple(dict.fromkeys((*key.state_names, *self._inputs)))
 
     def of(self, batch: Batch) -> Iterator[ColumnsOfRows]:
         """The columns of a batch.
@@ -97,7 +97,7 @@ class BatchColumns:
             raise PenstockError(msg) from error
 
     def _found(self, places: Places | None, columns: pa.RecordBatch) -> ColumnsOfRows:
-        keys = dict(zip(self._key.names, self._key.columns(columns), strict=True))
+        keys = dict(zip(self._key.state_names, self._key.columns(columns), strict=True))
         return ColumnsOfRows(places, keys, {name: _plain(_column(columns, name)) for name in self._inputs})
 
     def _column(self, rows: Sequence[Any], name: str) -> RowColumn:

@@ -78,6 +78,7 @@ class KeyedAggregateOperator(Operator):
         *,
         is_combined: bool = False,
     ) -> None:
+        self._key = key
         self._is_combined = is_combined
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation)
@@ -111,7 +112,7 @@ class KeyedAggregateOperator(Operator):
     @property
     def doing(self) -> str:
         """What it computes."""
-        return f"aggregating by {', '.join(self._aggregation.key_names)}"
+        return f"aggregating by {self._key.__name__}"
 
     @property
     def flush_at(self) -> float | None:
@@ -233,6 +234,7 @@ class WindowedAggregateOperator(Operator):
         windows: ColumnWindows,
         late_tag: str = LATE_RECORDS,
     ) -> None:
+        self._key = key
         self._late_tag = late_tag
         self._aggregation = aggregation
         self._columns = BatchColumns(key, aggregation)
@@ -271,7 +273,7 @@ class WindowedAggregateOperator(Operator):
     @property
     def doing(self) -> str:
         """What it computes."""
-        return f"aggregating windows by {', '.join(self._aggregation.key_names)}"
+        return f"aggregating windows by {self._key.__name__}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Merge a batch into its windows; late records come out at the side."""
@@ -306,7 +308,9 @@ class WindowedAggregateOperator(Operator):
             some = over[first : first + SLICE]
             self._records_out += len(some)
             starts = self._panes.begins(ends[some])
-            yield from emitted_windows(self._aggregation, self._table, slots[some], starts, ends[some])
+            yield from emitted_windows(
+                self._key, self._aggregation, self._table, slots[some], starts, ends[some]
+            )
         self._table.delete(slots[over])
         for pairs in self._pairs.values():
             self._forget(pairs, reached)
@@ -386,11 +390,16 @@ class WindowedAggregateOperator(Operator):
 
 
 def emitted_windows(
-    aggregation: Aggregation, table: ColumnTable, slots: Slots, starts: Moments, ends: Moments
+    key: ColumnKey,
+    aggregation: Aggregation,
+    table: ColumnTable,
+    slots: Slots,
+    starts: Moments,
+    ends: Moments,
 ) -> Iterator[ArrowBatch]:
     """What some windows of a table give, as batches of the output."""
     for places, keys, results in aggregation.emitted(table, slots):
-        columns: dict[str, Any] = {name: keys.column(name) for name in aggregation.key_names}
+        columns: dict[str, Any] = {name: keys.column(name) for name in key.names}
         columns[WINDOW_START] = pa.array(starts[places]).view(_INSTANT)
         columns[WINDOW_END] = pa.array(ends[places]).view(_INSTANT)
         columns |= results

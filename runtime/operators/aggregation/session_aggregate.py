@@ -89,6 +89,7 @@ class SessionAggregateOperator(Operator):
         gap: int,
         late_tag: str = LATE_RECORDS,
     ) -> None:
+        self._key = key
         self._own = aggregation
         self._aggregation = aggregation.and_also({_FIRST: Min(_MOMENT), _LAST: Max(_MOMENT)})
         self._columns = BatchColumns(key, aggregation)
@@ -126,7 +127,7 @@ class SessionAggregateOperator(Operator):
     @property
     def doing(self) -> str:
         """What it computes."""
-        return f"aggregating sessions by {', '.join(self._own.key_names)}"
+        return f"aggregating sessions by {self._key.__name__}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Merge a batch into its sessions; late records come out at the side."""
@@ -159,7 +160,7 @@ class SessionAggregateOperator(Operator):
             some = over[begin : begin + SLICE]
             self._records_out += len(some)
             firsts = self._firsts(slots[some])
-            yield from emitted_windows(self._own, self._table, slots[some], firsts, ends[some])
+            yield from emitted_windows(self._key, self._own, self._table, slots[some], firsts, ends[some])
         self._keys.leave(slots[over])
         self._table.delete(slots[over])
         self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))

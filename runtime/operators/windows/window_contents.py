@@ -2,62 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from penstock.runtime.operators.user_code.result_collector import iterator_of
 from penstock.runtime.state.own_copy import own_copies, own_copy
 from penstock.runtime.time.windows import TimeWindow
-
-T = TypeVar("T")
-A = TypeVar("A")
-R = TypeVar("R")
-
-
-class AggregateFunction(ABC, Generic[T, A, R]):
-    """Folds the records of a window into an accumulator (Flink's `AggregateFunction`).
-
-    Example:
-        >>> class Mean(AggregateFunction[float, tuple[float, int], float]):
-        ...     def create_accumulator(self):
-        ...         return 0.0, 0
-        ...
-        ...     def add(self, value, accumulator):
-        ...         return accumulator[0] + value, accumulator[1] + 1
-        ...
-        ...     def get_result(self, accumulator):
-        ...         return accumulator[0] / accumulator[1]
-        >>> mean = Mean()
-        >>> mean.get_result(mean.add(2.0, mean.add(1.0, mean.create_accumulator())))
-        1.5
-    """
-
-    @abstractmethod
-    def create_accumulator(self) -> A:
-        """The accumulator of a window that has no record yet."""
-
-    @abstractmethod
-    def add(self, value: T, accumulator: A) -> A:
-        """The accumulator with one more record: a new one, or the same one changed."""
-
-    @abstractmethod
-    def get_result(self, accumulator: A) -> R:
-        """What the window emits."""
-
-    def merge(self, first: A, second: A) -> A:
-        """The accumulator of the records of two; only windows that merge, such as sessions, need it.
-
-        Args:
-            first: Of the window that began earlier; it may be changed and returned.
-        """
-        raise NotImplementedError
-
-
-def has_merge(aggregate: AggregateFunction[Any, Any, Any]) -> bool:
-    """Whether a user's function can merge accumulators."""
-    return type(aggregate).merge is not AggregateFunction.merge
 
 
 class WindowContents(Protocol):
@@ -151,49 +101,6 @@ class ReducedContents:
 
     def _add(self, contents: Any, row: Any) -> Any:
         return own_copy(self.function(contents, own_copy(row) if self.overlap else row))
-
-
-class AggregatedContents:
-    """Keeps an accumulator, and emits its result.
-
-    Args:
-        aggregate: The user's function object; a copy of it is used, so that subtasks share nothing.
-    """
-
-    keeps: ClassVar[str] = "an accumulator"
-    isolates = True
-    overlap = False
-
-    def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
-        self._aggregate = copy.deepcopy(aggregate)
-        self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
-        merge = (self._aggregate.merge,) if has_merge(aggregate) else ()
-        self.other_functions: Sequence[Callable[..., Any]] = (
-            self._aggregate.create_accumulator,
-            self._aggregate.get_result,
-            *merge,
-        )
-
-    def first(self, row: Any) -> Any:
-        """An accumulator with one record."""
-        created = self._aggregate.create_accumulator()
-        return self.add(own_copy(created) if self.isolates else created, row)
-
-    def add(self, contents: Any, row: Any) -> Any:
-        """The accumulator with one record more; the record is its own."""
-        return self._aggregate.add(own_copy(row) if self.isolates and self.overlap else row, contents)
-
-    def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
-        """The accumulator's result."""
-        return [self._aggregate.get_result(contents)]
-
-    def merged(self, first: Any, second: Any) -> Any:
-        """Both accumulators merged."""
-        return self._aggregate.merge(first, second)
-
-    def copied(self, contents: Any) -> Any:
-        """A copy: the function may change its accumulator in place, and give a part of it as the result."""
-        return own_copy(contents)
 
 
 class ListedContents:

@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.functions.aggregate_function import AggregatedContents, AggregateFunction
 from penstock.runtime.operators.windows.window import WindowOperator
-from penstock.runtime.operators.windows.window_contents import (
-    AggregatedContents,
-    AggregateFunction,
-    ListedContents,
-    ReducedContents,
-)
+from penstock.runtime.operators.windows.window_contents import ListedContents, ReducedContents
 from penstock.runtime.testing.harness import OperatorHarness
 from penstock.runtime.time.windows import SlidingEventTimeWindows, TimeWindow, TumblingEventTimeWindows
 
