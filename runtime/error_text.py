@@ -1,8 +1,8 @@
-"""Texts of errors that users' code has raised: always there, never endless, and fit for every place.
+"""Texts of errors that users' code has raised: always present, of limited length, and safe for every output.
 
 An exception is a user's object. Its `__str__` may raise. Its message may have 50 MB, halves of surrogate
-pairs that no JSON holds, or sequences that a terminal obeys. Its chain of causes may be a circle. Whatever it
-is, the failure itself must be reported. So nothing here raises, and every text has a limit.
+pairs that no JSON holds, or sequences that a terminal obeys. Its chain of causes may be a circle. The failure
+must be reported all the same. So nothing here raises, and every text has a limit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def error_text(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
 
 
 def cause_text(error: BaseException) -> str:
-    """As `error_text`; an error of Penstock gives only its message, which says all."""
+    """Like `error_text`, but an error of Penstock gives only its message, which says all."""
     return message_of(error) if isinstance(error, PenstockError) else error_text(error)
 
 
@@ -87,8 +87,7 @@ def message_of(error: BaseException, most: int = LONGEST_MESSAGE) -> str:
 def traceback_text(error: BaseException, trace: TracebackType | None = None) -> str:
     """The traceback with all causes, as Python prints it.
 
-    Args:
-        trace: Where it begins; the error's own by default.
+    `trace` is its start, by default the error's own.
     """
     try:
         lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
@@ -125,9 +124,9 @@ def escaped(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most `most` characters, which are some dozens at least; leaves out its middle.
+    """A text of at most `most` characters (at least some dozens); leaves out its middle.
 
-    A traceback says at its beginning where it came from and at its end what happened.
+    The beginning of a traceback shows the call, and its end shows the error.
 
     Example:
         >>> print(shortened("a" * 50 + "b" * 50, 60))

@@ -15,10 +15,6 @@ from penstock.runtime.redaction import redacted
 class UserLocation:
     """A line of the user's program.
 
-    Attributes:
-        line: The line in it, from 1.
-        function: The function that the line is in.
-
     Example:
         >>> str(UserLocation("job.py", 12, "main"))
         'job.py:12 in main'
@@ -105,11 +101,7 @@ class OperatorError(PenstockError):
 
 
 class OperatorInterrupt(KeyboardInterrupt):
-    """A `KeyboardInterrupt` in an operator. In a job it is a failure as any other.
-
-    Attributes:
-        error: The failure, with the operator and the user's line.
-    """
+    """A `KeyboardInterrupt` in an operator; in a job it is a failure like any other."""
 
     def __init__(self, error: OperatorError) -> None:
         super().__init__(str(error))
@@ -156,7 +148,7 @@ class CorruptSnapshotError(StorageError):
 
 
 class SuppressRestartsError(PenstockError):
-    """A failure that a restart would only repeat: the job fails at once. Connectors raise kinds of it."""
+    """A failure that a restart would only repeat: the job fails at once. Connectors raise subclasses."""
 
 
 class BadInputError(PenstockError):
@@ -184,7 +176,7 @@ class DeploymentError(PenstockError):
 
 
 class CheckpointError(PenstockError):
-    """A checkpoint that was asked for by hand was not taken; the message says why."""
+    """A checkpoint that a user requested was not taken; the message says why."""
 
 
 class SavepointError(PenstockError):
@@ -216,7 +208,7 @@ class SavepointStillNeededWarning(UserWarning):
 
 
 class RequestLostError(PenstockError):
-    """A request to a job was lost with its JobMaster: it may have been carried out, and nothing says so."""
+    """A request to a job was lost with its JobMaster, which may or may not have carried it out."""
 
 
 class RescaleError(PenstockError):
@@ -232,7 +224,7 @@ class StateMismatchError(RestoreError):
 
 
 class JobTimeoutError(PenstockError, TimeoutError):
-    """Something has not happened in time and still continues; the message says what, and how to look."""
+    """The wait for an event ended before it happened; the job continues. The message says what to do."""
 
 
 class JobFailedError(PenstockError):

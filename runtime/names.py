@@ -1,22 +1,17 @@
-"""Names: which ones users may give, and which one a misspelt name means.
+"""Names: the rule for names that users give, and the nearest known name for a misspelt one.
 
-The rule of names: what users may call their jobs, states, side outputs, groups and hooks.
+A name is text of any alphabet: of a job, a state, a side output, a group, a hook. It goes to places with
+rules of their own: file names, labels of Prometheus, spans of OpenTelemetry, JSON, terminals, pages. Each of
+them escapes what it must. Only names with characters that can't be seen or can't be encoded are refused.
 
-A name is text of any alphabet. It goes to places with rules of their own: file names, labels of Prometheus,
-spans of OpenTelemetry, JSON, terminals, pages. Each of them escapes what it must. So only those names are
-refused that no place shows as they were written: characters in them can't be seen, or can't be encoded.
+All names are in Unicode's normal form C, so two spellings of one name are one name. An editor or a file
+system may change the form of a text, and the state under a name would be lost with it. Letters that only look
+alike stay different, and so do upper and lower case.
 
-Two spellings of one name are one name: all names are in Unicode's normal form C. An editor or a file system
-may change the form of a text, and the state under a name would be lost with it. Letters that only look alike
-stay different, and so do upper and lower case.
-
-Answers a misspelt name with the nearest one: of a package, a class, an object or an argument.
-
-Python's own errors name what is wrong, but their hints reach only tracebacks that Python prints itself.
-Notebooks, logs and job reports show the message alone. So the hint is part of the message here.
-
-Nothing here runs for a name that is spelt right, except one look at the keywords of a constructor. Classes of
-the record path must not use `NearestNames`.
+Python's own errors name what is misspelt, but their hints reach only tracebacks that Python prints itself.
+Notebooks, logs and job reports show the message alone. So the hint is part of the message here. Nothing runs
+for a name that is spelt right, except one look at the keywords of a constructor. Classes of the record path
+must not use `NearestNames`.
 """
 
 from __future__ import annotations
@@ -78,7 +73,7 @@ def checked_name(what: str, name: object) -> str:
         what: Begins the message: `OutputTag`.
 
     Raises:
-        ConfigurationError: It can't be a name; the message says why, and what to do.
+        ConfigurationError: The name is invalid; the message says why, and what to do.
 
     Example:
         >>> checked_name("OutputTag", "zu spät")
@@ -172,7 +167,7 @@ def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
-    """The names that a function takes as keywords, without `self`; `None` when it takes any."""
+    """The keyword arguments of a function, without `self`; `None` when it takes any."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
@@ -181,7 +176,7 @@ def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
 
 
 class NearestNames(type):
-    """Metaclass of what users make and set up: answers misspelt members and constructor arguments.
+    """Metaclass of classes that users construct: answers misspelt members and constructor arguments.
 
     A class can name members that are called otherwise here, in `_renamed`: the old or foreign name and ours.
 
@@ -210,7 +205,6 @@ class NearestNames(type):
     if not TYPE_CHECKING:  # a type checker continues refusing unknown names, and sees the constructor itself
 
         def __getattr__(cls, name: str) -> Any:
-            """Explain what the class does not have."""
             renamed = cls.__dict__.get("_renamed", {})
             if name in renamed:
                 here = f"type object {cls.__name__!r} has no attribute {name!r}"
@@ -225,7 +219,6 @@ class NearestNames(type):
             return signature.replace(parameters=list(signature.parameters.values())[1:])
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Make an object, unless a keyword is unknown."""
             if kwargs:
                 check_keywords(cls.__name__, kwargs, keywords_of(cls.__init__))
             return super().__call__(*args, **kwargs)
@@ -262,5 +255,4 @@ class NearestMembers:
     if not TYPE_CHECKING:  # a type checker continues refusing unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain what the object does not have."""
             raise unknown_attribute(self, name)

@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Tells time in seconds."""
-
     def now(self) -> float:
         """Wall-clock seconds since the epoch; for people and for event time."""
         ...
@@ -25,16 +23,10 @@ class Clock(Protocol):
 
 
 class Cancellable(Protocol):
-    """Something scheduled that can be called off."""
-
-    def cancel(self) -> None:
-        """Call it off; does nothing when it already ran."""
-        ...
+    def cancel(self) -> None: ...
 
 
 class TimerService(Protocol):
-    """Runs callbacks later, in the thread of the caller."""
-
     def call_later(self, delay: float, callback: Callable[[], None]) -> Cancellable:
         """Run `callback` after `delay` seconds."""
         ...
@@ -96,18 +88,10 @@ class SnapshotStorage(Protocol):
 
 
 class DiskFolder(Protocol):
-    """An open folder of a disk."""
-
-    def sync(self) -> None:
-        """Make the names in it durable: what was created, renamed or removed there before this call.
-
-        Raises:
-            OSError: The disk fails.
-        """
-        ...
+    def sync(self) -> None: ...
 
     def is_still_there(self) -> bool:
-        """Whether its path still leads to this folder, and not to nothing or to another one."""
+        """Whether its path still leads to this folder."""
         ...
 
 
@@ -122,7 +106,7 @@ class Disk(Protocol):
         """Write a new file; with `sync` its content is durable then, its name is not.
 
         Raises:
-            OSError: It is there already, or could not be written; part of it may be there.
+            OSError: The file exists, or could not be written; part of it may be there.
         """
         ...
 
@@ -131,83 +115,41 @@ class Disk(Protocol):
 
         Raises:
             FileExistsError: The name is taken.
-            OSError: It could not be done.
         """
         ...
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file, over another one if there is one, atomically.
-
-        Raises:
-            OSError: It could not be done.
-        """
+        """Rename a file atomically; replaces a file of the new name."""
         ...
 
-    def remove(self, path: str) -> None:
-        """Remove a name of a file.
+    def remove(self, path: str) -> None: ...
 
-        Raises:
-            FileNotFoundError: There is none.
-            OSError: It could not be done.
-        """
-        ...
-
-    def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: There is none.
-            OSError: It could not be read.
-        """
-        ...
+    def read(self, path: str, on_progress: Callable[[], None] = ...) -> bytes: ...
 
     def make_folder(self, path: str) -> None:
         """Make one folder; the root with all that is missing above it.
 
         Raises:
             FileExistsError: The name is taken.
-            OSError: It could not be done.
         """
         ...
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder.
-
-        Raises:
-            OSError: It is not empty, or could not be removed.
-        """
+        """Remove a folder; fails unless it is empty."""
         ...
 
     def sync_way_up(self) -> None:
-        """Make the name of the root durable, and those of all folders above it.
-
-        Raises:
-            OSError: The disk fails.
-        """
+        """Make the name of the root durable, and those of all folders above it."""
         ...
 
-    def open_folder(self, path: str) -> DiskFolder:
-        """Open a folder.
-
-        Raises:
-            FileNotFoundError: There is none.
-            OSError: It could not be opened.
-        """
-        ...
+    def open_folder(self, path: str) -> DiskFolder: ...
 
     def names(self, path: str) -> tuple[list[str], list[str]]:
-        """Names of the files and of the folders in a folder.
-
-        Raises:
-            FileNotFoundError: There is none.
-            OSError: It could not be read.
-        """
+        """Names of the files and of the folders in a folder."""
         ...
 
 
 class SpillFile(Protocol):
-    """Bytes on a local disk that only its owner reads: first all are written, then all are read, in order."""
-
     def append(self, data: bytes) -> None:
         """Write `data` behind what was written before; all of it or nothing.
 
@@ -244,10 +186,10 @@ class StagesFiles(Protocol):
     """A storage whose writers leave something behind when they are killed."""
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
-        """Delete what they have left; returns the number of files.
+        """Delete leftovers of killed writers; return the number of files.
 
         Args:
-            is_past: Whether the writer of an object, given by its path, can't be writing it any more.
+            is_past: Whether the writer of an object, given by its path, can no longer be writing it.
 
         Raises:
             StorageError: It could not be listed or deleted.
@@ -262,7 +204,7 @@ class StorageOpener(Protocol):
         """Open the storage behind a URL; blocks.
 
         Args:
-            create: It is to be written, and may not be there yet.
+            create: It will be written, and may not exist yet.
 
         Raises:
             StorageError: There is no such place.

@@ -104,7 +104,6 @@ def redacted(text: str) -> str:
 
 
 def _url_redacted(chunk: str) -> str:
-    """A text without spaces, with `***` for what its URLs hold."""
     if "://" not in chunk:
         return chunk
     chunk = _without_users(chunk)
@@ -116,7 +115,6 @@ def _url_redacted(chunk: str) -> str:
 
 
 def _without_users(chunk: str) -> str:
-    """Users and passwords in front of hosts; a port in front of a path is no password."""
     parts: list[str] = []
     done = 0
     last = chunk.rfind("@")
@@ -132,11 +130,7 @@ def _without_users(chunk: str) -> str:
 
 
 def _end_of_user(chunk: str, scheme: str, start: int, last: int) -> int:
-    """Position of the `@` behind a secret, -1 for none.
-
-    Args:
-        last: Where the last `@` of all stands.
-    """
+    """Position of the `@` behind a secret, -1 for none; `last` is the position of the last `@`."""
     if last < start:
         return -1
     colon = chunk.find(":", start)
@@ -174,7 +168,7 @@ def without_secrets(cls: type[_T]) -> type[_T]:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL has a user and a password, or one that is signed, in it.
+    """Whether a URL is signed or contains a user and a password.
 
     Example:
         >>> has_password("s3://key:secret@bucket/path"), has_password("abfss://container@account/path")

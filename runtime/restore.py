@@ -1,30 +1,21 @@
 """Restoring a job from a snapshot: states, in-flight data, and subtasks that have finished.
 
-`assign_states`: which subtask gets which state of a completed checkpoint (Flink's
-`StateAssignmentOperation`).
+`assign_states` assigns the states of a completed checkpoint to subtasks (Flink's `StateAssignmentOperation`).
 
-Which subtask gets which in-flight data of an unaligned checkpoint.
+`assign_channel_states`: while the job has the same shape, in-flight data of an unaligned checkpoint goes back
+to the subtask that captured it, receiver or sender. When the shape has changed, all of it becomes input of
+the receivers. Each receiver gets the handles of everything that was in flight on its exchanges. It takes its
+part by key group (or by number, on a rebalance). See `penstock.runtime.task.channel_restore`. The model is
+Flink's rescaling of unaligned checkpoints (FLINK-19801).
 
-While the job has the same shape, in-flight data goes back to the subtask that captured it, receiver or
-sender. When the shape has changed, all of it becomes input of the receivers. Each receiver gets the handles
-of everything that was in flight on its exchanges. It takes its part by key group (or by number, on a
-rebalance). See `penstock.runtime.task.channel_restore`.
+`state_changes` only predicts, by name, the effect of rules that subtasks follow: those of keyed states in
+`runtime/state/known_states.py`, and those of lists in `runtime/operators/operator_state.py`. States that are
+first requested at run time are not known before the job runs, so they are left out.
 
-The model is Flink's rescaling of unaligned checkpoints (FLINK-19801).
-
-What has changed between the states that a program declares and those of the snapshot it starts from.
-
-Nothing here decides anything. `runtime/state/known_states.py` has the rules of keyed states, and
-`runtime/operators/operator_state.py` those of lists; each subtask follows them. This
-says beforehand, by name, what they will come to. States that are only asked for at run time are not known
-before the job runs, so nothing is said of them.
-
-Which subtasks have finished for good, according to a checkpoint (FLIP-147).
-
-A subtask that has processed the end of its data acknowledges checkpoints as *ended*. All that its operators
-will ever emit is in front of the barrier. After a restore from such a checkpoint these operators must not run
-again: what they emit at the end would be emitted twice. So the checkpoint holds, for each operator, which
-subtasks have finished.
+Finished subtasks (FLIP-147). A subtask that has processed the end of its data acknowledges checkpoints as
+*ended*. All that its operators will ever emit is in front of the barrier. After a restore from such a
+checkpoint these operators must not run again: what they emit at the end would be emitted twice. So the
+checkpoint holds, for each operator, which subtasks have finished.
 
 Only subtasks whose senders have all finished too count. With aligned barriers this is always so: the sender's
 end came before its barrier. Without alignment (at-least-once) a subtask may meet the end of a channel behind
@@ -149,7 +140,6 @@ def state_changes(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> str
 
 
 def saved_states(state: OperatorState) -> dict[str, SavedState]:
-    """The states of an operator's functions in a snapshot, by name."""
     handles = (handle for subtask in state.subtasks.values() for handle in subtask.keyed)
     return {saved.name: saved for handle in handles for saved in handle.states}
 

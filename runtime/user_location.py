@@ -25,10 +25,7 @@ _DEEPEST: Final = 32
 
 
 def user_location() -> UserLocation:
-    """The innermost line on the stack that is not Penstock's own.
-
-    Where there is none (Penstock calls itself from its outermost frame) it is the outermost line.
-    """
+    """The innermost line on the stack that is not Penstock's own; without one, the outermost line."""
     frame = inspect.currentframe()
     if frame is None:  # an interpreter without frames
         return UserLocation("<unknown>", 0, "<unknown>")
@@ -52,14 +49,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def function_location(function: Callable[..., Any]) -> str:
-    """A user's function with its line: `split_words (job.py:12)`.
-
-    A function that is not written in Python has no line and gives only its name.
-
-    Example:
-        >>> function_location(str.split)
-        'str.split'
-    """
+    """A user's function with its line: `split_words (job.py:12)`. Without a line, only its name."""
     name = function_name(function)
     function = _innermost(function)
     if not hasattr(function, "__code__") and not inspect.isbuiltin(function):

@@ -1,10 +1,8 @@
 """Aligned barriers, exactly once: with many channels, and with only one.
 
-Exactly once: align the barriers of all channels before a checkpoint is taken.
-
-What it does: the first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was
-consumed, so nothing after its barrier is processed while the others go on. The last barrier releases all
-channels and triggers the checkpoint.
+The first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was consumed, so
+nothing after its barrier is processed while the others continue. The last barrier releases all channels and
+triggers the checkpoint.
 
 Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every
 channel. That is a consistent cut (Chandy and Lamport's snapshot, with channels that are empty by waiting).
@@ -19,11 +17,9 @@ aborted, subsumed or taken.
 The model is Flink's `CheckpointBarrierAligner`. An end of a channel that counts as its barrier is Flink
 1.14's (FLIP-147).
 
-The short way for a subtask with exactly one channel: nothing to align, nothing to count.
-
-A barrier is the last one of its checkpoint at once, so it triggers and the channel is never blocked. So no
-alignment is reported. The two modes differ in what they remember, as in Flink. An aligner takes only
-checkpoints that are newer than the newest one seen. A tracker remembers nothing.
+A subtask with exactly one channel has nothing to align. Each barrier triggers at once, and no alignment is
+reported. As in Flink, an aligner takes only checkpoints that are newer than the newest one seen, and a
+tracker remembers nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class CheckpointBarrierAligner(CheckpointBarrierHandler):
-    """Aligns barriers over several channels; see the module's text."""
+    """Aligns barriers over several channels; see the module's docstring."""
 
     def __init__(
         self,
@@ -158,9 +154,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
 
 
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):
-    """Triggers with every barrier of the one channel.
-
-    The end of the channel never has anything to do with a checkpoint here: none is ever pending.
+    """Triggers with every barrier of the one channel; none is ever pending.
 
     Args:
         ignores_old: Whether ids that are not newer than the newest one seen do nothing.
@@ -178,17 +172,11 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
         self._ignores_old = ignores_old
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Trigger the checkpoint, unless it is old and old ones are ignored.
-
-        Raises:
-            StreamCorruptError: The channel has ended.
-        """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         if self._is_wanted(barrier.checkpoint_id):
             self._trigger(barrier, self._clock.monotonic(), is_aligned=False)
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
-        """Abort the checkpoint, unless it is old and old ones are ignored."""
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         if self._is_wanted(marker.checkpoint_id):
             self._abort(
@@ -196,11 +184,6 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
             )
 
     def process_end_of_partition(self, channel: int) -> None:
-        """Remember that the channel has ended.
-
-        Raises:
-            StreamCorruptError: It has ended before.
-        """
         self._close(channel)
 
     def _is_wanted(self, checkpoint_id: int) -> bool:

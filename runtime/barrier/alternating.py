@@ -35,12 +35,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class AlternatingBarrierHandler(CheckpointBarrierHandler):
-    """Hands aligned barriers to one handler and unaligned ones to another; see the module's text.
-
-    Args:
-        aligned: Handles savepoints and aligned checkpoints; made for the same channels.
-        unaligned: Handles the other checkpoints; made for the same channels.
-    """
+    """Hands aligned barriers to one handler and unaligned ones to another; see the module's docstring."""
 
     def __init__(
         self,
@@ -57,17 +52,14 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         self._cancelled_id = -1
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Set the task of both sides; once, before the first event."""
         self._aligned.set_listener(listener, is_ready)
         self._unaligned.set_listener(listener, is_ready)
 
     def trigger_if_due(self) -> None:
-        """The task can take a checkpoint now, after it could not."""
         self._unaligned.trigger_if_due()
 
     @property
     def watches_arrivals(self) -> bool:
-        """True: a checkpoint begins when a barrier arrives."""
         return True
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -84,11 +76,7 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
                 self._unaligned.elements_arrived(channel, (element,))
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored.
-
-        Raises:
-            StreamCorruptError: The channel has ended, or was blocked after a barrier of the same savepoint.
-        """
+        """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         if self._activate(barrier):
             self._active.process_barrier(channel, barrier)
@@ -98,37 +86,28 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         self._active.process_cancellation(channel, marker)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """Tell both sides.
-
-        Raises:
-            StreamCorruptError: The channel has ended before.
-        """
         self._close(channel)
         self._aligned.process_end_of_partition(channel)
         self._unaligned.process_end_of_partition(channel)
 
     @property
     def latest_checkpoint_id(self) -> int:
-        """The newest id that the active side has consumed; -1 for none."""
         return self._active.latest_checkpoint_id
 
     @property
     def alignment_duration(self) -> float:
-        """Seconds of the active side's alignment so far; of its last one when none runs."""
         return self._active.alignment_duration
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The checkpoint or savepoint that is not complete, if there is one."""
         return self._active.pending
 
     @property
     def blocked(self) -> int:
-        """Number of channels that either side holds back now."""
         return self._aligned.blocked + self._unaligned.blocked
 
     def statistics(self) -> BarrierHandlerStatistics:
-        """Counters of both sides together; what there is one of is the active side's."""
+        """Counters of both sides together; those that can't be added are the active side's."""
         one, other = self._aligned.statistics(), self._unaligned.statistics()
         return replace(
             self._active.statistics(),
@@ -140,11 +119,11 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         )
 
     def _acts_at_once(self, barrier: CheckpointBarrier) -> bool:
-        """Whether a barrier that arrives begins a checkpoint; it makes its side the active one then."""
+        """Whether a barrier that arrives begins a checkpoint; if so, makes its side the active one."""
         return not _is_aligned(barrier) and self._activate(barrier)
 
     def _activate(self, barrier: CheckpointBarrier) -> bool:
-        """Make a barrier's side the active one; whether the barrier counts."""
+        """Make a barrier's side the active one; return whether the barrier counts."""
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id < self._last_seen_id or self._is_cancelled(checkpoint_id):
             self._ignored += 1

@@ -1,13 +1,9 @@
 """The input of a subtask, without its barriers: a gate that holds senders, and one that stores.
 
-`CheckpointedInputGate`: the input of a subtask with the barriers taken out.
-
-It stands between the channels and the task. Buffers, watermarks, statuses and ends go on to the task.
-Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a barrier before
-anything behind it is polled. It gets the end of a channel before the task does, because the end may complete
-a checkpoint.
-
-The model is Flink's class of the same name.
+`CheckpointedInputGate` stands between the channels and the task. Buffers, watermarks, statuses and ends pass
+to the task. Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a
+barrier before anything behind it is polled. It gets the end of a channel before the task does, because the
+end may complete a checkpoint. The model is Flink's class of the same name.
 
 `StoringInputGate`: aligned barriers that hold no sender back.
 
@@ -19,8 +15,8 @@ they had just arrived, before new input is read. Elements of a channel that is b
 An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
 The channels are released then, and what was stored passes to the task.
 
-Storing is work like any other: after a number of elements the gate returns, and `has_more` says that it is
-not done. So credits, timers and control do not wait for gigabytes that are stored again.
+After a number of stored elements the gate returns, and `has_more` says that it is not done. So credits,
+timers and control do not wait for gigabytes that are stored again.
 
 What it must never do: let an element of a blocked channel through, lose one, or read new input while stored
 elements wait. That would break the order of a channel.
@@ -57,14 +53,12 @@ from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedInputGateStatistics:
-    """Counters of a subtask's input."""
-
     gate: InputGateStatistics
     barriers: BarrierHandlerStatistics
 
 
 class CheckpointedInputGate:
-    """Polls a gate and deals with barriers; see the module's text.
+    """Polls a gate and handles barriers; see the module's docstring.
 
     Args:
         handler: Decides when checkpoints begin; made for this gate (see `create_barrier_handler`).
@@ -81,7 +75,6 @@ class CheckpointedInputGate:
         self.handler.set_listener(listener, is_ready)
 
     def trigger_if_due(self) -> None:
-        """The task can take a checkpoint now, after it could not."""
         self.handler.trigger_if_due()
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
@@ -89,16 +82,11 @@ class CheckpointedInputGate:
 
         An unaligned checkpoint may begin here and call the listener, so call this only where the task can
         take a snapshot.
-
-        Raises:
-            StreamCorruptError: There is no such channel, or the frame breaks the protocol.
         """
         self.gate.receive(channel, first_sequence_number, elements)
 
     def poll_next(self) -> tuple[int, StreamElement] | None:
-        """Consume elements up to the next one that is for the task.
-
-        May call the listener, any number of times, before it returns.
+        """Consume elements up to the next one for the task. May call the listener, any number of times.
 
         Returns:
             The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`; `None`
@@ -113,11 +101,7 @@ class CheckpointedInputGate:
         return None
 
     def process(self, channel: int, element: StreamElement) -> bool:
-        """Deal with an element that was consumed; whether it is for the task.
-
-        Raises:
-            StreamCorruptError: The barriers break the protocol.
-        """
+        """Handle an element that was consumed; return whether it is for the task."""
         if isinstance(element, Buffer):
             return True
         if isinstance(element, CheckpointBarrier):
@@ -131,30 +115,21 @@ class CheckpointedInputGate:
         return True
 
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Put elements in front of a channel that were in flight when the restored checkpoint was taken.
-
-        Raises:
-            StreamCorruptError: There is no such channel.
-            ValueError: Something has arrived already.
-        """
         self.gate.restore(channel, elements)
 
     @property
     def has_more(self) -> bool:
-        """Whether `poll_next` returned `None` only to let the task do something else."""
         return False
 
     @property
     def stored(self) -> StoredBytes:
-        """Elements that are stored because of the running alignment."""
         return NOTHING_STORED
 
     def storage_statistics(self) -> BufferStorageStatistics | None:
-        """Counters of what was stored; `None` when blocked channels are held."""
+        """`None` when blocked channels are held."""
         return None
 
-    def close(self) -> None:
-        """Give back what was stored and not consumed."""
+    def close(self) -> None: ...
 
     @property
     def is_finished(self) -> bool:
@@ -168,7 +143,7 @@ class CheckpointedInputGate:
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:
-        """Fail when an element has been missing for too long; else say when to ask again.
+        """Fail when an element has been missing for too long; else return the time of the next check.
 
         Args:
             now: Monotonic seconds.
@@ -209,7 +184,6 @@ class StoredChannels:
         self.was_released = False
 
     def block(self, channel: int) -> None:
-        """Store what comes from this channel until it is unblocked."""
         self.blocked.add(channel)
 
     def unblock(self, channel: int) -> None:
@@ -218,7 +192,7 @@ class StoredChannels:
 
 
 class StoringInputGate(CheckpointedInputGate):
-    """Reads blocked channels on and stores what comes from them; see the module's text.
+    """Keeps reading blocked channels and stores what comes from them; see the module's docstring.
 
     Args:
         handler: Aligns barriers; made for `channels`.
@@ -242,12 +216,10 @@ class StoringInputGate(CheckpointedInputGate):
 
     @property
     def blocked_channels(self) -> tuple[int, ...]:
-        """Numbers of the blocked channels, in order."""
         return tuple(sorted(self._channels.blocked))
 
     @property
     def alignment_bytes(self) -> int:
-        """Bytes that are stored because of the running alignment."""
         return self._storage.pending_bytes
 
     @property
@@ -260,11 +232,6 @@ class StoringInputGate(CheckpointedInputGate):
         return self.gate.is_finished and self._storage.is_empty and not self._storage.pending_bytes
 
     def poll_next(self) -> tuple[int, StreamElement] | None:
-        """Consume elements up to the next one that is for the task; may call the listener.
-
-        Raises:
-            StorageError: Stored elements could not be read.
-        """
         left, self._has_more = MOST_STORED_AT_ONCE, False
         while (taken := self._next()) is not None:
             channel, element, size = taken
@@ -285,13 +252,11 @@ class StoringInputGate(CheckpointedInputGate):
         return self._has_more
 
     def process(self, channel: int, element: StreamElement) -> bool:
-        """Deal with an element that was consumed; whether it is for the task."""
         is_for_task = super().process(channel, element)
         self._hand_in_if_released()
         return is_for_task
 
     def close(self) -> None:
-        """Give back what was stored and not consumed."""
         self._storage.close()
 
     def storage_statistics(self) -> BufferStorageStatistics:

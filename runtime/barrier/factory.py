@@ -1,7 +1,5 @@
 """Chooses the barrier handler of a subtask.
 
-The choice depends on the mode, on the alignment, on unaligned or not, and on an aligned timeout:
-
 * at least once: `CheckpointBarrierTracker`. It never waits; unaligned checkpoints are refused.
 * exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if alignments store.
 * exactly once, unaligned: `AlternatingBarrierHandler`. Its side for savepoints is an aligner, its side for
@@ -44,8 +42,6 @@ T = TypeVar("T")
 
 
 class HandlerKind(Enum):
-    """The barrier handlers, as they are chosen."""
-
     #: One channel, exactly once.
     SINGLE_CHANNEL_ALIGNER = "single_channel_aligner"
     #: One channel, at least once.
@@ -62,7 +58,7 @@ class HandlerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierSettings:
-    """Everything that the choice depends on, but the number of channels.
+    """Everything that the choice depends on, except the number of channels.
 
     Attributes:
         stores: An alignment stores what comes from blocked channels, instead of holding it.
@@ -80,11 +76,7 @@ class BarrierSettings:
         checkpointing: Checkpointing | None,
         end_of_partition: EndOfPartitionPolicy,
     ) -> BarrierSettings:
-        """The settings of a job; without checkpointing no barrier ever comes.
-
-        Args:
-            end_of_partition: What the end of a channel means to a checkpoint that is not complete.
-        """
+        """The settings of a job; without checkpointing no barrier ever comes."""
         if checkpointing is None:
             return cls(end_of_partition=end_of_partition)
         return cls(
@@ -181,10 +173,7 @@ def create_barrier_handler(
     clock: Clock,
     end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
 ) -> CheckpointBarrierHandler:
-    """Make a handler that only cares for what is consumed; its listener is set afterwards.
-
-    Args:
-        mode: What checkpoints promise: `EXACTLY_ONCE` aligns, `AT_LEAST_ONCE` only counts.
+    """Make a handler that only watches what is consumed; its listener is set afterwards.
 
     Raises:
         ValueError: There are no channels (a source's subtask has no barrier handler).

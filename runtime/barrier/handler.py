@@ -33,7 +33,7 @@ ALIGNMENT_ABORTED: Final = "the alignment was aborted"
 
 
 class EndOfPartitionPolicy(Enum):
-    """Meaning of a channel's end for checkpoints that wait for its barrier.
+    """The effect of a channel's end on checkpoints that wait for its barrier.
 
     Example:
         >>> EndOfPartitionPolicy("aborts").name
@@ -75,9 +75,7 @@ def always_ready() -> bool:
 class ChannelBlocking(Protocol):
     """The input, as an aligning handler sees it."""
 
-    def block(self, channel: int) -> None:
-        """Consume nothing from this channel until it is unblocked."""
-        ...
+    def block(self, channel: int) -> None: ...
 
     def unblock(self, channel: int) -> None: ...
 
@@ -118,7 +116,7 @@ class BarrierHandlerStatistics:
 
 
 class CheckpointBarrierHandler(ABC):
-    """Decides when a checkpoint begins; see the module's text.
+    """Decides when a checkpoint begins; see the module's docstring.
 
     Raises:
         ValueError: There are no channels.
@@ -148,13 +146,13 @@ class CheckpointBarrierHandler(ABC):
 
         Args:
             is_ready: Whether it can take a checkpoint at this moment. Asked when a checkpoint is due ahead of
-                its barriers. A task that says no calls `trigger_if_due` later.
+                its barriers. A task that is not ready calls `trigger_if_due` later.
         """
         self._listener = listener
         self._is_ready = is_ready
 
     def trigger_if_due(self) -> None:  # noqa: B027
-        """The task can take a checkpoint now, after it could not."""
+        ...
 
     @abstractmethod
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -169,16 +167,11 @@ class CheckpointBarrierHandler(ABC):
         """A cancellation marker was consumed; one of a checkpoint that is over does nothing."""
 
     @abstractmethod
-    def process_end_of_partition(self, channel: int) -> None:
-        """The end of a channel was consumed.
-
-        Raises:
-            StreamCorruptError: It has ended before.
-        """
+    def process_end_of_partition(self, channel: int) -> None: ...
 
     @property
     def watches_arrivals(self) -> bool:
-        """Whether this handler needs arrivals announced; most only need what is consumed."""
+        """Whether this handler needs arrivals announced; most need only what is consumed."""
         return False
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:  # noqa: B027
@@ -189,12 +182,10 @@ class CheckpointBarrierHandler(ABC):
 
     @property
     def latest_checkpoint_id(self) -> int:
-        """The newest checkpoint whose barrier or marker was consumed; -1 for none."""
         return self._latest_id
 
     @property
     def alignment_duration(self) -> float:
-        """Seconds of the running alignment so far; of the last one when none runs."""
         return self._alignment_duration
 
     @property
@@ -203,7 +194,6 @@ class CheckpointBarrierHandler(ABC):
 
     @property
     def blocked(self) -> int:
-        """Number of channels that an alignment holds back now."""
         return 0
 
     def statistics(self) -> BarrierHandlerStatistics:
@@ -231,7 +221,7 @@ class CheckpointBarrierHandler(ABC):
         self._open.discard(channel)
 
     def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
-        """Tell the listener; whatever it asks of this handler must already be true.
+        """Notify the listener; whatever it asks of this handler must already be true.
 
         Args:
             started_at: Monotonic time of the first barrier.
@@ -260,21 +250,15 @@ class CheckpointBarrierHandler(ABC):
 class BarrierCount:
     """Counts the barriers of one checkpoint, channel by channel.
 
-    Args:
-        started_at: Monotonic time of the first sign of the checkpoint.
-        barrier: The first barrier that came; `None` when the first sign was a cancellation.
-
     Attributes:
-        started_at: Monotonic time of the first sign of it.
-        barrier: What a complete count triggers; `None` when the checkpoint was aborted, and what still comes
-            for it is only counted.
+        started_at: Monotonic time of the first sign of the checkpoint.
+        barrier: The first barrier that came, which a complete count triggers. `None` when the first sign was
+            a cancellation, or the checkpoint was aborted; later barriers are only counted.
 
     Example:
         >>> count = BarrierCount(7, {0, 1}, 0.0, CheckpointBarrier(7, 0.0))
-        >>> count.settle(0), count.is_complete
-        (True, False)
-        >>> count.settle(0)
-        False
+        >>> count.settle(0), count.is_complete, count.settle(0)
+        (True, False, False)
         >>> count.settle(1), count.is_complete
         (True, True)
     """
@@ -293,11 +277,10 @@ class BarrierCount:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no channel owes a barrier any more."""
         return not self._owing
 
     def settle(self, channel: int) -> bool:
-        """A channel owes nothing any more; whether it did until now."""
+        """A channel owes nothing any more; return whether it did until now."""
         if channel not in self._owing:
             return False
         self._owing.discard(channel)

@@ -31,10 +31,9 @@ MAX_PENDING: Final = 50
 
 
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
-    """Counts barriers over several channels; see the module's text.
+    """Counts barriers over several channels; see the module's docstring.
 
-    Under `EndOfPartitionPolicy.ABORTS` an ended channel continues owing barriers, so no later checkpoint
-    triggers.
+    Under `EndOfPartitionPolicy.ABORTS` an ended channel still owes barriers, so no later checkpoint triggers.
     """
 
     def __init__(
@@ -53,13 +52,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Count a barrier, and trigger its checkpoint when it was the last one.
-
-        A barrier of an id that is neither pending nor newer than all seen ones is ignored.
-
-        Raises:
-            StreamCorruptError: The channel has ended.
-        """
+        """Count a barrier. The last one triggers; one of an id that is neither pending nor new is ignored."""
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         count = self._counts.get(barrier.checkpoint_id)
         if count is None:
@@ -92,9 +85,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
 
         Several checkpoints may become complete at once. All of them are triggered, oldest first: an older one
         may be a savepoint, which a newer checkpoint does not replace.
-
-        Raises:
-            StreamCorruptError: The channel has ended before.
         """
         self._close(channel)
         if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:

@@ -1,6 +1,6 @@
 """States of an input whose barriers may overtake: one small class a state, named by what it waits for.
 
-| state | goes to |
+| state | next state |
 | --- | --- |
 | `WaitingForFirstBarrier` | one of the next two, when a barrier begins a checkpoint |
 | `WaitingForAllBarriers` | `Aligned` when all were consumed; the next one when it turns unaligned |
@@ -9,18 +9,14 @@
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
 Every event is a method that returns the next state, `self` for none. It changes facts about channels
-(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are notified when a state is
-entered. So a checkpoint is triggered in two places, and its input part is finished in one.
+(`UnalignedCheckpoint`). `OvertakenInput` acts for the states: it blocks channels, triggers, and persists what
+is in flight. The task and the channel state are notified when a state is entered.
 
 Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
 a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
 triggers release. A checkpoint that is aborted is released by the handler.
 
 The model is Flink's `BarrierHandlerState` and its implementations (since 1.13).
-
-`OvertakenInput`: everything that the states of an unaligned checkpoint do.
-
-The states decide; this blocks channels, triggers, and persists what is in flight.
 """
 
 from __future__ import annotations
@@ -36,26 +32,16 @@ from penstock.runtime.record.elements import CheckpointBarrier, StreamElement
 
 
 class UnalignedCheckpoint:
-    """Facts about one checkpoint, by channel; what they lead to is decided in `unaligned_states`.
+    """Facts about one checkpoint, by channel.
 
     Arrival and consumption are counted apart. A channel that has not consumed its barrier still has data of
     the checkpoint in front. A channel whose barrier has not arrived will get more of it.
-
-    Args:
-        barrier: The first sign of it.
-        open_channels: Channels whose end was not consumed.
-        started_at: Monotonic time of the first sign.
 
     Attributes:
         started_at: Monotonic time of the first sign.
         unconsumed: Channels that have not consumed their barrier or end.
         unarrived: Channels whose barrier, or end, has not arrived.
         blocked: Channels that wait after their barrier for the trigger.
-
-    Example:
-        >>> checkpoint = UnalignedCheckpoint(CheckpointBarrier(7, 0.0), {0, 1}, {0, 1}, started_at=0.0)
-        >>> checkpoint.id, sorted(checkpoint.unarrived)
-        (7, [0, 1])
     """
 
     __slots__ = ("barrier", "blocked", "started_at", "unarrived", "unconsumed")
@@ -83,10 +69,7 @@ class OvertakenInput:
 
     Args:
         aligned_channels: Channels on which no barrier overtakes.
-        trigger: Tells the task to take a checkpoint: its barrier, and the monotonic time of its first sign.
-
-    Attributes:
-        aligned_channels: Channels on which no barrier overtakes.
+        trigger: Makes the task take a checkpoint: its barrier, and the monotonic time of its first sign.
     """
 
     def __init__(
@@ -104,7 +87,6 @@ class OvertakenInput:
         self._trigger = trigger
 
     def block(self, checkpoint: UnalignedCheckpoint, channel: int) -> None:
-        """Consume nothing after a barrier until the trigger."""
         checkpoint.blocked.append(channel)
         self._inputs.block(channel)
 
@@ -144,21 +126,16 @@ class OvertakenInput:
 
 
 class BarrierState:
-    """Base of the states: an event that means nothing to a state does nothing.
-
-    Attributes:
-        checkpoint: The checkpoint that is not complete; `None` when there is none.
-    """
+    """Base of the states: by default an event does nothing."""
 
     checkpoint: UnalignedCheckpoint | None = None
     is_triggered: ClassVar[bool] = False
 
     def enter(self) -> BarrierState:
-        """Act on having come here; the state to go on to at once."""
+        """Act on entering the state; return the state that follows at once."""
         return self
 
-    def leave(self) -> None:
-        """Another state follows."""
+    def leave(self) -> None: ...
 
     def barrier_consumed(self, channel: int) -> BarrierState:
         return self
@@ -174,7 +151,7 @@ class BarrierState:
         """Data has arrived in front of whatever comes next on its channel."""
 
     def turn_unaligned(self) -> BarrierState:
-        """The timeout has run out, here or at a sender: wait only for what can't be overtaken."""
+        """The timeout has run out, here or at a sender: wait only for channels that can't be overtaken."""
         return self
 
     def trigger_if_due(self) -> BarrierState:
@@ -186,8 +163,6 @@ class WaitingForFirstBarrier(BarrierState):
 
 
 class _BeforeTheTrigger(BarrierState):
-    """A checkpoint has begun: a channel that has consumed its barrier is blocked."""
-
     checkpoint: UnalignedCheckpoint
 
     def __init__(self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
@@ -195,7 +170,6 @@ class _BeforeTheTrigger(BarrierState):
         self._inputs = inputs
 
     def barrier_consumed(self, channel: int) -> BarrierState:
-        """Block the channel until the trigger."""
         if channel in self.checkpoint.unconsumed:
             self.checkpoint.unconsumed.discard(channel)
             self._inputs.block(self.checkpoint, channel)
@@ -227,7 +201,6 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
         self._timer = timer
 
     def leave(self) -> None:
-        """The timeout is of no interest any more."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -236,7 +209,7 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
         return WaitingForAlignedChannels(self.checkpoint, self._inputs)
 
     def trigger_if_due(self) -> BarrierState:
-        """Take it when no barrier is missing and the task can."""
+        """Trigger when no barrier is missing and the task is ready."""
         if self.checkpoint.unconsumed or not self._inputs.is_ready():
             return self
         return Aligned(self.checkpoint, self._inputs)
@@ -245,11 +218,11 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
 class WaitingForAlignedChannels(_BeforeTheTrigger):
     """Unaligned: the checkpoint begins when the channels that can't be overtaken consumed their barriers.
 
-    Mostly there are none, and this state is left as soon as the task can take a checkpoint.
+    Usually there are none, and this state ends as soon as the task can take a checkpoint.
     """
 
     def trigger_if_due(self) -> BarrierState:
-        """Take it when none of those channels is missing and the task can."""
+        """Trigger when none of those channels is missing and the task is ready."""
         if self.checkpoint.unconsumed & self._inputs.aligned_channels or not self._inputs.is_ready():
             return self
         return WaitingForLastBarriers(self.checkpoint, self._inputs)

@@ -1,10 +1,9 @@
 """Barriers that overtake: at once, or after a timeout.
 
-Exactly once without waiting: a barrier overtakes the data in front of it, and that data is persisted.
-
-What it does: the first sign of a checkpoint's barrier, on any channel, triggers the checkpoint when it
-*arrives*. What waits in front of a barrier then, and what arrives in front of one later, becomes channel
-state of the checkpoint. The task still gets it, in its order.
+Exactly once without waiting: a barrier overtakes the data in front of it, and that data is persisted. The
+first sign of a checkpoint's barrier, on any channel, triggers the checkpoint when it *arrives*. What waits in
+front of a barrier then, and what arrives in front of one later, becomes channel state of the checkpoint. The
+task still gets it, in its order.
 
 Why it is right: on each channel, the elements in front of the barrier are those consumed before the snapshot,
 and then the persisted ones. A restored task consumes the persisted part first. So the cut is the one that
@@ -21,9 +20,9 @@ consumed them. Until then every channel whose barrier was consumed is blocked: n
 reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
 call.
 
-What acts when: barriers act on arrival; cancellations and ends act on consumption. One exception: a channel
-whose end has arrived owes no barrier (under `COUNTS_AS_BARRIER`). A triggered checkpoint may be aborted until
-it is complete; a complete one stays.
+Barriers act on arrival; cancellations and ends act on consumption. One exception: a channel whose end has
+arrived owes no barrier (under `COUNTS_AS_BARRIER`). A triggered checkpoint may be aborted until it is
+complete; a complete one stays.
 
 What it must never do:
 
@@ -31,20 +30,14 @@ What it must never do:
 * leave a channel blocked when no checkpoint waits;
 * finish the input part of a checkpoint that still waits for elements.
 
-The model is Flink's `CheckpointBarrierUnaligner` (FLIP-76).
+With a timeout a checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is
+persisted. It turns unaligned when its alignment takes longer than the `aligned_timeout` in its barrier. An
+unaligned copy of its barrier does the same: the timeout of a sender has run out. It is then triggered at
+once, and what waits in front of the missing barriers is captured. The alignment begins with the first sign of
+the barrier, so the timeout includes the time from arrival to consumption. It counts on this machine's clock.
 
-Aligned while that is quick, unaligned when it is not.
-
-A checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is persisted. It
-turns unaligned when its alignment takes longer than the `aligned_timeout` in its barrier. So it does when an
-unaligned copy of its barrier arrives: the timeout of a sender has run out. It is then triggered at once, and
-what waits in front of the missing barriers is captured.
-
-The alignment begins with the first sign of the barrier, when it arrives behind data or even ahead of it.
-Under back pressure the time from arrival to consumption is what the timeout is about. It counts on this
-machine's clock, so clocks of different machines need not agree.
-
-The model is Flink's aligned checkpoint timeout (FLINK-19680 and its followers).
+The models are Flink's `CheckpointBarrierUnaligner` (FLIP-76) and its aligned checkpoint timeout
+(FLINK-19680).
 """
 
 from __future__ import annotations
@@ -76,14 +69,13 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
-    """Triggers with the first barrier and captures what it overtakes; see the module's text.
+    """Triggers with the first barrier and captures what it overtakes; see the module's docstring.
 
-    It decides which checkpoint an event belongs to; its state decides what the event leads to.
+    It decides which checkpoint an event belongs to; its state decides the effect of the event.
 
     Args:
         writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
             task aborts on the listener's call.
-        end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
     """
 
@@ -106,25 +98,22 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
     @property
     def watches_arrivals(self) -> bool:
-        """True: a checkpoint begins when a barrier arrives."""
         return True
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """The checkpoint that is not complete, if there is one."""
         running = self._state.checkpoint
         return () if running is None else (running.id,)
 
     @property
     def blocked(self) -> int:
-        """Number of channels that have consumed their barrier and wait for the trigger."""
         running = self._state.checkpoint
         return 0 if running is None else len(running.blocked)
 
     # -- arrivals -----------------------------------------------------------------------------------------
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint ahead of what stands in front of its barrier and has not even arrived."""
+        """Begin a checkpoint ahead of the elements in front of its barrier, which have not even arrived."""
         if barrier.checkpoint_id > self._newest_id:
             self._begin(barrier)
             self._go_to(self._state.trigger_if_due())
@@ -152,11 +141,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- consumption --------------------------------------------------------------------------------------
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """The task has processed what stood in front of this barrier.
-
-        Raises:
-            StreamCorruptError: The channel has ended.
-        """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         self._latest_id = max(self._latest_id, barrier.checkpoint_id)
         if barrier.checkpoint_id > self._newest_id:  # its arrival was not announced
@@ -183,11 +167,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more; a checkpoint that is not complete continues or is aborted.
-
-        Raises:
-            StreamCorruptError: The channel has ended before.
-        """
         self._close(channel)
         self._end_arrived(channel)
         if self._policy is EndOfPartitionPolicy.ABORTS:
@@ -196,7 +175,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.end_consumed(channel))
 
     def give_up(self, reason: CheckpointFailureReason) -> None:
-        """Abort the checkpoint that is not complete, if there is one, and say so."""
+        """Abort the checkpoint that is not complete, if there is one, and report it."""
         running = self._end()
         if running is not None:
             self._abort(running.id, reason)
@@ -208,11 +187,10 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         return WaitingForAlignedChannels(checkpoint, self._inputs)
 
     def _runs(self, checkpoint_id: int) -> bool:
-        """Whether this is the checkpoint that is not complete."""
         return checkpoint_id in self.pending
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
-        """Wait for a new checkpoint; whether it is due already is for the caller to ask."""
+        """Wait for a new checkpoint; the caller checks whether it is due already."""
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         counts = self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER
         arriving = self._unended if counts else self._open
@@ -221,7 +199,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         self._go_to(self._first_state(checkpoint))
 
     def _turn_unaligned(self) -> None:
-        """Wait no longer for barriers that may overtake."""
         self._go_to(self._state.turn_unaligned())
         self._go_to(self._state.trigger_if_due())
 
@@ -231,7 +208,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.barrier_arrived(channel))
 
     def _end(self) -> UnalignedCheckpoint | None:
-        """Wait for the checkpoint that is not complete no longer; gives it."""
+        """Abandon the checkpoint that is not complete, and return it."""
         running = self._state.checkpoint
         if running is not None:
             self._go_to(WaitingForFirstBarrier())
@@ -249,13 +226,12 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
 
 class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
-    """Aligns, and turns unaligned when that takes too long; see the module's text.
+    """Aligns, and turns unaligned when that takes too long; see the module's docstring.
 
     A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
 
     Args:
         timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
-        end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
     """
 

@@ -5,25 +5,19 @@ before it grows. Without that, 4,096 rows of a megabyte each would make a first 
 
 `BufferDebloater`: rows of a buffer follow what the receiver consumes (Flink's buffer debloating).
 
-A frame costs sender and receiver about a millisecond each, whatever it holds. So large buffers are cheap. But
-an aligned barrier waits behind every buffer that is outstanding. In front of a slow receiver, large buffers
-are minutes of work. One number of rows can't serve both.
+A frame costs sender and receiver about a millisecond each, whatever its size, so large buffers are cheap. But
+an aligned barrier waits behind every outstanding buffer. In front of a slow receiver, large buffers are
+minutes of work. So the rows are chosen such that all credits of the channel together hold `target` seconds of
+what its receiver consumes. A barrier then waits about `target` seconds, whatever a record costs.
 
-So the rows are chosen such that all credits of the channel together hold `target` seconds of what its
-receiver consumes. A fast receiver gets buffers as large as allowed. In front of a slow one the buffers
-shrink, so a barrier waits about `target` seconds, whatever a record costs. Frames do not get too many: a
-receiver that is behind gets `credits / target` of them a second, or those of the largest buffers.
-
-What is measured. A receiver answers a frame when it begins with it. Until its next answer it was busy with
+What is measured: a receiver answers a frame when it begins with it. Until its next answer it was busy with
 that frame, and with other channels, if more was outstanding or waited for a credit. Only such time counts. An
-answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. It
-says something else, though. A buffer that was full has not kept the receiver busy, so larger ones do no harm.
+answer that leaves nothing behind ends the measurement: the receiver may wait for the sender from then on. A
+full buffer that did not keep the receiver busy shows that larger ones do no harm.
 
-Single answers say little: the sender takes them between two pieces of work, and several at once. So answers
-are gathered for `_WINDOW` seconds. After that the size at most doubles or halves. So a pause of the receiver
-(a snapshot, a busy machine) costs one step, and another one brings it back.
-
-A channel begins with small buffers, because nothing is known about its receiver yet.
+The sender takes several answers at once, between two pieces of work. So answers are gathered for `_WINDOW`
+seconds. After that the size at most doubles or halves. So a pause of the receiver (a snapshot, a busy
+machine) costs one step, and another one brings it back. A channel begins with small buffers.
 """
 
 from __future__ import annotations
@@ -40,11 +34,11 @@ _FIRST: Final = 1024
 
 
 class BufferDebloater:
-    """Chooses the rows of a channel's buffers by what its receiver consumes; see the module's text.
+    """Chooses the rows of a channel's buffers by what its receiver consumes; see the module's docstring.
 
     Args:
         max_rows: No buffer holds more rows.
-        target: Seconds that the receiver is meant to need for as many buffers.
+        target: Seconds that the receiver is meant to need for all outstanding buffers.
 
     Attributes:
         rows: Most rows of the next buffer, at least 1.
@@ -98,7 +92,7 @@ class BufferBudget:
 
     Args:
         max_rows: No buffer holds more rows.
-        max_bytes: No buffer should be larger (encoded); the rows of the next one are chosen for that.
+        max_bytes: Intended most bytes of an encoded buffer.
         debloater: Lowers the limit for a slow receiver; `None` for never.
 
     Example:
@@ -121,24 +115,15 @@ class BufferBudget:
 
     @property
     def rows(self) -> int:
-        """Most rows of the next buffer."""
         debloater = self._debloater
         return self._by_bytes if debloater is None else min(self._by_bytes, debloater.rows)
 
     def consumed(self, rows: int, now: float, *, more: bool) -> None:
-        """The receiver has consumed a frame; see `BufferDebloater.consumed`."""
         if self._debloater is not None:
             self._debloater.consumed(rows, now, more=more)
 
     def weigh_first(self, rows: Sequence[Any], encode: Callable[[RowBatch], Buffer]) -> None:
-        """Learn from a few rows, spread over those that wait, if no buffer has been encoded yet.
-
-        Example:
-            >>> budget = BufferBudget(max_rows=4096, max_bytes=1000)
-            >>> budget.weigh_first(["row"] * 16, lambda sample: Buffer(b"x" * 1600, rows=len(sample.rows)))
-            >>> budget.rows
-            10
-        """
+        """Learn from a few rows, spread over those that wait, if no buffer has been encoded yet."""
         if self._is_new and rows:
             step = -(-len(rows) // _SAMPLE)
             self.observe(encode(RowBatch(list(rows[::step]))))

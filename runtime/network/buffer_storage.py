@@ -1,6 +1,4 @@
-"""Storage for blocked channels: in memory, or in memory and beyond that in files.
-
-Storage for what arrives on blocked channels whose senders go on.
+"""Storage for what arrives on blocked channels whose senders continue: in memory, beyond that in files.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
 the sequence is rolled over: it is handed out element by element, before anything new. If that begins and ends
@@ -12,19 +10,15 @@ owner ends the alignment.
 
 Bytes are counted so that an alignment can be given up before memory or disk is full. Counted are the elements
 that were not rolled over, and interrupted sequences with their full size, but not the one being handed out.
-
-Its counters may be read beside the task. So a reader copies first what the task may replace or change.
+Another thread may read the counters, so they copy first what the task may replace or change.
 
 The model is Flink's `BufferStorage` up to 1.10. A subclass decides where sequences are kept.
 
-`SpillingBufferStorage`: keeps elements of blocked channels in memory, and beyond that in files.
-
-Each sequence has a head in memory, then a file, then a tail in memory, which is mostly empty. Elements go to
-the head while there is room in memory, and to the file from then on. So what is in the file stands behind
-what is in the head. Once an element could not be written, it and all that follow it go to the tail.
-
-The bound on memory is for all sequences together. An element counts for its bytes and for a fixed number of
-bytes more, so that millions of small ones are bounded, too.
+`SpillingBufferStorage`: each sequence has a head in memory, then a file, then a tail in memory, which is
+usually empty. Elements go to the head while there is room in memory, and to the file from then on. Once an
+element could not be written, it and all that follow it go to the tail. The bound on memory is for all
+sequences together. An element counts for its bytes and a fixed number more, so that millions of small ones
+are bounded, too.
 """
 
 from __future__ import annotations
@@ -58,9 +52,7 @@ class StoredSequence(Protocol):
     """Elements in order: first all are appended, then all are taken."""
 
     @property
-    def spilled_bytes(self) -> int:
-        """Bytes of its elements that went to a disk."""
-        ...
+    def spilled_bytes(self) -> int: ...
 
     def append(self, stored: StoredElement) -> None: ...
 
@@ -103,7 +95,7 @@ class _Sized:
 
 
 class BufferStorage(ABC):
-    """Keeps elements of blocked channels and hands them out again; see the module's text.
+    """Keeps elements of blocked channels and hands them out again; see the module's docstring.
 
     Args:
         max_bytes: Above this it `is_full`; `None` for no limit.
@@ -119,12 +111,11 @@ class BufferStorage(ABC):
         self._elements = self._bytes = self._spilled = self._largest = 0
 
     @abstractmethod
-    def _new_sequence(self) -> StoredSequence:
-        """A place for the elements of one alignment."""
+    def _new_sequence(self) -> StoredSequence: ...
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes added and not rolled over: what the running alignment keeps."""
+        """Bytes added and not rolled over: those of the running alignment."""
         pending = self._pending
         return 0 if pending is None else pending.size
 
@@ -135,12 +126,11 @@ class BufferStorage(ABC):
 
     @property
     def rolled_bytes(self) -> int:
-        """Bytes of interrupted sequences, with what of them was handed out already."""
+        """Bytes of interrupted sequences, including elements that were handed out already."""
         return sum(sized.size for sized in tuple(self._interrupted))
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be handed out: new input may be read."""
         return self._reading is None
 
     @property
@@ -149,7 +139,6 @@ class BufferStorage(ABC):
 
     @property
     def max_bytes(self) -> int | None:
-        """The limit above which it `is_full`."""
         return self._max_bytes
 
     def take_failure(self) -> str | None:
@@ -178,7 +167,7 @@ class BufferStorage(ABC):
         self._reading, self._pending = self._pending, None
 
     def poll(self) -> StoredElement | None:
-        """The next element; `None` at the end of a sequence, after which an interrupted one may go on.
+        """The next element; `None` at the end of a sequence, even if an interrupted one follows.
 
         Raises:
             StorageError: It could not be read.
@@ -211,10 +200,6 @@ class BufferStorage(ABC):
 
 class CachedBufferStorage(BufferStorage):
     """A buffer storage in memory.
-
-    Args:
-        max_bytes: Above this it `is_full`; `None` for no limit.
-        page_size: Bytes that every element counts for; `None` counts sizes.
 
     Example:
         >>> from penstock.runtime.record.elements import Watermark
@@ -255,13 +240,11 @@ ELEMENT_OVERHEAD: Final = 256
 
 
 class SpillingBufferStorage(BufferStorage):
-    """A buffer storage in memory and on a local disk; see the module's text.
+    """A buffer storage in memory and on a local disk; see the module's docstring.
 
     Args:
         open_file: Makes files; one for each alignment that does not fit into memory.
         memory_bytes: Bytes that are kept in memory; 0 keeps nothing there.
-        max_bytes: Above this it `is_full`; `None` for no limit but the disk's.
-        page_size: Bytes that every element counts for; `None` counts sizes.
     """
 
     def __init__(
@@ -275,7 +258,6 @@ class SpillingBufferStorage(BufferStorage):
         self._memory = _Memory(open_file, memory_bytes)
 
     def take_failure(self) -> str | None:
-        """Why an element had to stay in memory since the last call; `None` when none had to."""
         failure, self._memory.failure = self._memory.failure, None
         return failure
 
@@ -285,8 +267,6 @@ class SpillingBufferStorage(BufferStorage):
 
 @dataclass(slots=True)
 class _Memory:
-    """State that the sequences of one storage share."""
-
     open_file: SpillFileOpener
     left: int
     failure: str | None = None

@@ -30,18 +30,17 @@ _NOT_CAPTURED = (CheckpointBarrier, CancelCheckpointMarker, EndOfPartition)
 
 
 class ChannelStateWriter(Protocol):
-    """Collects the in-flight data of one subtask's checkpoints; see the module's text. No call blocks."""
+    """Collects the in-flight data of one subtask's checkpoints; see the module's docstring.
+
+    No call blocks.
+    """
 
     def start(self, checkpoint_id: int) -> None:
         """In-flight data of this checkpoint will follow; does nothing when it was started before."""
         ...
 
     def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
-        """These arrived in front of a channel's barrier, and were not consumed before the snapshot.
-
-        Args:
-            elements: What arrived, in order.
-        """
+        """Add elements that stand in front of a channel's barrier and that the snapshot does not cover."""
         ...
 
     def finish_input(self, checkpoint_id: int) -> None:
@@ -56,9 +55,7 @@ class ChannelStateWriter(Protocol):
         """The barrier has left on every output: the output part is complete."""
         ...
 
-    def abort(self, checkpoint_id: int) -> None:
-        """The checkpoint was aborted: forget what was collected."""
-        ...
+    def abort(self, checkpoint_id: int) -> None: ...
 
 
 def is_captured(element: StreamElement) -> bool:
@@ -75,7 +72,7 @@ def is_captured(element: StreamElement) -> bool:
 def in_front_of(checkpoint_id: int, waiting: Sequence[StreamElement]) -> list[StreamElement]:
     """The waiting elements of a channel that belong to a checkpoint: all in front of its barrier.
 
-    Barriers of older checkpoints among them are passed over: what waits behind them belongs to this one.
+    Skips barriers of older checkpoints: the elements behind them belong to this one.
 
     Example:
         >>> from penstock.runtime.record.elements import Watermark

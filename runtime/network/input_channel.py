@@ -1,12 +1,12 @@
 """The receiving end of one channel: puts what arrives back into the order in which it was sent.
 
-Why it is needed: an async actor starts its calls in any order, and a sender repeats a call that was lost. So
-frames come late, early, twice, or cut in another way.
+An async actor starts its calls in any order, and a sender repeats a call that was lost. So frames come late,
+early, twice, or cut in another way.
 
-How it works: every element has a sequence number, and the channel keeps the next one that it expects. A frame
-that begins with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise,
-numbers below the expected one and numbers that wait already are duplicates: they are dropped and counted.
-Higher ones wait until the gap in front of them closes.
+Every element has a sequence number, and the channel keeps the next one that it expects. A frame that begins
+with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise, numbers below
+the expected one and numbers that wait already are duplicates: they are dropped and counted. Higher ones wait
+until the gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
 bytes and events are known before the buffers in front of them were processed. A barrier is known even before
@@ -72,7 +72,7 @@ class InputChannelStatistics:
 
 
 class InputChannel:
-    """One incoming channel; see the module's text. Numbers begin at 0."""
+    """One incoming channel; see the module's docstring. Numbers begin at 0."""
 
     def __init__(self, index: int, clock: Clock, sender: str = "unknown sender") -> None:
         self.index = index
@@ -128,13 +128,7 @@ class InputChannel:
         self._restored = len(elements)
 
     def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
-        """Take a frame.
-
-        Args:
-            first_sequence_number: Number of its first element.
-
-        Returns:
-            The elements that have got into order with this frame.
+        """Take a frame; return the elements that have got into order with it.
 
         Raises:
             StreamCorruptError: An element can't be decoded, comes after the channel's end, or has a
@@ -244,7 +238,7 @@ class InputChannel:
         return decoded
 
     def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
-        """Decode again, one by one: the number of the damaged element belongs into the message."""
+        """Decode again, one by one: the error message has the number of the damaged element."""
         for number, data in enumerate(elements, self._expected):
             try:
                 decode_element(data)

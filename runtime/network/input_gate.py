@@ -31,15 +31,13 @@ from penstock.runtime.record.elements import CheckpointBarrier, EndOfPartition, 
 
 
 class ArrivalWatcher(Protocol):
-    """Is called with elements when they arrive, before they are consumed."""
+    """Receives elements when they arrive, before they are consumed."""
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
         """A barrier has arrived ahead of elements that stand in front of it; it will arrive in order, too."""
         ...
 
-    def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
-        """These have arrived in order, and wait behind what arrived before."""
-        ...
+    def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class InputGateStatistics:
 
 
 class InputGate:
-    """Polls channels in turn; see the module's text.
+    """Polls channels in turn; see the module's docstring.
 
     Args:
         channels: The channels, numbered 0, 1, 2, ... in this order.
@@ -87,11 +85,6 @@ class InputGate:
     def of_specs(
         cls, specs: Sequence[InputChannelSpec], clock: Clock, gap_timeout: float = 30.0
     ) -> InputGate:
-        """The gate for the input channels of a deployed subtask.
-
-        Args:
-            gap_timeout: Seconds for which an element may be missing while later ones are there.
-        """
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
 
     def __len__(self) -> int:
@@ -99,7 +92,6 @@ class InputGate:
 
     @property
     def blocked_channels(self) -> tuple[int, ...]:
-        """Numbers of the blocked channels, in order."""
         return tuple(sorted(self._blocked))
 
     @property
@@ -107,22 +99,17 @@ class InputGate:
         return len(self._finished) == len(self._channels)
 
     def watch_arrivals(self, watcher: ArrivalWatcher) -> None:
-        """Set what is called with arrivals; once, before anything has arrived."""
+        """Set the watcher of arrivals; once, before anything has arrived."""
         self._watcher = watcher
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """Elements that wait in a channel to be consumed, first one first.
-
-        Raises:
-            StreamCorruptError: There is no such channel.
-        """
+        """Elements that wait in a channel to be consumed, first one first."""
         return self._channel(channel).waiting
 
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
         """Put elements in front that were in flight when a checkpoint was taken; before anything arrives.
 
         Raises:
-            StreamCorruptError: There is no such channel.
             ValueError: Something has arrived already.
         """
         restored = self._channel(channel)
@@ -184,7 +171,7 @@ class InputGate:
         return channel.index, polled[1]
 
     def block(self, channel: int) -> None:
-        """Poll this channel no more until it is unblocked; what arrives on it waits."""
+        """Stop polling a channel until it is unblocked; what arrives on it waits."""
         self._blocked.add(self._channel(channel).index)
 
     def unblock(self, channel: int) -> None:
@@ -194,11 +181,7 @@ class InputGate:
             self._enqueue_if_ready(self._channels[channel])
 
     def consumed(self, channel: int) -> int:
-        """Number of the next element to be consumed on a channel: calls below it are answered.
-
-        Raises:
-            StreamCorruptError: There is no such channel.
-        """
+        """Number of the next element to be consumed on a channel: calls below it are answered."""
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:
@@ -216,7 +199,7 @@ class InputGate:
             now: Monotonic seconds.
 
         Returns:
-            When to ask again: the time at which the oldest gap will be too old; `None` without gaps.
+            Time of the next check: when the oldest gap will be too old; `None` without gaps.
 
         Raises:
             MissingElementsError: A gap is too old; the message names channel, sender and number.
@@ -241,7 +224,6 @@ class InputGate:
 
     @property
     def reordered_elements(self) -> int:
-        """Elements of all channels that arrived before an earlier one."""
         return sum(channel.reordered for channel in self._channels)
 
     @property

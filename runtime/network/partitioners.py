@@ -1,15 +1,10 @@
-"""Partitioners: they choose the channels of an edge's records, by rows and by Arrow batches.
+"""Partitioners choose the channels of an edge's records, a batch at a time (Flink's `StreamPartitioner`s).
 
-How the records of an edge find their channel (Flink's `StreamPartitioner`s), a batch at a time.
-
-Splits an Arrow batch by key over channels, without a Python object for any row.
-
-The keys' hashes give key groups, and a table gives the channel of each group. The rows of a channel keep
-their order: records of one key must not pass each other.
-
-For a few channels each one's rows are looked up and taken. For more, a stable sort of the channel numbers
-brings the rows of each channel together. They are taken once and cut. The numbers are small: numpy has a
-radix sort for them.
+An Arrow batch is split by key without a Python object for any row. The keys' hashes give key groups, and a
+table gives the channel of each group. The rows of a channel keep their order: records of one key must not
+pass each other. For a few channels each one's rows are looked up and taken. For more, a stable sort of the
+channel numbers brings the rows of each channel together. They are taken once and cut. The numbers are small:
+numpy has a radix sort for them.
 """
 
 from __future__ import annotations
@@ -93,7 +88,7 @@ class ArrowSplitter:
         return targets
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        """Refuse keys that have no hash also where nothing needs to be hashed."""
+        """Refuse keys that have no hash, also where nothing needs to be hashed."""
         if batch.schema is not self._checked and batch.schema != self._checked:
             self._key.columns(batch.slice(0, 0))
         self._checked = batch.schema
@@ -104,8 +99,6 @@ def _rows(batch: ArrowBatch, places: NDArray[np.intp]) -> ArrowBatch:
 
 
 class ChannelSelector(Protocol):
-    """Splits a batch over channels."""
-
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """Pairs of channel and the rows that go there, each in the batch's order; no empty ones."""
         ...
@@ -120,7 +113,6 @@ class SingleChannelSelector:
     """
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """The whole batch, for channel 0."""
         return [(0, batch)]
 
 
@@ -140,7 +132,10 @@ class RebalanceSelector:
         self._next = first % channels
 
     def select(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """One piece a channel, of an Arrow batch views; small batches go to fewer channels, in turn."""
+        """One piece a channel; pieces of an Arrow batch are views.
+
+        Small batches go to fewer channels, in turn.
+        """
         piece = max(1, -(-len(batch) // self._channels))
         selected: list[tuple[int, Batch]] = []
         for part in batch.slices(piece):
@@ -178,7 +173,7 @@ class KeyGroupSelector:
         return self._select_rows(rows_of(batch))
 
     def _unsplit(self, batch: ArrowBatch) -> Sequence[tuple[int, Batch]]:
-        """Everything for the only channel; one key is looked at."""
+        """Everything for the only channel; checks one key."""
         return [(0, batch)] if self._select_rows(rows_of(batch.slice(0, 1))) else []
 
     def _select_rows(self, batch: RowBatch) -> Sequence[tuple[int, Batch]]:

@@ -135,7 +135,7 @@ class ResultPartition:
         return self._lets_overtake and any(s.is_barrier_waiting(checkpoint_id) for s in self.subpartitions)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that, by channel."""
+        """Let waiting barriers of a checkpoint overtake what is in front of them; return that, by channel."""
         if not self._lets_overtake:
             return []
         overtaken = [(s, subpartition.turn_unaligned(checkpoint_id)) for s, subpartition in self._by_spec()]

@@ -1,9 +1,8 @@
 """The sending end of one channel: open buffer, queue, sequence numbers and credits.
 
 Records gather in an *open* buffer. It is closed (encoded) when it is full, before an event, when nothing is
-outstanding on the channel, and when the buffer timeout runs out. It holds rows, or Arrow batches of one
-schema. Closed buffers and events wait in one queue, so their order is the order of emission, and leave it as
-frames.
+outstanding on the channel, and when the buffer timeout runs out. Closed buffers and events wait in one queue,
+so their order is the order of emission, and leave it as frames.
 
 A channel on which nothing is outstanding sends at once, and then *rests* for a tenth of the timeout before it
 does so again. A frame costs sender and receiver about a millisecond each, whatever it holds; frames of a few
@@ -15,15 +14,12 @@ belongs to the receiver, so a checkpoint that captures in-flight data can tell t
 A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
 a receiver that takes nothing else.
 
-An unaligned barrier overtakes what waits: it takes the next sequence number and leaves at once. What it has
-overtaken is the sender's part of the checkpoint. It leaves later with higher numbers, and the receiver does
-not capture it. A barrier that waits in line may be turned unaligned and does the same from its place.
+An unaligned barrier overtakes what waits: it takes the next sequence number and leaves at once. The overtaken
+elements are the sender's part of the checkpoint. They leave later with higher numbers, and the receiver does
+not capture them. A barrier that waits in line may be turned unaligned and does the same from its place.
 
-The Arrow batches of one channel that wait for their buffer to be closed.
-
-A buffer costs its sender and its receiver a millisecond or more, whatever it holds. So small batches of one
-schema are collected and leave as one batch. A batch that does not fit any more closes the buffer and begins
-the next one. So only a batch that is larger than a buffer is cut.
+The open buffer holds rows, or Arrow batches of one schema, which leave as one batch. A batch that does not
+fit any more closes the buffer and begins the next one. Only a batch larger than a buffer is cut.
 """
 
 from __future__ import annotations
@@ -128,7 +124,7 @@ SendFrame: TypeAlias = Callable[[int, list[bytes]], None]
 
 
 class BatchEncoder(Protocol):
-    """Encodes batches; a `BatchCodec`, or what stands in front of one."""
+    """Encodes batches; a `BatchCodec`, or a wrapper of one."""
 
     def encode(self, batch: Batch) -> Buffer: ...
 
@@ -196,7 +192,6 @@ class ResultSubpartition:
 
     @property
     def buffer_rows(self) -> int:
-        """Most rows of the next buffer."""
         return self._budget.rows
 
     @property
@@ -209,7 +204,6 @@ class ResultSubpartition:
         return self._is_given_up or not (self.has_open_rows or self.queue or self._in_flight)
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Add records; buffers that get full are closed and sent while there are credits."""
         if not rows:
             return
         if self._arrow or (self._rows and (timestamps is None) != (self._timestamps is None)):
@@ -227,7 +221,6 @@ class ResultSubpartition:
             self.send_queued()
 
     def add_arrow(self, batch: ArrowBatch) -> None:
-        """Add an Arrow batch; buffers that get full are closed and sent while there are credits."""
         self._close_rows()
         self.has_open_rows = True
         for full in self._arrow.add(batch):
@@ -243,13 +236,12 @@ class ResultSubpartition:
         self.send_queued()
 
     def add_event(self, event: Event) -> None:
-        """Queue an event after everything that was added before it."""
         self._close()
         self.queue.add_event(event)
         self.send_queued()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[bytes]:
-        """Send a barrier ahead of everything that waits; gives what it has overtaken, first one first."""
+        """Send a barrier ahead of everything that waits; return what it has overtaken, first one first."""
         self.flush()
         overtaken = self.queue.captured()
         self._send_first(barrier)
@@ -296,7 +288,7 @@ class ResultSubpartition:
             now: Monotonic seconds.
 
         Returns:
-            When to ask again, if all that it waits for is time.
+            Time of the next check, if time is all that it waits for.
         """
         if not self.has_open_rows or self._in_flight or self.queue:
             return None
@@ -310,7 +302,7 @@ class ResultSubpartition:
         """The receiver has consumed the frame that begins with this number: its credits are back.
 
         Args:
-            now: Monotonic time. Rows that waited for this leave here, and not behind the next piece of work.
+            now: Monotonic time. Rows that waited for this leave at once.
         """
         frame = self._in_flight.pop(first_sequence_number, None)
         if frame is None:
@@ -325,7 +317,6 @@ class ResultSubpartition:
         self._is_given_up = True
 
     def send_queued(self) -> None:
-        """Send what waits, in order, as far as the credits reach."""
         while self.queue:
             frame = self.queue.take_frame(self._credits - self._outstanding)
             elements = frame.elements

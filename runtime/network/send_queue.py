@@ -27,12 +27,6 @@ _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.ST
 
 
 class OutgoingFrame(NamedTuple):
-    """Elements that are sent together.
-
-    Attributes:
-        elements: Encoded, in order.
-    """
-
     elements: list[bytes]
     credits: int
     rows: int
@@ -111,7 +105,7 @@ class SendQueue:
         return self._place_of(checkpoint_id) is not None
 
     def take_barrier(self, checkpoint_id: int) -> tuple[CheckpointBarrier, list[bytes]] | None:
-        """Take the barrier of a checkpoint out; gives it and the elements in front that are to be stored."""
+        """Take the barrier of a checkpoint out, with the elements in front of it that are to be stored."""
         place = self._place_of(checkpoint_id)
         if place is None:
             return None
@@ -122,11 +116,7 @@ class SendQueue:
         return barrier, overtaken
 
     def take_frame(self, credits: int) -> OutgoingFrame:
-        """Take out what may be sent together: as far as the credits reach, and to an aligned barrier.
-
-        Returns:
-            The frame; without elements when nothing may be sent.
-        """
+        """Take out what may be sent together: up to an aligned barrier or the last credit; may be empty."""
         elements: list[bytes] = []
         credited = rows = 0
         while self._elements:

@@ -21,7 +21,7 @@ def micros_of(moment: object) -> int:
         moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
 
     Raises:
-        ConfigurationError: It is neither; a `datetime` without a zone means another moment on each machine.
+        ConfigurationError: Another value, or a `datetime` without a zone: it is ambiguous across machines.
 
     Example:
         >>> micros_of(datetime(1970, 1, 1, 0, 1, tzinfo=UTC)), micros_of(60_000_000)
@@ -45,12 +45,7 @@ def micros_of(moment: object) -> int:
 
 
 def is_near(micros: int) -> bool:
-    """Whether a moment is near enough to the epoch to be one of microseconds.
-
-    Example:
-        >>> is_near(1_700_000_000_000_000), is_near((1 << 63) - 1)
-        (True, False)
-    """
+    """Whether a moment in microseconds is near enough to the epoch to be meant as one."""
     return -_FARTHEST < micros < _FARTHEST
 
 
@@ -59,10 +54,10 @@ def micros_in(what: str, span: object, *, least: int = 1) -> int:
 
     Args:
         span: A `timedelta`, or seconds as a number.
-        least: Smallest microseconds that make sense.
+        least: Smallest valid span, in microseconds.
 
     Raises:
-        ConfigurationError: It is neither, or too short.
+        ConfigurationError: The span has another type, or is too short.
 
     Example:
         >>> micros_in("size", timedelta(minutes=1)), micros_in("size", 0.5)

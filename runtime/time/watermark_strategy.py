@@ -1,6 +1,6 @@
-"""`WatermarkStrategy`: where the event time of records comes from, and how far it has come.
+"""`WatermarkStrategy`: the source of records' event time, and the rule for watermarks.
 
-`WatermarkGenerator` is a rule of the user's own. `WatermarkAlignment` keeps sources of a group together.
+`WatermarkGenerator` is the base of users' own rules. `WatermarkAlignment` keeps sources of a group together.
 `IdlenessTimer` measures how long a stream has been quiet, on a clock that stands still under back pressure.
 """
 
@@ -56,7 +56,7 @@ class WatermarkOutput:
         self.is_idle = False
 
     def emit_watermark(self, moment: datetime | int) -> None:
-        """No record with this timestamp or an older one comes any more; one that goes back does nothing.
+        """Promise that no record with this timestamp or an older one follows; a watermark never goes back.
 
         The stream is active from now on.
 
@@ -64,21 +64,21 @@ class WatermarkOutput:
             moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
 
         Raises:
-            ConfigurationError: It is neither.
+            ConfigurationError: The moment has another type.
         """
         self.advance(micros_of(moment))
         self.is_idle = False
 
     def mark_idle(self) -> None:
-        """No operator need wait for this stream, until its next record or watermark, or `mark_active`."""
+        """Let no operator wait for this stream, until its next record or watermark, or `mark_active`."""
         self.is_idle = True
 
     def mark_active(self) -> None:
-        """Event time waits for this stream again."""
+        """Make event time wait for this stream again."""
         self.is_idle = False
 
     def advance(self, reached: int) -> None:
-        """A watermark in microseconds that was checked already."""
+        """Emit a watermark in microseconds that was checked already."""
         if self.reached is None or reached > self.reached:
             self.reached = reached
 
@@ -115,7 +115,7 @@ class WatermarkGenerator(Generic[T]):
     """
 
     def on_event(self, value: T, timestamp: int, output: WatermarkOutput) -> None:
-        """A record has come; called once for each, in their order.
+        """Handle a record; called once for each, in their order.
 
         Args:
             value: The record; a dict where it is a row of an Arrow batch.
@@ -125,7 +125,7 @@ class WatermarkGenerator(Generic[T]):
         raise NotImplementedError
 
     def on_periodic(self, output: WatermarkOutput) -> None:
-        """Some time has passed: the interval of the strategy.
+        """Handle the passing of time; called at the interval of the strategy.
 
         Time under back pressure does not count. Not called while the stream has been quiet for longer than
         `WatermarkStrategy.with_idleness` allows.
@@ -133,12 +133,6 @@ class WatermarkGenerator(Generic[T]):
 
 
 class PunctuatedWatermarks(WatermarkGenerator[T]):
-    """Asks a function about every record.
-
-    Args:
-        watermark_of: From a record and its timestamp in microseconds to a watermark or `None`.
-    """
-
     def __init__(self, watermark_of: Callable[[T, int], datetime | int | None]) -> None:
         self._watermark_of = watermark_of
 
@@ -190,23 +184,25 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_bounded_out_of_orderness(most: timedelta | float) -> WatermarkStrategy[Any]:
-        """Records may be late by up to `most` (a `timedelta`, or seconds); what is older than that is late.
+        """Watermarks for records that may be up to `most` (a `timedelta`, or seconds) older than the newest.
+
+        A record that is older than that is late.
 
         Raises:
-            ConfigurationError: It is no span of time.
+            ConfigurationError: `most` is no span of time.
         """
         return WatermarkStrategy(micros_in("the out-of-orderness", most, least=0))
 
     @staticmethod
     @checked_keywords
     def for_monotonous_timestamps() -> WatermarkStrategy[Any]:
-        """Timestamps never go back within one subtask."""
+        """Watermarks for timestamps that never go back within one subtask."""
         return WatermarkStrategy(0)
 
     @staticmethod
     @checked_keywords
     def for_punctuated(watermark_of: Callable[[T, int], datetime | int | None]) -> WatermarkStrategy[T]:
-        """Some records say how far event time has come.
+        """Watermarks that some records carry.
 
         Args:
             watermark_of: Takes each record and its timestamp in microseconds. Returns the moment up to which
@@ -214,7 +210,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
                 since the epoch as an `int`.
 
         Raises:
-            ConfigurationError: It is no function.
+            ConfigurationError: `watermark_of` is no function.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -236,7 +232,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     def for_generator(
         make: Callable[[], WatermarkGenerator[T]], interval: timedelta | float = INTERVAL
     ) -> WatermarkStrategy[T]:
-        """A class of the user's own decides; see `WatermarkGenerator`.
+        """Watermarks of a user's own class; see `WatermarkGenerator`.
 
         Args:
             make: Called without arguments for each stream of records, for example the class itself.
@@ -255,25 +251,25 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return WatermarkStrategy(0, generator=make, named_by=make, interval=seconds)
 
     def with_timestamp_assigner(self, assigner: Callable[[T], datetime | int]) -> WatermarkStrategy[T]:
-        """The same with a function that knows the moment of a record.
+        """The same strategy with a function that returns the moment of a record.
 
         Args:
             assigner: Returns a `datetime` with a time zone, or microseconds since the epoch as an `int`.
 
         Raises:
-            ConfigurationError: It is no function.
+            ConfigurationError: `assigner` is no function.
         """
         _need_function("with_timestamp_assigner", assigner)
         return replace(self, timestamp_assigner=assigner, timestamp_column=None)
 
     def with_timestamp_column(self, name: str) -> WatermarkStrategy[Any]:
-        """The same with moments from a column, of Arrow batches or of records that are dicts.
+        """The same strategy with moments from a column, of Arrow batches or of records that are dicts.
 
         Args:
             name: Of the column: timestamps with a time zone, or whole numbers, microseconds since the epoch.
 
         Raises:
-            ConfigurationError: It is no name.
+            ConfigurationError: `name` is no name of a column.
         """
         if not isinstance(name, str):
             msg = f"with_timestamp_column needs the name of a column, not {name!r:.80}"
@@ -281,7 +277,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         return replace(self, timestamp_assigner=None, timestamp_column=name)
 
     def with_idleness(self, timeout: timedelta | float) -> WatermarkStrategy[T]:
-        """The same, and no operator waits for a stream that has had no record for some time.
+        """The same strategy, but no operator waits for a stream that has had no record for some time.
 
         The next record makes it active again. If its timestamp is older than the watermark that the others
         have reached meanwhile, it is late.
@@ -290,7 +286,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             timeout: A `timedelta`, or seconds. Time under back pressure does not count.
 
         Raises:
-            ConfigurationError: It is no span of time.
+            ConfigurationError: `timeout` is no span of time.
 
         Example:
             >>> from penstock.testing import OperatorHarness
@@ -310,11 +306,11 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     def with_alignment(
         self, group: str, max_drift: timedelta | float, interval: timedelta | float = ALIGNMENT_INTERVAL
     ) -> WatermarkStrategy[T]:
-        """The same, and a source that is far ahead of the others of its group waits for them.
+        """The same strategy, but a source that is far ahead of the others of its group waits for them.
 
-        Only for a strategy that is given to a source. A subtask that is ahead reads nothing; of a reader that
-        `PausesSplits` only the splits wait that are ahead. It may be ahead by a little more than the drift:
-        by what it reads until the JobMaster answers.
+        Only for a strategy that is given to a source. A subtask that is ahead reads nothing; a reader that
+        `PausesSplits` pauses only the splits that are ahead. A source may exceed the drift by what it reads
+        until the JobMaster answers.
 
         Args:
             group: Sources of a job that name the same group wait for each other.
@@ -322,7 +318,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             interval: Time between two reports of a subtask to the JobMaster: a `timedelta`, or seconds.
 
         Raises:
-            ConfigurationError: The group has no name, or something is no span of time.
+            ConfigurationError: The group has no name, or an argument is no span of time.
 
         Example:
             >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5)
@@ -342,10 +338,10 @@ def _need_function(call: str, function: object) -> None:
 
 
 class IdlenessTimer:
-    """Measures how long nothing has come.
+    """Measures how long a stream has been quiet.
 
-    It does not know when records come: it is asked from time to time, and told of activity. Quiet begins with
-    the first time that it is asked after some activity, so it measures a little too long, never too short.
+    It is asked from time to time, and notified of activity. Quiet begins with the first question after some
+    activity, so it measures a little too long, never too short.
 
     Args:
         timeout: Seconds without records after which the stream is idle.
@@ -371,11 +367,7 @@ class IdlenessTimer:
         self.is_idle = False
 
     def ask(self, now: float) -> bool:
-        """Whether the stream is idle.
-
-        Args:
-            now: Seconds on the clock that measures.
-        """
+        """Whether the stream is idle at `now`, in seconds of the measuring clock."""
         if self._quiet_since is None:
             self._quiet_since = now
         elif now >= self._quiet_since + self._timeout:

@@ -1,15 +1,15 @@
 """The smallest watermark over all input channels (Flink's `StatusWatermarkValve`).
 
-Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. It
-may become active again with a watermark that is behind the others'. Then it does not count until it has
-caught up: event time can't go back, and waiting would hold up everybody else. When all channels are idle
-nothing is held up any more, so event time goes to the greatest watermark of all. Flink does so only where the
-last channel that became idle was the slowest, so there the result depends on the order.
+Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. One
+that becomes active again behind the others does not count until it has caught up. Event time can't go back,
+and waiting would delay all other channels. When all channels are idle, event time advances to the greatest
+watermark of all. Flink does so only where the last channel that became idle was the slowest, so there the
+result depends on the order.
 
-A channel that ends sends the end of event time first, idle or not. Unlike Flink, this remembers the watermark
-of an idle channel, so that no end is lost. Where one has ended and the other is idle, the input is idle, and
-not at the end of time. What the ended one reached last counts then, as it would have counted if the other one
-had become idle first. The end of time is there when all channels have ended.
+A channel that ends sends the end of event time first, idle or not. Unlike Flink, the valve remembers the
+watermark of an idle channel, so that no end is lost. Where one has ended and the other is idle, the input is
+idle, and not at the end of time. The last watermark of the ended one before its end counts then, as if the
+other one had become idle first. The end of time is there when all channels have ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE: Final = -(1 << 63)
 
 
 class WatermarkValve:
-    """Aligns the watermarks of several channels; see the module's text.
+    """Aligns the watermarks of several channels; see the module's docstring.
 
     Example:
         >>> valve = WatermarkValve(2)
@@ -39,7 +39,7 @@ class WatermarkValve:
         self._emitted = self._highest = _NONE
 
     def watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
-        """A channel's watermark came; the watermark of the whole input if that advances it."""
+        """Take a channel's watermark; return the watermark of the whole input if it advances."""
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
@@ -49,7 +49,7 @@ class WatermarkValve:
         return self._advance_to(self._slowest())
 
     def status(self, channel: int, status: StreamStatus) -> tuple[StreamStatus | None, Watermark | None]:
-        """A channel became idle or active; what changes for the input as a whole."""
+        """Take a channel's status; return the changes for the input as a whole."""
         was_active = any(self._active)
         self._active[channel] = status is StreamStatus.ACTIVE
         self._recount(channel)
@@ -60,11 +60,11 @@ class WatermarkValve:
         return changed, self._advance_to(self._slowest())
 
     def end(self, channel: int) -> tuple[StreamStatus | None, Watermark | None]:
-        """The data of a channel has ended, that of others has not; what changes for the input as a whole."""
+        """Take the end of a channel's data; return the changes for the input as a whole."""
         return self.status(channel, StreamStatus.IDLE)
 
     def _recount(self, channel: int) -> None:
-        """An active channel counts once it is where the others are; then until it becomes idle or ends."""
+        """Count an active channel once it has caught up with the others, until it becomes idle or ends."""
         reached = self._watermarks[channel]
         caught_up = self._counts[channel] or reached >= self._emitted
         self._counts[channel] = self._active[channel] and caught_up and reached != END_OF_TIME
@@ -80,7 +80,6 @@ class WatermarkValve:
 
     @property
     def _catching_up(self) -> list[bool]:
-        """Channels that are active and have not ended."""
         return [
             active and reached != END_OF_TIME
             for active, reached in zip(self._active, self._watermarks, strict=True)

@@ -1,8 +1,8 @@
-"""Windows, and which of them a record belongs to.
+"""Windows, and the assignment of records to them.
 
 Tumbling, sliding and cumulative windows are aligned to the epoch, in UTC: a tumbling window of one hour
-begins with the hour. Where they are of event time and of one size, the timestamp alone says which windows a
-record belongs to (`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
+begins with the hour. For windows of event time and of one size, the timestamp alone decides
+(`WindowAssigner`). `RecordWindowAssigner` is the base of all others, and of users' own.
 
 **Sessions** are records of a key that follow each other closely. Each record opens a window of its own, from
 its timestamp to one gap later. Windows that overlap become one. So a session ends one gap behind its last
@@ -37,19 +37,19 @@ class TimeWindow(NamedTuple):
 
     @property
     def max_timestamp(self) -> int:
-        """The last microsecond that belongs to it: the timestamp of what the window emits."""
+        """The last microsecond that belongs to the window: the timestamp of its results."""
         return self.end - 1
 
 
 @runtime_checkable
 class WindowAssigner(Protocol):
-    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows.
+    """Assigns a timestamp to windows of one size. The same timestamp always gives the same windows.
 
-    All windows of one assigner have one size. A timestamp that belongs to none is late everywhere. If windows
-    begin every so many microseconds, an attribute `slide` may say so: then not every record is asked for.
-    With it, an `offset` in microseconds says where they begin; a job whose open windows have another slide
-    or offset does not start from them. A class that derives from another assigner and has its own `starts` is
-    asked for every record, and its `slide` and `offset` count for nothing.
+    A timestamp that belongs to no window is late everywhere. If windows begin every so many microseconds, an
+    attribute `slide` may say so: then the assigner is not called for every record. With it, an `offset` in
+    microseconds says where they begin; a job whose open windows have another slide or offset does not start
+    from them. A class that derives from another assigner and has its own `starts` is called for every record,
+    and its `slide` and `offset` are ignored.
     """
 
     @property
@@ -63,7 +63,7 @@ class WindowAssigner(Protocol):
 
 
 def slide_of(assigner: WindowAssigner) -> int | None:
-    """Every how many microseconds windows begin; `None` if they may begin and end anywhere.
+    """Microseconds between the starts of two windows; `None` if they may begin and end anywhere.
 
     Example:
         >>> class Workdays(TumblingEventTimeWindows):
@@ -82,7 +82,7 @@ def span_of(what: str, span: object, *, least: int = 1) -> int:
     """A span of a window in microseconds; see `micros_in`.
 
     Raises:
-        ConfigurationError: It makes no sense; names the user's line.
+        ConfigurationError: The span is invalid; the message names the user's line.
     """
     try:
         return micros_in(what, span, least=least)
@@ -163,7 +163,7 @@ T = TypeVar("T")
 
 
 class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
-    """Says which windows a record belongs to (Flink's `WindowAssigner`); base of users' own assigners.
+    """Assigns records to windows (Flink's `WindowAssigner`); base of users' own assigners.
 
     Attributes:
         is_event_time: Whether the windows are spans of event time; otherwise they are of processing time.
@@ -172,7 +172,7 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     Example:
         >>> class UntilPayday(RecordWindowAssigner[dict[str, int]]):
-        ...     '''Each record says how long it counts.'''
+        ...     '''A record counts until its payday.'''
         ...
         ...     def windows(self, record, timestamp):
         ...         return [TimeWindow(timestamp, record["payday"])]
@@ -194,7 +194,10 @@ class RecordWindowAssigner(Generic[T], metaclass=NearestNames):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """The kind of these windows. A job whose open windows are others does not start from them."""
+        """The kind of these windows.
+
+        A job whose open windows are of another kind does not start from them.
+        """
         return (type(self).__name__,)
 
     @property
@@ -216,7 +219,6 @@ class AlignedWindows(RecordWindowAssigner[Any]):
         self._last: tuple[int | None, Sequence[TimeWindow]] = (None, ())
 
     def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
-        """The windows of the timestamp, the earliest first."""
         known, windows = self._last
         if timestamp != known:
             size = self._assigner.size
@@ -226,7 +228,6 @@ class AlignedWindows(RecordWindowAssigner[Any]):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Size, slide and offset."""
         slide, offset = getattr(self._assigner, "slide", 0), getattr(self._assigner, "offset", 0)
         return (type(self._assigner).__name__, self._assigner.size, slide, offset)
 
@@ -256,7 +257,7 @@ class TumblingProcessingTimeWindows(AlignedWindows):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Those of event time are others."""
+        """Kind, size and offset; windows of event time have another kind."""
         return (type(self).__name__, *super().shape[1:])
 
     def __repr__(self) -> str:
@@ -284,7 +285,7 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 
     @property
     def shape(self) -> tuple[int | str, ...]:
-        """Those of event time are others."""
+        """Kind, size, slide and offset; windows of event time have another kind."""
         return (type(self).__name__, *super().shape[1:])
 
     def __repr__(self) -> str:
@@ -326,7 +327,7 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
             raise ConfigurationError(msg)
 
     def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
-        """All that hold the timestamp, the shortest first."""
+        """All windows that hold the timestamp, the shortest first."""
         within = (timestamp - self.offset) % self.max_size
         start = timestamp - within
         first = within // self.step * self.step + self.step
@@ -364,7 +365,7 @@ class GlobalWindows(RecordWindowAssigner[Any]):
     is_endless = True
 
     def windows(self, record: Any, timestamp: int) -> Sequence[TimeWindow]:
-        """The one that holds everything."""
+        """The one window of all records."""
         return (GLOBAL_WINDOW,)
 
     def __repr__(self) -> str:
@@ -394,7 +395,7 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
         self.gap = None if callable(gap) else span_of("the gap of sessions", gap)
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
-        """One, which begins with the record."""
+        """One window, which begins with the record."""
         gap = self.gap
         if gap is None:
             assert self._gap_of is not None, "a gap is a span or a function"
