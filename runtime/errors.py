@@ -15,6 +15,10 @@ from penstock.runtime.redaction import redacted
 class UserLocation:
     """A line of the user's program.
 
+    Attributes:
+        line: The line in it, from 1.
+        function: The function that the line is in.
+
     Example:
         >>> str(UserLocation("job.py", 12, "main"))
         'job.py:12 in main'

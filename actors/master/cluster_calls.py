@@ -8,10 +8,10 @@ would get no answer either, and would kill a JobMaster that is well.
   started, and a report that says that the job has ended comes behind all that ends it.
 - A job's report is written every two seconds. Of several that wait only the newest is written, in the last
   place.
-- Whoever needs an answer waits for it with a bound, and is told of a store that gives none by
-  `ClusterTimeoutError`. The call keeps its place: it is made when the store answers again.
+- A caller waits for an answer with a bound, and gets a `ClusterTimeoutError` from a silent store. The call
+  keeps its place: it is made when the store answers again.
 - A few decisions need their answer at once. They come in front of all that waits, and change nothing that it
-  depends on. All together may hold up the event loop for two of ten seconds; the others go on without.
+  depends on. All together may hold up the event loop for two of ten seconds; the others continue without.
 
 What it must never do: make a call on the event loop, or let the end of a job wait for ever. The thread does
 not keep its process from ending.
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _AT_ONCE: Final = 2.0
 #: It does so again after as many seconds.
 _PERIOD: Final = 10.0
-#: A call that has taken so many seconds is told in the log.
+#: Calls that take longer than this, in seconds, are logged.
 _LONG: Final = 5.0
 
 
@@ -52,7 +52,7 @@ class ClusterCall(Generic[T]):
     """A call that waits for its turn, is being made, or has been made.
 
     Args:
-        what: What it does, for messages: "keep the report of job words-1".
+        what: Its purpose, for messages: "keep the report of job words-1".
         make: The call; it blocks.
     """
 
@@ -65,11 +65,11 @@ class ClusterCall(Generic[T]):
         """Wait for its answer, in an event loop.
 
         Args:
-            within: Seconds, after which the call goes on; `None` waits for ever.
+            within: Seconds to wait; the call is made all the same. `None` waits for ever.
 
         Raises:
             ClusterTimeoutError: There is none yet.
-            Exception: Whatever the call has raised.
+            Exception: The call's own error.
         """
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -90,10 +90,10 @@ class ClusterCall(Generic[T]):
 
 
 class ClusterCalls:
-    """Makes the calls of one process; see the module's text. All methods are for its event loop.
+    """Makes the calls of one process; see the module's docstring. All methods are for its event loop.
 
     Args:
-        at_once: Seconds for which the event loop waits in ten for answers that it needs at once.
+        at_once: Seconds of each ten for which the event loop may wait for answers that it needs at once.
     """
 
     def __init__(self, at_once: float = _AT_ONCE) -> None:
@@ -105,7 +105,7 @@ class ClusterCalls:
         threading.Thread(target=self._make_all, name="cluster-calls", daemon=True).start()
 
     def begin(self, what: str, make: Callable[[], T]) -> ClusterCall[T]:
-        """Make a call when all earlier ones were made; a failure is logged, whoever else is told."""
+        """Make a call when all earlier ones were made; a failure is always logged."""
         call = ClusterCall(what, make)
         with self._changed:
             self._waiting.append(call)
@@ -113,9 +113,9 @@ class ClusterCalls:
         return call
 
     def begin_newest(self, what: str, make: Callable[[], None]) -> ClusterCall[None]:
-        """As `begin`; an earlier call of this kind that still waits is not made.
+        """Like `begin`; an earlier call of this kind that still waits is not made.
 
-        Who waits for that one is answered with this one.
+        Its waiters get the answer of this one.
         """
         call = ClusterCall(what, make)
         with self._changed:

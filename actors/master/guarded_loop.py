@@ -3,10 +3,9 @@
 An error in the scheduler leaves it in an unknown state. So the process ends, and Ray starts another one that
 reads the log. An error in anything else is logged.
 
-`UserThreads`: threads for users' code in a JobMaster, which may block for ever.
-
-Each call gets a thread of its own. One that hangs takes no thread from another call, nor from the pool that
-writes checkpoints and the log. They are daemons: a call that hangs does not keep an ended job's process.
+`UserThreads` runs users' code, which may block for ever. Each call gets a thread of its own. A call that
+hangs takes no thread from another call, nor from the pool that writes checkpoints and the log. Threads are
+daemons: a call that hangs does not keep an ended job's process.
 """
 
 from __future__ import annotations
@@ -23,13 +22,6 @@ logger = logging.getLogger(__name__)
 
 
 class GuardedLoop:
-    """Runs the parts of a JobMaster on its event loop.
-
-    Args:
-        loop: The actor's event loop.
-        job_id: For messages.
-    """
-
     def __init__(self, loop: asyncio.AbstractEventLoop, job_id: str) -> None:
         self.loop = loop
         self._job_id = job_id
@@ -43,7 +35,7 @@ class GuardedLoop:
         task.add_done_callback(self._finished)
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run what touches the scheduler, soon; from any thread."""
+        """Run a callback that touches the scheduler, soon; from any thread."""
         self.loop.call_soon_threadsafe(self.guard, callback)
 
     def retire(self) -> None:
@@ -51,7 +43,7 @@ class GuardedLoop:
         self._is_retired = True
 
     def guard(self, callback: Callable[[], None]) -> None:
-        """Run what touches the scheduler, now; its failure ends the process."""
+        """Run a callback that touches the scheduler, now; its failure ends the process."""
         try:
             callback()
         except Exception:
@@ -68,28 +60,17 @@ class GuardedLoop:
 
 
 async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
-    """Begin something that tells when it is done, and wait for that.
-
-    Args:
-        begin: Given what is to be called when it is done.
-    """
+    """Begin something that calls a function when it is done, and wait for that call."""
     done = asyncio.Event()
     begin(done.set)
     await done.wait()
 
 
 class UserThreads:
-    """Runs each call in a new thread.
-
-    Args:
-        name: Begins the names of the threads.
-    """
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._numbers = count(1)
 
     def submit(self, call: Callable[[], None], /) -> None:
-        """Run a call, which must not raise, in a new thread."""
         name = f"{self._name}-{next(self._numbers)}"
         threading.Thread(target=call, name=name, daemon=True).start()

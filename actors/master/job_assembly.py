@@ -37,14 +37,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RayFleet:
-    """The processes of a job on Ray, and what calls them and keeps their time.
-
-    Attributes:
-        fleet: Decides which process holds which role.
-        processes: Starts, calls and ends the processes.
-        timers: On the JobMaster's event loop.
-    """
-
     fleet: Fleet
     processes: RayProcesses
     timers: LoopTimers
@@ -61,7 +53,7 @@ def assemble_fleet(
     """The fleet of a job; to be called in the JobMaster's actor.
 
     Args:
-        cluster: Makes what blocks when Ray's GCS does not answer.
+        cluster: Makes calls that block when Ray's GCS does not answer.
         code: The graph as it was submitted, for spares.
     """
     timers = LoopTimers(guarded.loop, guarded.guard)
@@ -89,12 +81,8 @@ def assemble_scheduler(
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
-        job_id: Lower-case letters, digits and `-`.
-        graph: As it was submitted.
-        config: Settings of checkpoints, restarts and time limits.
         processes: From `assemble_fleet`.
         storage: For checkpoints; in memory when the job takes none.
-        guarded: Runs what touches the scheduler.
         pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
         earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
         is_new: Whether the job was only just submitted, so that its id must have no log.

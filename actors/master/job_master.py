@@ -29,7 +29,7 @@ class JobMaster:
 
     Args:
         process: Its name in the registry of JobMasters.
-        job: The first job that it runs, but for its chunks.
+        job: The first job that it runs, without its chunks.
         chunks: They are arguments of their own. Ray keeps small ones in the actor's specification, also when
             the program has ended; a large one would die with it.
     """
@@ -50,15 +50,15 @@ class JobMaster:
         await self._process.runner(job_id).ready()
 
     async def status(self, job_id: str, fresh: bool = True) -> JobReport:
-        """Everything that is known of the job right now; without `fresh` no subtask is asked for it."""
+        """The job's report; without `fresh` no subtask is asked for its counters."""
         return await self._process.runner(job_id).status(fresh)
 
     async def wait_end(self, job_id: str, seconds: float) -> JobReport:
-        """Wait for the job to end, at most so long; its report then."""
+        """Wait up to `seconds` for the job to end; return its report then."""
         return await self._process.runner(job_id).wait_end(seconds)
 
     async def cancel(self, job_id: str) -> None:
-        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
+        """Cancel the job; does nothing when it has ended. A cancellation outlives this process."""
         await self._process.runner(job_id).cancel()
 
     async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
@@ -70,7 +70,7 @@ class JobMaster:
         return await self._process.runner(job_id).requests.savepoint(target)
 
     async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
+        """Stop the job with a savepoint; returns when the job has ended, or why it continues."""
         return await self._process.runner(job_id).requests.stop(drain, target)
 
     async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
@@ -84,7 +84,7 @@ class JobMaster:
         return await self._process.runner(job_id).checkpoints(checkpoint_id)
 
     async def leave(self, incarnation: str) -> bool:
-        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        """End this actor for good. A process calls itself; `False` says that another one got the call."""
         return self._process.leave(incarnation)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
@@ -93,6 +93,6 @@ class JobMaster:
         """Return at once: an answer says that the event loop runs."""
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
+        """Take a subtask's report; the scheduler ignores those of old attempts."""
         if (runner := self._process.current) is not None:
             runner.report(role, report)

@@ -82,15 +82,6 @@ _TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
 class JobReporter:
-    """Makes the reports of one job.
-
-    Args:
-        job_id: Lower-case letters, digits and `-`.
-        name: The name that the user gave.
-        submitted_at: Seconds since the epoch.
-        process: Where the JobMaster runs.
-    """
-
     def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
         self._job_id = job_id
         self._process = process
@@ -121,11 +112,9 @@ class JobReporter:
 
     @property
     def has_storage(self) -> bool:
-        """Whether the job takes checkpoints."""
         return self._storage is not None
 
     def describe(self, job: JobGraph, config: JobConfig) -> None:
-        """The job has been unpacked."""
         self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         self._settings = settings_as_text(config)
@@ -137,35 +126,29 @@ class JobReporter:
         self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Another process was the JobMaster before, and left this report.
-
-        A report of an ended job stays as it is.
-        """
+        """Take the report of an earlier JobMaster's process; that of an ended job stays unchanged."""
         self._earlier = earlier
         self._taken_over_at = time.time()
         for warning in earlier.warnings:
             self.warn(warning)
 
     def watched_by(self, watch: Watch) -> None:
-        """The processes of the job are watched."""
         self._watch = watch
 
     def fell_silent(self, member: Member, silence: Silence) -> None:
-        """A process has not answered for a while: tell people."""
+        """Warn that a process has not answered for a while."""
         where = f"pid {member.place.pid} on node {member.place.node_id[:8]}"
         logger.warning("job %s: %s (%s): %s", self._job_id, member.role.subtask, where, silence)
 
     def answers_again(self, member: Member) -> None:
-        """A process that was said to be silent has answered: tell people."""
+        """Report that a silent process has answered."""
         logger.warning("job %s: %s answers again", self._job_id, member.role.subtask)
 
     def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
-        """The job has a scheduler."""
         self._scheduler = scheduler
         self._fleet = fleet
 
     def failed_to_begin(self, error: BaseException) -> None:
-        """The job could not be started."""
         cause = FailureCause(error_text(error), recoverable=False)
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
@@ -175,12 +158,10 @@ class JobReporter:
         self.warn(f"its end could not be recorded: {error_text(error)}")
 
     def ended(self, cause: str) -> None:
-        """The job has reached its last state; `cause` counts when it has failed."""
         self._cause_of_end = cause
         self._ended_at = self._ended_at or time.time()
 
     def counted(self, subtask: SubtaskId, counters: Counters) -> None:
-        """A subtask has reported its counters; those of an older attempt are dropped."""
         if self._scheduler is None or counters.attempt != self._scheduler.attempt_of(subtask):
             return
         if self._scheduler.attempt != self._counted_attempt:
@@ -198,7 +179,6 @@ class JobReporter:
             self._long_calls[subtask] = counters.long_call
 
     def report(self) -> JobReport:
-        """A report of the job as it is now."""
         if self._earlier is not None and self._earlier.status.is_terminal:
             return replace(self._earlier, master=self._process)
         if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
@@ -280,7 +260,7 @@ class JobReporter:
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, and the last rare ones; those of earlier JobMasters are among them."""
+        """The last checkpoints, and the last rare ones; includes those of earlier JobMasters."""
         if seen is not None:
             return newest_and_rare(seen.checkpoint_history, CHECKPOINTS_SHOWN, _RARE_SHOWN)
         return () if self._earlier is None else self._earlier.checkpoint_history
@@ -294,7 +274,7 @@ class JobReporter:
         return earlier if seen is None or seen.stopped_with is None else seen.drained
 
     def _without_scheduler(self, earlier: JobReport) -> JobReport:
-        """The report until the log has been read: the job is as it was, and nothing runs it."""
+        """The report until the log has been read: unchanged, but nothing runs the job."""
         status = JobStatus.RESTARTING
         if self._was_cancelled_before:
             status = JobStatus.CANCELLED

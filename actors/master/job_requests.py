@@ -35,13 +35,12 @@ Guard: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class JobRequests:
-    """Asks the scheduler of one job for what users want, and waits for its answers.
+    """Passes users' requests to the scheduler of one job, and waits for its answers.
 
     Args:
         guard: Runs what touches the scheduler.
         prepared: Set when the job has been taken up, or has ended without that.
         ended: Set when the job has ended.
-        report: The job's report.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class JobRequests:
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
 
     def serve(self, scheduler: JobScheduler, storage_url: str) -> None:
-        """The job has this scheduler and this checkpoint storage."""
         self._scheduler, self._storage_url = scheduler, storage_url
 
     async def checkpoint(self, full: bool) -> CheckpointReply:
@@ -71,14 +69,13 @@ class JobRequests:
         return checkpoint_reply(answered.result(), self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
-        """Take a savepoint; returns when it is complete, or why there is none."""
         scheduler = await self._settled()
         if scheduler is None:
             return answer_of_report(self._report())
         return await self._save(lambda put: scheduler.take_savepoint(target, put))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when it has ended, or why it goes on.
+        """Stop the job with a savepoint; returns when it has ended, or why it continues.
 
         A job is stopped once. The same request gets the same answer meanwhile; any other one is refused.
         """
@@ -113,7 +110,6 @@ class JobRequests:
         return answer_of_report(self._report(), drain=request.drain)
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         scheduler = await self._settled()
         if scheduler is None:
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
@@ -124,10 +120,9 @@ class JobRequests:
         return answered.result()
 
     async def _settled(self) -> JobScheduler | None:
-        """The scheduler, which would refuse a request while the job starts or restarts.
+        """The scheduler, once it takes requests; it refuses them while the job starts.
 
-        Returns:
-            `None` when the job has ended.
+        `None` after the end.
         """
         await self._prepared.wait()
         scheduler, deadline = self._scheduler, time.monotonic() + _PATIENCE

@@ -98,14 +98,10 @@ class JobRunner:
     Args:
         job: With its chunks.
         came_back: Whether Ray has restarted the process that ran it.
-        log_key: The key of the job's lines; without it what this process prints is kept nowhere.
-        cluster: Makes the calls of the cluster's key-value store.
-        on_over: Called when the job has ended and its report is kept. Told whether the process may run
-            another job as far as this one knows. It must not wait for ever.
+        log_key: The key of the job's lines; without it the output of this process is not kept.
+        on_over: Called when the job has ended and its report is kept. Its argument says whether the process
+            may run another job, as far as this one knows. It must not wait for ever.
         on_fenced: Called when another process has begun an attempt of the job.
-
-    Attributes:
-        requests: Takes what users ask of the job.
     """
 
     def __init__(
@@ -150,7 +146,6 @@ class JobRunner:
 
     @property
     def job_id(self) -> str:
-        """The job's id."""
         return self._job_id
 
     # -- calls of clients -----------------------------------------------------------------------------------
@@ -181,7 +176,7 @@ class JobRunner:
         return report
 
     async def cancel(self) -> None:
-        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile.
+        """Cancel the job; does nothing when it has ended. A cancellation outlives this process.
 
         Raises:
             ClusterTimeoutError: The cluster could not note it. The job is being cancelled all the same.
@@ -201,7 +196,6 @@ class JobRunner:
                 raise
 
     def _has_no_future(self) -> bool:
-        """Whether the job has ended, or could not be started."""
         if self._scheduler is None:
             return self._prepared.is_set()
         return self._scheduler.state.is_terminal
@@ -214,7 +208,7 @@ class JobRunner:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take what a subtask of this job reports; the scheduler ignores those of old attempts."""
+        """Take a subtask's report; the scheduler ignores those of old attempts."""
         scheduler = self._scheduler
         if scheduler is None or role.job_id != self._job_id:
             return
@@ -254,7 +248,7 @@ class JobRunner:
         await self._prepare(chunks)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next try; somebody who cancels the job ends that."""
+        """Wait before the next try; a cancellation ends the wait."""
         if self._to_be_cancelled.is_set():
             await asyncio.sleep(seconds)
             return
@@ -298,7 +292,7 @@ class JobRunner:
             scheduler.cancel()
 
     async def _look_up(self) -> JobReport | None:
-        """What the cluster knows of the job: its last report, and whether it is to be cancelled."""
+        """The last report of the job in the cluster, and whether the job is to be cancelled."""
 
         def look() -> tuple[JobReport | None, bool]:
             return load_from_cluster(self._job_id), is_to_be_cancelled(self._job_id)
@@ -332,14 +326,13 @@ class JobRunner:
         storage = await self._loop.run_in_executor(self._pool, opened)
         if isinstance(storage, Fenced):
             self._fenced()
-            await asyncio.Event().wait()  # until this process ends: nobody takes it for ready
+            await asyncio.Event().wait()  # until this process ends: no client takes it for ready
         else:
             self._storage = storage
 
     async def _take_over(
         self, graph: ExecutionGraph, config: JobConfig, chunks: tuple[bytes, ...]
     ) -> RayFleet:
-        """Have the processes that an earlier JobMaster has left."""
         processes = assemble_fleet(self._job_id, graph, config, self._guarded, self._cluster, chunks)
         await processes.processes.find_left_behind()
         self._processes = processes
@@ -376,7 +369,6 @@ class JobRunner:
         self._watch.begin(lambda: self._guarded.spawn(self._publish()))
 
     async def _publish(self) -> None:
-        """Show others what the job has done."""
         report = self._reporter.report()
         self._publish_metrics(report)
         self._save(report)
@@ -487,7 +479,7 @@ class JobRunner:
                 await asyncio.wait_for(asyncio.to_thread(self._traces.close), _LAST_WORK)
 
     def retire(self) -> None:
-        """What still comes for the ended job can't end the process any more."""
+        """From now on no event of the ended job can end the process."""
         self._guarded.retire()
 
     def release_output(self) -> None:

@@ -2,20 +2,17 @@
 
 **Latency.** Flink sends markers along with the records, one a source and interval, and each operator measures
 how long they took. Here the barriers of checkpoints are the markers. They leave the sources between two
-records and wait in the same queues. Each subtask measures when the first one comes. What a sink's subtask
-measures is how long a record was on its way. It costs nothing more, and there is one value a checkpoint. A
-barrier that has overtaken records says nothing of them. So subtasks with data in flight in their part of a
-checkpoint are left out. Operators that hold records back, such as windows, let a barrier pass: as with
-Flink's markers, that time is not in it.
+records and wait in the same queues. Each subtask measures when the first one comes. At a sink's subtask that
+is how long a record was on its way. It costs nothing more, and there is one value a checkpoint. A barrier
+that has overtaken records is no measure, so subtasks with data in flight in their part of a checkpoint are
+left out. Operators that hold records back, such as windows, let a barrier pass: as with Flink's markers, that
+time is not included.
 
-Sends traces of a job to an OpenTelemetry collector; needs `penstock[otel]`.
-
-It is on where OpenTelemetry's own variables name a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of
-traces) in the environment of the JobMaster. That is the environment of Ray's nodes, or `env_vars` of the
-job's runtime environment. Without them nothing is imported.
-
-A thread of OpenTelemetry sends the spans. A collector that does not answer costs the job nothing but its
-traces: they wait in a bounded queue, and what does not fit is dropped.
+**Traces** go to an OpenTelemetry collector; they need `penstock[otel]`. They are on where OpenTelemetry's own
+variables name a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of traces) in the environment of the
+JobMaster. That is the environment of Ray's nodes, or `env_vars` of the job's runtime environment. Without
+them nothing is imported. A thread of OpenTelemetry sends the spans. A collector that does not answer costs
+the job nothing but its traces. They wait in a bounded queue, and spans that do not fit are dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ _OF_CHECKPOINTS: Final = ("completed_checkpoints", "failed_checkpoints")
 class JobMetrics:
     """Publishes metrics of a job, each with the tags `job` (its id) and `job_name`.
 
-    Names begin with `penstock_job_`; docs/operations.md lists them.
+    See docs/operations.md.
     """
 
     def __init__(self, job_id: str, name: str) -> None:
@@ -78,7 +75,7 @@ class JobMetrics:
         """Publish what is new since the last time.
 
         Args:
-            checkpoints: Gives the last checkpoints, oldest first; asked only when one has completed.
+            checkpoints: Gives the last checkpoints, oldest first; called only when one has completed.
         """
         statistics = report.statistics
         self._running.set(float(report.status is JobStatus.RUNNING), self._tags)
@@ -146,11 +143,7 @@ _LAST: Final = 5_000
 
 
 class JobTraces:
-    """Traces of one job; made by `traces_of`.
-
-    Args:
-        provider: Sends the spans.
-    """
+    """Traces of one job; made by `traces_of`."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -160,11 +153,7 @@ class JobTraces:
         self._sent: set[tuple[int, int]] = set()
 
     def publish(self, report: JobReport, checkpoints: Callable[[], Sequence[CheckpointDetails]]) -> None:
-        """Send what has ended since the last time.
-
-        Args:
-            checkpoints: Gives the last checkpoints, oldest first.
-        """
+        """Send what has ended since the last time; `checkpoints` gives the last checkpoints, oldest first."""
         for episode in episodes(report.transitions):
             if episode.ended > self._sent_to:
                 self._sent_to = episode.ended
@@ -204,10 +193,10 @@ def _nanoseconds(seconds: float) -> int:
 def traces_of(
     job_id: str, name: str, warn: Callable[[str], None], environment: Mapping[str, str] = os.environ
 ) -> JobTraces | None:
-    """Where the traces of a job go; `None` when no collector is named, or the extra is not installed.
+    """The traces of a job; `None` when no collector is named, or the extra is not installed.
 
     Args:
-        warn: Told when traces are wanted and the extra is not installed.
+        warn: Called when traces are wanted and the extra is not installed.
     """
     named = next((variable for variable in _ENDPOINTS if environment.get(variable)), None)
     if named is None:

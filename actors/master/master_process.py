@@ -5,13 +5,12 @@ ended well waits for the next job of the same program, as the processes of subta
 `ProcessResidue` says when what users' code has left forbids that. The process ends when no job has come for a
 while.
 
-Ray restarts a process that dies. What it then does stands in the cluster's key-value store
-(`registry.py`), because it may have taken another job since its start. A process
-that had no job leaves. It never repeats a job that has ended, because its key is emptied before the next
-program can claim it.
+Ray restarts a process that dies. The cluster's key-value store (`registry.py`) says what it then does,
+because it may have taken another job since its start. A process that had no job leaves. It never repeats a
+job that has ended, because its key is emptied before the next program can claim it.
 
-Only a process that comes up reads that store by itself: nobody waits for its answers yet. Later
-`ClusterCalls` does that, so that a store that does not answer holds up nothing else.
+Only a starting process reads that store by itself, since no caller waits for it yet. Later `ClusterCalls`
+does that, so that a store that does not answer holds up nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from penstock.actors.shared.system_ports import collect_what_has_ended, spare_lo
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that an ended job still answers when its process leaves, so that who waits is told of the end.
+#: Seconds that an ended job still answers when its process leaves, so that waiting clients learn of the end.
 _FAREWELL: Final = 5.0
 #: Seconds that a process without a job waits for one.
 _WARM: Final = 60.0
@@ -60,7 +59,7 @@ class MasterProcess:
 
     Args:
         process: Its name in the registry of JobMasters.
-        first: The job that it was started with, but for its chunks.
+        first: The job that it was started with, without its chunks.
         chunks: Those of that job.
 
     Attributes:
@@ -83,7 +82,7 @@ class MasterProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
         if not self._came_back:
-            # Who submits it is told of an error here.
+            # The program that submits the job gets an error of these calls.
             registry.set_master(first.job_id, process)
             self._begin(first, log_key(first.job_id))
             return
@@ -142,7 +141,7 @@ class MasterProcess:
     # -- from job to job ------------------------------------------------------------------------------------
 
     def _begin(self, job: SubmittedJob, key: bytes) -> None:
-        """Begin a job of which this process is noted as the JobMaster."""
+        """Begin a job whose JobMaster this process is in the registry."""
         self._jobs += 1
         self._traces.role_taken()
         self.current = JobRunner(
@@ -150,10 +149,10 @@ class MasterProcess:
         )
 
     def _fenced(self, job_id: str) -> None:
-        """Another process has begun an attempt of the job: this one is past.
+        """Another process has begun an attempt of the job, so this one is obsolete.
 
-        That may have been a process that the cluster counts as dead, and that ends soon. Then nobody would be
-        the JobMaster if this one left for good. So the job's JobMaster dies, and Ray restarts it. Ray does
+        The other one may be a process that the cluster counts as dead, and that ends soon. If this one left
+        for good, the job would then have no JobMaster. So this process dies, and Ray restarts it. Ray does
         not restart a process in whose place it has started another one already.
         """
         self._spawn(self._give_way(job_id))
@@ -208,7 +207,7 @@ class MasterProcess:
             collect_what_has_ended()
 
     async def _leave_job(self, job_id: str) -> None:
-        """Leave when the cluster has noted it; what is kept of the job is before that in the row."""
+        """Leave when the cluster has noted it; the job's report is in front of that in the row."""
         forget = partial(_forget_job, self._process, job_id)
         try:
             await self._cluster.begin(f"note that job {job_id} has left", forget).answered(_LAST_NOTES)
@@ -274,10 +273,9 @@ class MasterProcess:
 
 
 def _accept(process: str, job: SubmittedJob) -> bytes | None:
-    """Note that a process has the job that it was given. Blocks.
+    """Note that a process has its job; `None` if the job was taken back, else the key of its lines.
 
-    Returns:
-        The key of the job's lines; `None` if the job was taken back.
+    Blocks.
     """
     registry.keep_job(process, job)
     if not registry.accept_job(job.job_id):

@@ -1,8 +1,8 @@
-"""`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name does not tell its role.
+"""`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name tells no role.
 
-It carries out what `runtime/execution` decides, and turns what Ray raises into values. Everything runs on the
-JobMaster's event loop, but for what Ray's GCS must answer: to note, start and find processes. That waits for
-its turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
+It carries out what `runtime/execution` decides, and turns Ray's errors into values. Everything runs on the
+JobMaster's event loop, except calls that Ray's GCS must answer: to note, start and find processes. They wait
+for their turn in `ClusterCalls`, so a process may have no handle yet. Its calls wait for that.
 """
 
 from __future__ import annotations
@@ -70,11 +70,9 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        job_id: In the names of the actors.
-        config: Lease timeout and credits.
         master: The JobMaster's own handle, to which subtasks report.
         guarded: Runs replies.
-        cluster: Makes what blocks when Ray's GCS does not answer.
+        cluster: Makes calls that block when Ray's GCS does not answer.
         code: The job as it was submitted, for spares (see `graph_shipping`).
     """
 
@@ -120,7 +118,6 @@ class RayProcesses:
         self._handles.update(await call.answered(_FINDING))
 
     def left_behind(self) -> Sequence[ProcessId]:
-        """The processes of the job that live."""
         return list(self._handles)
 
     def claim(self, needs: Needs) -> ProcessId | None:
@@ -154,7 +151,6 @@ class RayProcesses:
         return process
 
     def end(self, process: ProcessId, why: str = "") -> None:
-        """Kill a process."""
         if why:
             logger.warning("process %s of job %s is killed: %s", process, self._job_id, why)
             self._killed[process] = f"it was killed, because {why}"
@@ -168,7 +164,7 @@ class RayProcesses:
         self._remove(process)
 
     def forget(self, process: ProcessId) -> None:
-        """Have no handle of it any more, and no record."""
+        """Drop the handle and the record of a process."""
         if self._handles.pop(process, None) is not None:
             self._remove(process)
 
@@ -189,22 +185,18 @@ class RayProcesses:
         return self._cluster.at_once("see the resources of the cluster", look, Room({}, {}))
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
-        """Call `ask`."""
         self._call(process, lambda actor: actor.ask.remote(), reply)
 
     def prepare(self, process: ProcessId, reply: Reply[None]) -> None:
-        """Call `prepare`."""
         self._call(process, lambda actor: actor.prepare.remote(self._code), reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        """Call `take`."""
         lease, heartbeat = self._config.advanced.lease_timeout, self._config.advanced.heartbeat_timeout
         self._call(process, lambda actor: actor.take.remote(role, lease, heartbeat), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
     ) -> None:
-        """Call `deploy`."""
         self._call(process, lambda actor: actor.deploy.remote(role, descriptor, self._master), reply)
 
     def run(
@@ -214,7 +206,6 @@ class RayProcesses:
         peers: Mapping[SubtaskId, Peer],
         reply: Reply[SubtaskOutcome],
     ) -> None:
-        """Call `run`."""
         remote = {}
         for subtask, peer in peers.items():
             handle = self._handles.get(peer.process)
@@ -224,15 +215,12 @@ class RayProcesses:
         self._call(process, lambda actor: actor.run.remote(role, remote), reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
-        """Call `control`."""
-
         def unsendable(error: Exception) -> FailureCause:
             return _unsendable_event(message, error) or cause_of(error)
 
         self._call(process, lambda actor: actor.control.remote(role, message), reply, unsendable)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Call `stop`."""
         self._call(process, lambda actor: actor.stop.remote(role), reply)
 
     def renew(self, process: ProcessId, role: Role, guards: bool, reply: Reply[Counters | Stale]) -> None:
@@ -247,7 +235,6 @@ class RayProcesses:
         self._guarded.spawn(self._answer(on_node(node_id, node_processes.processor_times, places), reply))
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Call `leave`."""
         stays = self._config.reuse_processes and self._may_leave_warm()
         self._call(process, lambda actor: actor.leave.remote(role, stays), reply)
 
@@ -340,7 +327,7 @@ def _find(process: ProcessId) -> ActorHandle[Any] | None:
 
 
 async def settled(call: Awaitable[T]) -> T | CallFailure:
-    """The answer of a call of an actor; what Ray raises is a value here."""
+    """The answer of a call of an actor; Ray's errors are values here."""
     try:
         return await call
     except ray.exceptions.ActorUnavailableError:

@@ -1,7 +1,7 @@
 """Code that several processes of a job use.
 
-- What a JobMaster tells clients: `job_report`, with `job_summaries`, and `snapshot_answers`. `telemetry`
-  makes traces of it.
+- The JobMaster's answers to clients: `job_report`, with `job_summaries`, and `snapshot_answers`. `telemetry`
+  makes traces of them.
 - Which process serves which job: `registry`. What a job has left in its process: `process_residue` and
   `process_state`.
 - How a job graph travels: `graph_shipping`. Calls of actors: `actor_calls`.

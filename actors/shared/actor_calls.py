@@ -1,13 +1,8 @@
 """Calls of actors: waits for an answer with a deadline, and repeats a call that got none.
 
-`RepeatedCall` is a call of an actor that is made again while Ray can't reach that actor.
-
 Ray raises `ActorUnavailableError` for an actor that may be back in a moment, and another `RayActorError` for
 one that has died. [RetryDeadline][penstock.runtime.execution.deadlines.RetryDeadline] decides when a call is
-made again. Calls may reach the actor more than once, so only those that do no harm twice are made in this
-way.
-
-Its owner may poll it, block on it or await it.
+made again. Calls may reach the actor more than once, so only idempotent ones are made in this way.
 """
 
 from __future__ import annotations
@@ -36,7 +31,7 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
     """The answer of a call.
 
     Raises:
-        NoAnswerError: It has taken longer.
+        NoAnswerError: It has taken longer than `seconds`.
         ray.exceptions.RayActorError: The actor is gone.
     """
     try:
@@ -46,7 +41,6 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
 
 
 def no_answer(who: str, seconds: float) -> NoAnswerError:
-    """The error for an actor that has not answered."""
     return NoAnswerError(
         f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
         "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
@@ -69,7 +63,7 @@ def while_unavailable(seconds: float = inf) -> Patience:
 
 
 class RepeatedCall(Generic[T]):
-    """Makes a call, and makes it again while its actor is away.
+    """Makes a call, and makes it again while its actor is away. Its owner may poll, block on or await it.
 
     Args:
         make: Makes the call, which may reach the actor more than once; returns its reference.
@@ -102,7 +96,6 @@ class RepeatedCall(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """The error of the last call, if it failed."""
         return self._future.exception() if self._future.done() else None
 
     def is_done(self) -> bool:
@@ -118,7 +111,7 @@ class RepeatedCall(Generic[T]):
         return self._is_settled
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for a result, `None` for ever, and say whether there is one."""
+        """Wait up to `seconds` (`None`: for ever) for a result, and return whether there is one."""
         deadline = inf if seconds is None else self._clock() + seconds
         while not self.is_done():
             left = deadline - self._clock()
@@ -135,7 +128,7 @@ class RepeatedCall(Generic[T]):
 
         Raises:
             NoAnswerError: Ray could not reach the actor for too long.
-            Exception: What the actor has raised, or Ray says of it.
+            Exception: An error of the actor, or of Ray.
         """
         while not self.is_done():
             if self._again_at is not None:

@@ -3,8 +3,7 @@
 It is kept in two places. Ray's cluster-wide key-value store ends with the cluster; there `penstock list`
 finds jobs without knowing where their checkpoints are. `<job>/status.json` beside the checkpoints stays.
 
-What was read from JSON may hold anything: `from_dict` builds a report whose time is a text, and sorting
-reports by their times fails.
+A report that was read from JSON is checked, because `from_dict` accepts values of other types.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 def check_types(value: object, kind: Any, where: str = "") -> None:
     """Raise a `TypeError` that names the first part of another type than declared.
 
-    A whole number does for a `float`; a number that is not finite does for none.
+    A whole number is a valid `float`; a number that is not finite never is.
 
     Args:
         value: A dataclass, or a part of one.
@@ -126,7 +125,7 @@ def report_from(data: dict[str, Any]) -> JobReport:
     """A report from its plain values.
 
     Raises:
-        Exception: They make no report; which one it is depends on what they are.
+        Exception: Of any kind, if the values make no report.
     """
     if data["format"] != FORMAT:
         msg = f"it has format {data['format']!r:.20}; this version of Penstock reads {FORMAT}"
@@ -142,7 +141,7 @@ class UnreadableReport:
 
     Attributes:
         job_id: The job whose report it should be.
-        reason: Why it can't, for people.
+        reason: Why it can't be read, for people.
     """
 
     job_id: str
@@ -180,7 +179,7 @@ def list_cluster() -> tuple[list[JobReport], list[UnreadableReport]]:
 
 
 def remember_cancellation(job_id: str) -> None:
-    """Note in the cluster, for good, that a job is to be cancelled; no later report of it takes that away."""
+    """Note in the cluster, for good, that a job is to be cancelled; later reports keep the note."""
     internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
 
 
@@ -189,12 +188,11 @@ def is_to_be_cancelled(job_id: str) -> bool:
 
 
 def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
-    """Keep the report beside the job's checkpoints; blocks."""
     storage.put(f"{report.job_id}/{_FILE}", json.dumps(_to_keep(report), indent=2).encode())
 
 
 def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
-    """As `save_to_storage`; a failure is logged and the job ends all the same: the cluster has the report."""
+    """Keep the report beside the job's checkpoints. A failure is logged only: the cluster has the report."""
     try:
         save_to_storage(storage, report)
     except Exception:  # whatever it is, the end of the job must not hang on it
@@ -230,8 +228,6 @@ def open_proven(
     """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
 
     Args:
-        url: A path or URL.
-        job_id: Lower-case letters, digits and `-`.
         is_new: Whether the job was only just submitted. The log of another submission under its id is then
             another job's.
         timeout: Seconds without progress after which a call is given up.
@@ -259,7 +255,7 @@ def open_proven(
 
 
 def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str) -> Fenced | None:
-    """`Fenced` if the log that is there is of this very submission."""
+    """`Fenced` if the log in the storage is of this submission."""
     try:
         view = DecisionLogReader(storage, paths).replay()
     except CorruptSnapshotError:  # nothing tells whose it is
@@ -268,7 +264,7 @@ def _replaced_in(storage: SnapshotStorage, paths: SnapshotPaths, submission: str
 
 
 def _to_keep(report: JobReport) -> dict[str, Any]:
-    """As plain values; no program can reach the processes of a job that has ended."""
+    """Plain values without processes: no program can reach those of a job that has ended."""
     if report.status.is_terminal:
         subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
         report = replace(report, master=None, subtasks=subtasks)

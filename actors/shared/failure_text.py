@@ -1,4 +1,4 @@
-"""A failure as its user reads it: the cause first, then the traceback, neither of them endless."""
+"""A failure as its user reads it: the cause first, then the traceback, both of limited length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def headline(cause: FailureCause) -> str:
 
 
 def bounded(record: FailureRecord) -> FailureRecord:
-    """The record with texts of at most a few thousand characters, and no tracebacks of what followed."""
+    """The record with texts of at most a few thousand characters, and no tracebacks of later failures."""
     secondary = (
         replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
         for each in record.secondary

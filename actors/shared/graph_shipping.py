@@ -1,15 +1,13 @@
 """Sends a job graph to its JobMaster; has the error for a user's function that can't be sent.
 
-The graph is pickled with Ray's cloudpickle; functions of the user's script go by value. It is cut into small
-arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after its driver
-has gone still gets them. Large arguments would have died with the driver.
-
-The classes that only the user's program knows: those defined in its `__main__`.
+The graph is pickled with Ray's cloudpickle; functions of the user's script are pickled by value. It is cut
+into small arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after
+its driver has gone still gets them. Large arguments would have died with the driver.
 
 In a worker `__main__` is Ray's own module, so a class of the user's script or notebook can't be imported
-there. Functions bring such classes along by value, but a codec looks classes up by name. So they travel with
-the job, and each subtask's codec gets them. They are pickled together with the graph, which makes them the
-same objects as those that the user's functions make and test for.
+there. Functions bring such classes along by value, but a codec looks classes up by name. So the classes of
+`__main__` travel with the job, and each subtask's codec gets them. They are pickled together with the graph,
+which makes them the same objects as those that the user's functions make and test for.
 """
 
 from __future__ import annotations
@@ -42,13 +40,7 @@ def main_classes() -> tuple[type, ...]:
 
 
 def classes_of(module: ModuleType) -> list[type]:
-    """The classes that a module defines, nested ones included; what it imports is not its own.
-
-    Example:
-        >>> import fractions
-        >>> [cls.__qualname__ for cls in classes_of(fractions)]
-        ['Fraction']
-    """
+    """The classes that a module defines, nested ones included; imported ones are left out."""
     found: dict[type, None] = {}
     namespaces = [vars(module)]
     while namespaces:
@@ -77,7 +69,7 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     """Pickle a job into chunks, with the classes that only this program knows.
 
     Raises:
-        GraphError: Something of the user's can't be pickled, or the job is too large; the message names the
+        GraphError: An object of the user's can't be pickled, or the job is too large; the message names the
             operator and the user's line.
     """
     job = replace(job, classes=main_classes())

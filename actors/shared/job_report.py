@@ -1,4 +1,4 @@
-"""`JobReport`: all that can be said about a job, as plain values that JSON carries.
+"""`JobReport`: the state and the counters of a job, as plain values that JSON carries.
 
 The JobMaster makes it, and keeps it in the cluster and beside the checkpoints. Handles, the command line and
 the live line read it, and make texts of it.
@@ -119,7 +119,6 @@ class SubtaskInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
-        """The subtask that `to_dict` gave."""
         subtask = SubtaskId(data["vertex"], data["index"])
         process, statistics = data["process"], data["statistics"]
         silence, long_call = data.get("silence"), data.get("long_call")  # all that `get` reads: new in 0.2
@@ -265,10 +264,9 @@ class JobReport(NearestMembers):
         raise ConfigurationError(msg)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries.
+        """The report as plain values that JSON carries.
 
-        What is made of other values (`vertices`, `edges`, `bottleneck`) is in it for programs in other
-        languages.
+        It includes derived values (`vertices`, `edges`, `bottleneck`) for programs in other languages.
         """
         bottleneck = self.bottleneck
         return {

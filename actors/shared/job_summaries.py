@@ -185,7 +185,7 @@ def _edge(edge: EdgeInfo, fills: Iterable[OutputFill]) -> EdgeSummary:
 
 
 def find_bottleneck(graph: GraphInfo, vertices: Iterable[VertexSummary]) -> Bottleneck | None:
-    """The vertex that limits the job; see the module's text."""
+    """The vertex that limits the job; see the module's docstring."""
     known = {vertex.id: vertex for vertex in vertices}
     busiest = sorted(known.values(), key=lambda vertex: -(vertex.busy_max or 0.0))
     alone = None

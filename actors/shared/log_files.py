@@ -1,16 +1,13 @@
 """Files that hold what the actors of a job printed: their names, and which lines are the job's own.
 
-Each line is signed with a key that only processes of its cluster can ask for.
-
-Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and
-a header prove nothing. So a process signs each line with the key of its job, and a reader leaves out what
-the key does not confirm. The signature covers the name of the file: a line that was copied into another
-subtask's file is none of it. What users print can't end the signed part: a line feed in it begins another
-signed line.
+Every process that can write into Ray's folder of logs can put a file there, or add lines to one. A name and a
+header prove nothing. So a process signs each line with the key of its job, and a reader leaves out lines that
+the key does not confirm. The signature covers the name of the file, so a line that was copied into another
+file is invalid. Users' output can't end the signed part: a line feed in it begins another signed line.
 
 The key is in Ray's cluster-wide key-value store. The first of the job's processes makes it. `penstock gc`
-deletes it with the job's other records. A process of the same cluster can ask for it, too. It is no stranger:
-it could as well send messages as a subtask of the job.
+deletes it with the job's other records. A process of the same cluster can ask for it, too. It is trusted: it
+could as well send messages as a subtask of the job.
 """
 
 from __future__ import annotations
@@ -38,7 +35,6 @@ def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str)
     """The file of one actor.
 
     Args:
-        job_id: Lower-case letters, digits and `-`.
         vertex: Any text; `JOB_MASTER` or `RAY` if `index` is `None`.
         index: Index of the subtask; `None` for a JobMaster and for Ray.
 
@@ -54,18 +50,13 @@ def log_file_pattern(job_id: str) -> str:
     """A glob pattern for all files of a job, older ones included.
 
     Raises:
-        ConfigurationError: This can't be the id of a job.
+        ConfigurationError: The id of the job is invalid.
     """
     return f"penstock@{check_job_id(job_id)}@*.log*"
 
 
 def job_of_log_file(name: str) -> str | None:
-    """The job whose file this is; `None` for a file of another kind.
-
-    Example:
-        >>> job_of_log_file("penstock@words-1@count@0@2.log.1"), job_of_log_file("raylet.out")
-        ('words-1', None)
-    """
+    """The job whose file this is; `None` for a file of another kind."""
     found = re.fullmatch(r"penstock@([^@]+)@[^@]*@\d*@[^@]*\.log(\.1)?", name)
     if found is None:
         return None
@@ -106,11 +97,6 @@ def sign(key: bytes, file: str, at: bytes, stream: bytes, text: bytes) -> bytes:
 
     Args:
         file: Name of its file, without the suffix of an older one.
-
-    Example:
-        >>> line, key = (b"2026", b"out", b"hello"), b"k" * 16
-        >>> sign(key, "a.log", *line) == sign(key, "b.log", *line)
-        False
     """
     # A stranger's file may have a name that is no text: what is found then is no signature of the job's.
     signed = b" ".join((file.encode("utf-8", "surrogatepass"), at, stream, text))

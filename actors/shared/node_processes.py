@@ -1,12 +1,12 @@
 """Processes as the kernel of their node knows them: how much processor time they have used.
 
 A process that hangs can't be asked, so another one on its node reads `/proc`. On the caller's own node that
-is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node for that,
-and a task works when all processes of a job hang. Its first call on a node takes half a second, because
-Ray starts a worker; the next ones take some milliseconds.
+is the caller itself. Elsewhere it is a Ray task on that node. No watcher has to run on every node, and a task
+works when all processes of a job hang. Its first call on a node takes half a second, because Ray starts a
+worker; the next ones take some milliseconds.
 
-A process id is used again one day. So `Place` has the time at which the process started. A later process
-with the same id counts as gone. Without `/proc`, as on macOS, nothing is known of any process.
+The system reuses process ids. So `Place` has the time at which the process started, and a later process with
+the same id counts as gone. Without `/proc`, as on macOS, nothing is known of any process.
 """
 
 from __future__ import annotations
@@ -46,13 +46,7 @@ def own_place() -> Place:
 
 
 def processor_times(places: Sequence[Place]) -> dict[Place, float]:
-    """The processor time of these processes of this node, in seconds; without those that are gone.
-
-    Example:
-        >>> place = own_place()
-        >>> processor_times([place])[place] > 0
-        True
-    """
+    """The processor time of these processes of this node, in seconds; without those that are gone."""
     return {place: used for place in places if (used := _processor_time(place)) is not None}
 
 

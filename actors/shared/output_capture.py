@@ -4,9 +4,9 @@ Ray has a log file for each worker process, too. But its lines have no time and 
 with output of other work of that process. Ray reads it through the dashboard, which a local cluster does not
 start. So an actor writes its own file into Ray's log folder on its node. Each complete line is written at
 once, with its time, so the file has everything that was printed before a SIGKILL. It stays when the actor is
-gone. Everything still goes to Ray's own file as well. See docs/decisions/0004-logs.md.
+gone. Everything is still written to Ray's own file as well. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that names its actor. Each line is signed with the job's key (`log_keys`).
+A file begins with a line of JSON that names its actor. Each line is signed with the job's key (`log_files`).
 At `MAX_BYTES` it becomes the only older file and a new one begins, so a job that prints without end does not
 fill the disk.
 """
@@ -60,7 +60,6 @@ class LogFile:
 
         Args:
             mark: The stream that it was written to: `out`, `err` or `log`.
-            text: With or without line ends.
 
         Raises:
             OSError: The disk refuses it.
@@ -77,7 +76,6 @@ class LogFile:
                 self._write(mark, lines)
 
     def flush(self) -> None:
-        """Write lines that have not ended yet."""
         with self._lock:
             for (_, mark), rest in self._begun.items():
                 self._write(mark, [rest])
@@ -110,7 +108,7 @@ class LogFile:
 
 
 def own_file(path: str, flags: int) -> int:
-    """Open a file that this user alone may read; Ray's folder of logs may be open to everybody.
+    """Open a file that this user alone may read; Ray's folder of logs may be open to all users.
 
     Raises:
         OSError: Another user, or a link, has taken the name.
@@ -146,7 +144,7 @@ class _Tee(io.TextIOBase):
 
     @classmethod
     def of(cls, stream: TextIO, mark: str) -> _Tee:
-        """The one that a stream is already, or a new one around it."""
+        """The `_Tee` that the stream already is, or a new one around it."""
         return stream if isinstance(stream, cls) else cls(stream, mark)
 
     def write(self, text: str) -> int:
@@ -180,8 +178,6 @@ class _Tee(io.TextIOBase):
 
 
 class _FileHandler(logging.Handler):
-    """Log records into an output file."""
-
     def __init__(self, file: LogFile) -> None:
         super().__init__()
         self._file = file
@@ -213,11 +209,9 @@ class OutputCapture:
         sys.stdout, sys.stderr = self._tees
 
     def flush(self) -> None:
-        """Write lines that have not ended yet."""
         self._file.flush()
 
     def release(self) -> None:
-        """Close the file; output goes only where it went before."""
         for tee in self._tees:
             tee.file = None
         sys.stdout, sys.stderr = self._tees

@@ -2,22 +2,22 @@
 
 A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
 interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache
-continues from job to job, as it does in the workers of Ray and Spark. What a later job must not meet is
-looked for when a role is given back:
+continues from job to job, as it does in the workers of Ray and Spark. When a role is given back, this looks
+for changes that a later job must not meet:
 
 - a module of the user's whose file has changed since it was loaded: the next job wants the new one;
-- environment variables, the working directory or `sys.path`, if they differ from what the process began with;
+- environment variables, the working directory or `sys.path`, if they differ from the start of the process;
 - settings of the process, of Python and of libraries (`process_state`): umask, limits, priorities, signal
   handlers, timeouts, `gc`, locale, warnings, logging, hooks, pools and the like;
 - functions and classes of Python, numpy, Arrow or Penstock that were exchanged;
 - threads that still run, uploads of state among them;
 - child processes, open files, and ports that are listened on.
 
-With any of these the process ends: nothing is set back, because something may hang on the new value. Only
-random numbers are seeded anew for each role. Files are looked at again before the next role is taken, because
-notebooks edit a module between two jobs. What can't be seen from here stays: settings of other libraries,
-memory that a C library holds, connections. `JobConfig(reuse_processes=False)` is for jobs that can't live
-with that.
+With any of these the process ends: nothing is set back, because something may depend on the new value. Only
+random numbers are seeded anew for each role. Files are checked again before the next role is taken, because
+notebooks edit a module between two jobs. Changes that can't be seen from here stay: settings of other
+libraries, memory of C libraries, connections. `JobConfig(reuse_processes=False)` is for jobs that can't
+accept that.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _THREAD_ENDS: Final = 0.2
 
 
 class ProcessResidue:
-    """Compares a process with what it began with; see the module's text.
+    """Compares a process with its state at the start; see the module's docstring.
 
     To be made before the first role is taken.
 
     Args:
-        own_files: A folder whose files count for nothing when they are open: that of Ray's session.
+        own_files: A folder whose open files are ignored: that of Ray's session.
     """
 
     def __init__(self, own_files: str | None = None) -> None:
@@ -93,7 +93,7 @@ class ProcessResidue:
             self._files.setdefault(file, stamp if is_older else (0, 0))
 
     def left(self) -> str | None:
-        """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
+        """Why no other job may run here; `None` when one may. Call it when a role has been given back."""
         changed = sorted({name for name, _ in dict(os.environ).items() ^ self._environment.items()})
         if changed:
             return f"environment variables have changed: {', '.join(changed)}"
@@ -137,12 +137,11 @@ class ProcessResidue:
         return None
 
     def changed_module(self) -> str | None:
-        """The module of the user's that has changed since it was loaded; `None` for none."""
         changed = next((file for file, seen in self._files.items() if _stamp(file) != seen), None)
         return None if changed is None else f"{changed} has changed"
 
     def _new_module_changed(self) -> str | None:
-        """Take note of the modules that this role has loaded.
+        """Note the modules that this role has loaded.
 
         A file that was written after the role was taken may have been loaded before it was written.
         """
@@ -166,7 +165,7 @@ class ProcessResidue:
 
 
 def _users_files(modules: Collection[str]) -> Iterator[str]:
-    """The files of those of the loaded modules that are installed nowhere and are not Penstock's."""
+    """Files of those modules that are neither installed nor Penstock's."""
     for name in modules:
         file = getattr(sys.modules.get(name), "__file__", None)
         if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(INSTALLED):
@@ -185,7 +184,6 @@ _now: Final = time.time
 
 
 def _working_folder() -> str | None:
-    """The working directory; `None` when it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

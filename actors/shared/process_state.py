@@ -1,11 +1,11 @@
 """The state of a process beyond its modules, as values that can be compared: `read_settings` and `Patches`.
 
 A job may change any of it, on purpose or through a library, and a later job in the same process would meet
-the change. To set each back would take a proof for each that nothing hangs on the new value. So
+the change. Setting a value back is safe only if nothing depends on the new one, which can't be known. So
 `ProcessResidue` only compares, and ends a process in which something differs.
 
-Limits, priorities and processors are read from `/proc` where Linux has them. A priority belongs to a thread
-there; those of the threads that stay are read.
+Limits, priorities and processors are read from `/proc` where Linux has them. Linux has a priority for each
+thread; those of the threads that stay are read.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _WATCHED: Final = frozenset({"numpy", "pyarrow", "penstock"})
 
 
 def read_settings() -> dict[str, object]:
-    """The settings of this process by name; each is equal to itself as long as it is not changed.
+    """The settings of this process by name; a value equals itself as long as it is not changed.
 
     `None` stands for a library that is not loaded yet.
     """
@@ -74,7 +74,7 @@ def read_settings() -> dict[str, object]:
 
 
 def prepare_settings() -> None:
-    """Let what libraries set up at their first use be set up now, so that it is no change of a job."""
+    """Do now what libraries set up at their first use, so that it does not count as a job's change."""
     _exits.watch()
     tempfile.gettempdir()
     asyncio.get_event_loop_policy()
@@ -91,7 +91,6 @@ class _Exits:
         atexit.register = self.register
 
     def register(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-        """`atexit.register`."""
         caller = sys._getframe(1)
         home = caller.f_globals.get("__name__", "").partition(".")[0]
         if home not in _STANDARD | {"penstock"} and not caller.f_code.co_filename.startswith(INSTALLED):
@@ -142,7 +141,7 @@ def _collector() -> object:
 
 
 def _warnings() -> object:
-    """Without that for Ray's own code, which each job sets."""
+    """Warning filters without that for Ray's own code, which each job sets."""
     return [each for each in warnings.filters if each[2] is not RayDeprecationWarning]
 
 
@@ -282,11 +281,10 @@ def _listens(descriptor: int) -> bool:
 
 
 class Patches:
-    """Notices that functions and classes of loaded modules are not what they were.
+    """Notices replaced functions and classes of loaded modules.
 
-    It looks at builtins, the standard library and `_WATCHED`: at their functions and classes, and at the
-    methods of the standard library's classes. It also notices that a loaded module was put in place of
-    another one.
+    It checks functions and classes of builtins, the standard library and `_WATCHED`, and the methods of the
+    standard library's classes. It also notices that a loaded module was replaced by another one.
     """
 
     def __init__(self) -> None:
@@ -296,7 +294,7 @@ class Patches:
         self._builtins = set(vars(builtins))
 
     def found(self) -> str | None:
-        """The settings with another value; `None` for none."""
+        """The settings that were replaced; `None` for none."""
         if added := set(vars(builtins)) - self._builtins - {"_"}:
             return f"builtins.{min(added)} is new"
         for name, module in self._modules.items():

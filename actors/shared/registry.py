@@ -1,25 +1,22 @@
 """Processes of jobs on Ray: the names of their actors, and which process serves which job.
 
-**JobMasters.** Which process is the JobMaster of a job, and which wait for a job, in Ray's cluster-wide
-key-value store.
+All of it is in Ray's cluster-wide key-value store. A process outlives jobs, so its name does not contain the
+job that it serves.
 
-A JobMaster's process outlives its job, so its name does not tell whom it serves. Four kinds of keys do:
+**JobMasters.** Four kinds of keys:
 
 - `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
   job has ended and its report is kept.
-- `job-of-master:<process>`: what a process that Ray has restarted does. It has the job that the process took
-  last, or nothing when it waited for one. Without it the process does the job that it was started with. So
-  the process never deletes the key; the program that has started it does when the process is gone.
+- `job-of-master:<process>`: the job that the process took last, or nothing when it waited for one. A process
+  that Ray has restarted continues by it. Without it the process runs the job that it was started with. So the
+  process never deletes the key; the program that has started it does when the process is gone.
 - `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
   that does has the process.
 - `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
   deleting the key. A program that gets no answer takes the job back by deleting it. So a late answer never
   makes a job run twice.
 
-**Subtasks.** Which processes a job has, and which warm ones a program has, in Ray's cluster-wide key-value
-store.
-
-A process outlives jobs, so its name does not tell whom it serves. Two kinds of keys do:
+**Subtasks.** Two kinds of keys:
 
 - `process-of:<job>:<process>`: a JobMaster has started or claimed this process. The key is written before the
   process learns its role, and deleted when the process has ended or has given its role back. So a
@@ -56,42 +53,20 @@ _PROCESS_PREFIX: Final = "process:"
 
 
 def master_name(process: str) -> str:
-    """Name of the actor of a process that takes jobs as their JobMaster; says nothing about the job.
-
-    Example:
-        >>> master_name("9f04")
-        'master:9f04'
-    """
     return _MASTER_PREFIX + process
 
 
 def process_of_master(actor_name: str) -> str | None:
-    """The process of a JobMaster's name; `None` for any other actor.
-
-    Example:
-        >>> process_of_master("master:9f04"), process_of_master("process:9f04")
-        ('9f04', None)
-    """
+    """The process of a JobMaster's actor name; `None` for any other actor."""
     return actor_name.removeprefix(_MASTER_PREFIX) if actor_name.startswith(_MASTER_PREFIX) else None
 
 
 def process_name(process: str) -> str:
-    """Name of the actor of a process that takes roles of subtasks; says nothing about the role.
-
-    Example:
-        >>> process_name("9f04")
-        'process:9f04'
-    """
     return _PROCESS_PREFIX + process
 
 
 def process_of(actor_name: str) -> str | None:
-    """The process of an actor's name; `None` for any other actor.
-
-    Example:
-        >>> process_of("process:9f04"), process_of("master:2a51")
-        ('9f04', None)
-    """
+    """The process of a subtask's actor name; `None` for any other actor."""
     return actor_name.removeprefix(_PROCESS_PREFIX) if actor_name.startswith(_PROCESS_PREFIX) else None
 
 
@@ -111,11 +86,9 @@ class SubmittedJob:
     """The part of its job that a JobMaster receives.
 
     Attributes:
-        job_id: Lower-case letters, digits and `-`.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
-        submission: A token that all processes have that are given the job, and no other process. Empty when
-            an older version has submitted it.
+        submission: A token that only the processes have that are given the job.
     """
 
     job_id: str
@@ -130,7 +103,6 @@ def set_master(job_id: str, process: str) -> None:
 
 
 def remove_master(job_id: str) -> None:
-    """Note that a job has no JobMaster any more."""
     _delete(_MASTER_OF + job_id)
 
 
@@ -170,11 +142,7 @@ def keep_job(process: str, job: SubmittedJob | None) -> None:
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
-    """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it.
-
-    Args:
-        process: As in `keep_job`.
-    """
+    """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it."""
     data = _get(_JOB_OF + process)
     if data is None:
         return first
@@ -183,7 +151,7 @@ def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
 
 
 def job_in(data: bytes) -> str | None:
-    """The id of the job that a kept value of `keep_job` holds; `None` for no job."""
+    """The id of the job in a value of `keep_job`; `None` for no job."""
     return _unpacked(data).job_id if data else None
 
 
@@ -252,14 +220,13 @@ def _delete(key: str) -> bool:
 
 
 def add_to_job(job_id: str, process: str, calls: int) -> None:
-    """Note that a process, which can hold so many calls at the same time, is of this job."""
+    """Note that a process of this job can hold `calls` calls at the same time."""
     internal_kv._internal_kv_put(
         _of_job(job_id, process), str(calls).encode(), overwrite=True, namespace=_NAMESPACE
     )
 
 
 def remove_from_job(job_id: str, process: str) -> None:
-    """Note that a process is not of this job any more."""
     internal_kv._internal_kv_del(_of_job(job_id, process), namespace=_NAMESPACE)
 
 
@@ -271,8 +238,8 @@ def processes_of_job(job_id: str) -> Sequence[str]:
 def offer(job_id: str, process: str) -> None:
     """Let other jobs of this program claim a process that has given its role back.
 
-    Nothing happens when it is not of this job any more. The process ends by its lease then, and also when the
-    caller dies between the two steps.
+    Does nothing when the process is not of this job any more. The process then ends by its lease, and also
+    when the caller dies between the two steps.
     """
     record = _of_job(job_id, process)
     calls = internal_kv._internal_kv_get(record, namespace=_NAMESPACE)

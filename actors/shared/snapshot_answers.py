@@ -32,8 +32,6 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRefused:
-    """There is no savepoint."""
-
     why: str
 
 
@@ -47,7 +45,6 @@ def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAns
 
 
 def refusal_text(answer: CheckpointFailed) -> str:
-    """Why there is no checkpoint or savepoint, for people."""
     return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
 
 
@@ -73,7 +70,7 @@ def taken_of(answer: SavepointAnswer, job_id: str) -> SavepointTaken:
     """The savepoint.
 
     Raises:
-        SavepointError: There is none; says why.
+        SavepointError: There is none; the message says why.
     """
     if isinstance(answer, SavepointTaken):
         return answer
@@ -92,7 +89,7 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
     """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
 
     Raises:
-        SavepointError: There is none; says why.
+        SavepointError: There is none; the message says why.
     """
     taken = taken_of(answer, job_id)
     warning = warning_of(taken, job_id)
@@ -103,8 +100,6 @@ def path_of(answer: SavepointAnswer, job_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRefused:
-    """There is no checkpoint."""
-
     why: str
 
 
@@ -136,7 +131,7 @@ def result_of(reply: CheckpointReply, job_id: str) -> CheckpointResult:
     """The checkpoint.
 
     Raises:
-        CheckpointError: There is none; says why.
+        CheckpointError: There is none; the message says why.
     """
     if isinstance(reply, CheckpointResult):
         return reply

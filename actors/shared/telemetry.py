@@ -1,4 +1,4 @@
-"""Traces of a job as plain values: checkpoints, starts, restarts and rescales, with what took how long.
+"""Traces of a job as plain values: checkpoints, starts, restarts and rescales, and how long their parts took.
 
 A checkpoint is one trace. It has a span for each subtask, and in it the start delay, the alignment, the
 synchronous and the asynchronous part. A subtask measures lengths and not moments, so the parts are put one
@@ -7,11 +7,9 @@ behind the other, from the trigger on. The trace of a failed checkpoint has its 
 An episode is the time in which a job does not run. It begins with the submission, a failure or a rescale, and
 ends when the job runs again, or has ended. It is one trace with a span for each state of the job.
 
-Values of metrics' tags in any alphabet, for Ray's metrics, which encode them as ASCII.
-
-Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer between refuses it: it asks
-each value for `value.encode("ascii")`. A `str` that answers with UTF-8 gets through, and Prometheus shows the
-name as its user wrote it. A replacement such as `?` would make one series of different names.
+`metric_tags`: Ray's C++ side, its agent and Prometheus take any UTF-8. Only the Cython layer between refuses
+it: it asks each value for `value.encode("ascii")`. A `str` that answers with UTF-8 passes, and Prometheus
+shows the name as its user wrote it. A replacement such as `?` would make one series of different names.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class TraceSpan:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
         failure: Why it failed, without secrets; empty when it did not.
-        parts: What it consists of, the first one first.
+        parts: Its parts, the first one first.
     """
 
     name: str
