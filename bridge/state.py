@@ -284,7 +284,7 @@ def read_state(
 @checked_keywords
 def write_state(
     df: DataFrame,
-    target: str | Path,
+    savepoint: str | Path,
     operator: str,
     state: str = REDUCE_STATE,
     *,
@@ -300,12 +300,12 @@ def write_state(
 ) -> str:
     """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
 
-    Like `penstock.state.write_state`; the target must be where the executors see it. Keyed state is written
+    Like `penstock.state.write_state`; the folder must be where the executors see it. Keyed state is written
     by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
 
     Args:
         df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
-        target: Folder of the new savepoint: a path or URL. It must hold none.
+        savepoint: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for the state of `reduce(...)`, else that of a declared state, or of `value_state`.
         kind: `"keyed"`, or how a list state is redistributed.
@@ -322,7 +322,7 @@ def write_state(
         The savepoint's URL.
 
     Raises:
-        ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
+        ConfigurationError: The folder holds a snapshot already, or an argument does not fit the base.
         UnsupportedTypeError: A column has a type that can't be transferred.
         Exception: Spark's, when a task fails: for a duplicate or an invalid key, for example.
     """
@@ -336,7 +336,7 @@ def write_state(
         raise UnsupportedTypeError(msg)
     df = df.select(*names)
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
-    draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
+    draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
     files = draft.files()
     try:
         folder = draft.finish(_written(df, draft, conversion, files), files)

@@ -105,7 +105,7 @@ class RayExecutor:
             GraphError: Something of the user's can't be sent to the cluster.
             DeploymentError: The JobMaster does not start.
         """
-        handle = self._submit(job, config)
+        handle = self._submit(with_restore(job), config)
         if config.checkpointing is None:
             logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return handle
@@ -145,7 +145,7 @@ class RayExecutor:
 
     def _begin(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
         with interrupts_delivered():
-            config = with_restore(with_storage(config))
+            config = with_storage(config)
             ship_script_modules()
             chunks = tuple(pack_job(job, config))
             connect()
@@ -174,18 +174,18 @@ def with_storage(config: JobConfig) -> JobConfig:
     return replace(config, checkpointing=replace(checkpointing, storage=absolute_location(url)))
 
 
-def with_restore(config: JobConfig) -> JobConfig:
-    """The settings with the snapshot to start from made absolute.
+def with_restore(job: JobGraph) -> JobGraph:
+    """The job with the snapshot to start from made absolute.
 
     A program that names none starts from the one that `penstock restore` has put into its environment.
     """
-    if config.restore_from is not None:
-        return replace(config, restore_from=absolute_location(config.restore_from))
+    if job.restore_from is not None:
+        return replace(job, restore_from=absolute_location(job.restore_from))
     given = os.environ.get(RESTORE_FROM)
     if not given:
-        return config
+        return job
     allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
-    return replace(config, restore_from=absolute_location(given), allow_non_restored_state=allow)
+    return replace(job, restore_from=absolute_location(given), allow_non_restored_state=allow)
 
 
 def make_job_id(name: str) -> str:

@@ -172,12 +172,12 @@ class RayJobHandle(NearestMembers):
         return result_of(reply, self._job_id)
 
     @checked_keywords
-    def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
+    def savepoint(self, savepoint: str | Path | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
-            target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
-                The default is the job's checkpoint storage.
+            savepoint: Folder in which it gets a folder of its own: a path or URL that all nodes see. The
+                default is the job's checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -190,20 +190,20 @@ class RayJobHandle(NearestMembers):
         Raises:
             SavepointError: There is none; the message says why. The job continues.
             RequestLostError: The JobMaster died meanwhile, and the job has ended since. There may be a
-                savepoint in `target`.
+                savepoint in that folder.
             JobTimeoutError: It is not complete after `timeout`, and continues.
         """
-        return path_of(self._take_savepoint(target, timeout), self._job_id)
+        return path_of(self._take_savepoint(savepoint, timeout), self._job_id)
 
-    def take_savepoint(self, target: str | Path | None = None) -> SavepointTaken:
+    def take_savepoint(self, savepoint: str | Path | None = None) -> SavepointTaken:
         """As `savepoint`, without a warning: the answer says whether the job still needs it.
 
         Warnings of Python are the whole process's, so they can't answer one of several threads.
         """
-        return taken_of(self._take_savepoint(target, None), self._job_id)
+        return taken_of(self._take_savepoint(savepoint, None), self._job_id)
 
-    def _take_savepoint(self, target: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
-        target = None if target is None else absolute_location(target)
+    def _take_savepoint(self, savepoint: str | Path | None, timeout: Duration | None) -> SavepointAnswer:
+        target = None if savepoint is None else absolute_location(savepoint)
         deadline = savepoint_deadline(self._job_id, timeout)
         answer: SavepointAnswer = self._master.ask(
             lambda master: master.savepoint.remote(self._job_id, target),
@@ -224,7 +224,7 @@ class RayJobHandle(NearestMembers):
         """Take a savepoint and end the job; nothing is read after it.
 
         Args:
-            savepoint: Where, as `target` of `savepoint`.
+            savepoint: Folder in which the savepoint gets a folder of its own, as for `savepoint`.
             drain: Let event time go to its end first. Open windows then fire unfinished; without it they
                 stay in the savepoint. For a job that is not to go on from the savepoint later.
             timeout: Seconds to wait at most; `None` waits for ever.

@@ -30,10 +30,10 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state_processor.inspection import inspect_snapshot
 
-TargetArgument = Annotated[
+SavepointArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="[SAVEPOINT]",
         help="Folder (path or URL that all nodes see) in which the savepoint gets a folder of its own. "
         "Default: the job's checkpoint storage.",
     ),
@@ -68,17 +68,17 @@ def checkpoint(
 
 def savepoint(
     job: JobArgument,
-    target: TargetArgument = None,
+    savepoint: SavepointArgument = None,
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint; the job continues. Prints its URL."""
-    print(escaped(named_job(job, address).savepoint(target, timeout=timeout)))
+    print(escaped(named_job(job, address).savepoint(savepoint, timeout=timeout)))
 
 
 def stop(
     job: JobArgument,
-    target: TargetArgument = None,
+    savepoint: SavepointArgument = None,
     drain: Annotated[
         bool,
         typer.Option(
@@ -89,7 +89,7 @@ def stop(
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint and end the job. Everything that it covers is committed. Prints its URL."""
-    print(escaped(named_job(job, address).stop(target, drain=drain, timeout=timeout)))
+    print(escaped(named_job(job, address).stop(savepoint, drain=drain, timeout=timeout)))
 
 
 def checkpoints(

@@ -35,6 +35,7 @@ from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.requests import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.redaction import redacted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.statistics import RateWindow, SubtaskStatistics
@@ -81,6 +82,15 @@ _STATUS = {
 _TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
+def settings_of(job: JobGraph, config: JobConfig) -> dict[str, str]:
+    """The settings of a job, and the snapshot that it was started from."""
+    return {
+        "restore_from": redacted(str(job.restore_from)),
+        "allow_non_restored_state": str(job.allow_non_restored_state),
+        **settings_as_text(config),
+    }
+
+
 class JobReporter:
     def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
         self._job_id = job_id
@@ -117,7 +127,7 @@ class JobReporter:
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
-        self._settings = settings_as_text(config)
+        self._settings = settings_of(job, config)
         if config.checkpointing is None:
             self.warn(NO_CHECKPOINTS)
 

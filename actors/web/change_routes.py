@@ -35,12 +35,12 @@ async def checkpoint(server: WebServer, request: web.Request) -> Any:
 async def savepoint(server: WebServer, request: web.Request) -> Any:
     """Take a savepoint, and stop the job with it if that is asked for."""
     body = await server.body(request, forms.SavepointBody)
-    target, stops = body.get("target-directory"), body.get("cancel-job", False)
+    savepoint, stops = body.get("target-directory"), body.get("cancel-job", False)
 
     def take(handle: RayJobHandle) -> dict[str, Any]:
         if stops:
-            return {"location": handle.stop(target), "warnings": []}
-        taken = handle.take_savepoint(target)
+            return {"location": handle.stop(savepoint), "warnings": []}
+        taken = handle.take_savepoint(savepoint)
         warning = warning_of(taken, handle.job_id)
         return {"location": taken.path, "warnings": [] if warning is None else [str(warning)]}
 

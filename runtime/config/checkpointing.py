@@ -80,8 +80,6 @@ class Checkpointing(metaclass=NearestNames):
             restarts; `None` for any number.
         allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
             what was committed since.
-        allow_pickle: Whether values that no other codec knows may be pickled into snapshots, and unpickled
-            from the one that the job starts from. Unaligned snapshots hold records between subtasks, too.
         unaligned: Barriers overtake data, which becomes part of the checkpoint: a checkpoint then takes no
             longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
             Savepoints are always aligned.
@@ -122,7 +120,6 @@ class Checkpointing(metaclass=NearestNames):
     keep_after: KeepAfter | str = KeepAfter.FAILURE
     tolerable_failures: int | None = 2
     allow_older: bool = False
-    allow_pickle: bool = True
     unaligned: bool = False
     aligned_timeout: Duration | None = None
     alignment: Alignment | str = Alignment.HOLD
@@ -142,7 +139,6 @@ class Checkpointing(metaclass=NearestNames):
             "retain": whole_number("retain", self.retain, at_least=1),
             "keep_after": choice("keep_after", self.keep_after, KeepAfter),
             "allow_older": truth("allow_older", self.allow_older),
-            "allow_pickle": truth("allow_pickle", self.allow_pickle),
             "unaligned": truth("unaligned", self.unaligned),
             "alignment": choice("alignment", self.alignment, Alignment),
         }

@@ -97,6 +97,8 @@ def state_backend_from_mapping(given: Mapping[str, Any]) -> StateBackend:
     return _KINDS[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
 
 
+AllowPickle: TypeAlias = bool | Literal["records"]
+
 Failover: TypeAlias = Literal["region", "full"]
 
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
@@ -178,7 +180,9 @@ class JobConfig(metaclass=NearestNames):
         buffer_timeout: The longest that a record waits in a buffer that is not full. On an idle channel it
             does not wait, or at most a tenth of this when the channel has just sent. So a slow stream sends
             up to ten frames per timeout and channel, and each costs processor time at both ends.
-        allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
+        allow_pickle: Whether values that no other codec knows are pickled, and unpickled from the snapshot
+            that the job starts from. `False` makes them an error. `"records"` allows it for records between
+            subtasks and not for snapshots; an unaligned checkpoint holds such records, and then has neither.
         deployment_timeout: How long subtasks may take to start, and before that master hooks to restore.
         reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
             of this program, and leave theirs to later ones. A process costs about a second to start. `False`
@@ -188,10 +192,8 @@ class JobConfig(metaclass=NearestNames):
             subtasks with `num_cpus`, `num_gpus` or `resources`.
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier.
             `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
-        restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         state_backend: Where keyed state is kept by operators that don't say it themselves: `HeapState()`, or
             `RocksDB()` for state that is larger than memory.
-        allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
         advanced: Settings that tune a job; few jobs need them.
 
     Raises:
@@ -211,14 +213,12 @@ class JobConfig(metaclass=NearestNames):
     restart: RestartConfig | None = None
     failover: Failover = "region"
     buffer_timeout: float = 0.1
-    allow_pickle: bool = True
+    allow_pickle: AllowPickle = True
     deployment_timeout: float = 60.0
     reuse_processes: bool = True
     standby: int = 0
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
     state_backend: StateBackend = ON_HEAP
-    restore_from: str | None = None
-    allow_non_restored_state: bool = False
     advanced: AdvancedConfig = AdvancedConfig()
 
     def __post_init__(self) -> None:
@@ -226,15 +226,9 @@ class JobConfig(metaclass=NearestNames):
         timeout = seconds("deployment_timeout", self.deployment_timeout, above=0.0)
         object.__setattr__(self, "deployment_timeout", timeout)
         whole_number("standby", self.standby, at_least=0)
-        truth("allow_pickle", self.allow_pickle)
+        _one_of("allow_pickle", self.allow_pickle, (True, False, "records"))
         truth("reuse_processes", self.reuse_processes)
         _one_of("failover", self.failover, get_args(Failover))
-        truth("allow_non_restored_state", self.allow_non_restored_state)
-        if self.restore_from is not None and (
-            not isinstance(self.restore_from, str) or not self.restore_from.strip()
-        ):
-            msg = f"restore_from={self.restore_from!r}: give the path or URL of a snapshot, or None"
-            raise ConfigurationError(msg)
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))
@@ -282,6 +276,18 @@ class JobConfig(metaclass=NearestNames):
         return from_fields(cls, settings)
 
     @property
+    def pickles_state(self) -> bool:
+        """Whether values that no other codec knows may be pickled into snapshots, and read from them."""
+        return self.allow_pickle is True
+
+    @property
+    def pickles_records(self) -> bool:
+        """The same for records between subtasks. What an unaligned checkpoint finds in flight is state."""
+        if self.allow_pickle == "records":
+            return self.checkpointing is None or not self.checkpointing.unaligned
+        return self.allow_pickle
+
+    @property
     def restart_or_default(self) -> RestartConfig:
         """The restart strategy, with the default filled in.
 
@@ -300,7 +306,7 @@ class JobConfig(metaclass=NearestNames):
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
+    if not any(type(value) is type(each) and value == each for each in allowed):
         msg = f"{name}={value!r}: give {' or '.join(map(repr, allowed))}"
         raise ConfigurationError(msg)
 

@@ -193,11 +193,11 @@ class JobHandle(Protocol):
         """
         ...
 
-    def savepoint(self, target: str | None = None, *, timeout: Duration | None = None) -> str:
+    def savepoint(self, savepoint: str | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint while the job continues.
 
         Args:
-            target: Folder (path or URL) in which it gets a folder of its own; by default it is in the
+            savepoint: Folder (path or URL) in which it gets a folder of its own; by default it is in the
                 checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
@@ -220,7 +220,7 @@ class JobHandle(Protocol):
         """Take a savepoint and end the job; nothing is read after it.
 
         Args:
-            savepoint: Where, as for `savepoint`.
+            savepoint: Folder in which the savepoint gets a folder of its own, as for `savepoint`.
             drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
                 unfinished. Without it they stay in the savepoint, for the job that continues from there.
             timeout: Seconds to wait at most; `None` waits for ever.

@@ -26,6 +26,7 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.coordinators import HasCoordinator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.redaction import without_secrets
 from penstock.runtime.state.known_states import StateInfo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
@@ -142,6 +143,7 @@ class JobEdge:
     partitioner: Partitioner
 
 
+@without_secrets
 @dataclass(frozen=True, slots=True)
 class JobGraph:
     """A whole job, ready to be deployed.
@@ -150,12 +152,16 @@ class JobGraph:
         vertices: In topological order, sources first.
         edges: In the order in which they were built.
         classes: Classes that subtasks can't import and get sent along: those of the user's `__main__`.
+        restore_from: Path or URL of the snapshot that the job starts from.
+        allow_non_restored_state: Leave out what that snapshot holds for operators that the job lacks.
     """
 
     name: str
     vertices: tuple[JobVertex, ...]
     edges: tuple[JobEdge, ...] = field(default=())
     classes: tuple[type, ...] = ()
+    restore_from: str | None = None
+    allow_non_restored_state: bool = False
 
     def vertex(self, vertex_id: str) -> JobVertex:
         """The vertex with this id.

@@ -47,14 +47,14 @@ class SavepointDraft:
         max_parallelism: Number of key groups; that of the base, or the default.
 
     Raises:
-        ConfigurationError: The target holds a snapshot already, an argument does not fit the base, or a name
+        ConfigurationError: The folder holds a snapshot already, an argument does not fit the base, or a name
             can't be one.
         RestoreError: There is no such base.
     """
 
     def __init__(
         self,
-        target: str | Path,
+        folder: str | Path,
         operator: str,
         state: str,
         kind: StateKind,
@@ -65,7 +65,7 @@ class SavepointDraft:
         if problem := problem_with_id(operator):
             raise ConfigurationError(problem)
         state = checked_name("the name of the state", state)
-        self.folder = absolute_location(target)
+        self.folder = absolute_location(folder)
         self.kind: StateKind = kind
         self.mode = None if kind in _BY_KEY else _mode(kind)
         self._base: OpenedSnapshot | None = None

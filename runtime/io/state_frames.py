@@ -259,7 +259,7 @@ def read_state(
 @checked_keywords
 def write_state(
     table: pa.Table | pa.RecordBatch | PandasFrame,
-    target: str | Path,
+    savepoint: str | Path,
     operator: str,
     state: str = REDUCE_STATE,
     *,
@@ -281,7 +281,7 @@ def write_state(
 
     Args:
         table: Has the columns `key` and `value` (list state: `value`); others are not looked at.
-        target: Folder of the new savepoint: a path or URL. It must hold none.
+        savepoint: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
         kind: `"keyed"` for one value a key. `"map"` for a `MapState`: a row for each entry, with the column
@@ -305,7 +305,7 @@ def write_state(
         The savepoint's URL, for `env.run(restore_from=...)`.
 
     Raises:
-        ConfigurationError: A column is missing, a key comes twice, the target holds a snapshot already, or
+        ConfigurationError: A column is missing, a key comes twice, the folder holds a snapshot already, or
             an argument does not fit the base.
         KeyTypeError: A key can't be one.
         CodecError: A value can't be encoded.
@@ -317,7 +317,7 @@ def write_state(
     elif keys is not None:
         msg = 'keys=... goes with kind="columns" alone'
         raise ConfigurationError(msg)
-    draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
+    draft = SavepointDraft(savepoint, operator, state, kind, base, parallelism, max_parallelism)
     files = draft.files()
     try:
         if kind == "columns":

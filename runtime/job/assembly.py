@@ -69,7 +69,7 @@ def assemble(
         config.checkpointing,
         known_attempt,
         around.open_location,
-        config.restore_from,
+        graph.job.restore_from,
         is_new=around.is_new,
         monotonic=around.clock.monotonic,
         after_death=restart.after_death,
@@ -93,10 +93,9 @@ def assemble(
         deploying=Deploying,
         running=Running,
     )
-    pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
-    codec = ValueCodec(pickles, graph.job.classes)
+    codec = ValueCodec(config.pickles_state, graph.job.classes)
     operators = job.operators = JobOperators(
-        job, graph, codec, allow_non_restored=config.allow_non_restored_state
+        job, graph, codec, allow_non_restored=graph.job.allow_non_restored_state
     )
     job.uncovered = UncoveredOutput(job_id, graph.job, codec, around.storage, around.open_location)
     if config.checkpointing is not None:

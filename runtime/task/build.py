@@ -111,16 +111,12 @@ class _Builder:
         self._files = SnapshotFiles(
             self._paths, descriptor.id, descriptor.attempt, storage, open_location, inline_limit
         )
-        checkpointing, pickles = descriptor.config.checkpointing, descriptor.config.allow_pickle
-        pickles_state = pickles and (checkpointing is None or checkpointing.allow_pickle)
-        # What an unaligned checkpoint finds in flight is state, too.
-        pickles_records = pickles_state if checkpointing is not None and checkpointing.unaligned else pickles
         self._key_groups = key_group_range(
             descriptor.id.index, self._vertex.parallelism, self._vertex.max_parallelism
         )
-        self._values = ValueCodec(pickles_state, descriptor.classes)
-        self._batches = BatchCodec(pickles_records, descriptor.classes)
-        self._trusts_snapshots = pickles_state
+        self._values = ValueCodec(descriptor.config.pickles_state, descriptor.classes)
+        self._batches = BatchCodec(descriptor.config.pickles_records, descriptor.classes)
+        self._trusts_snapshots = descriptor.config.pickles_state
         self._locations = descriptor.locations
         self._sent_events = SentEvents(gateway.operator_event, self._values)
 

@@ -54,7 +54,7 @@ def describe_tasks(
             graph,
             restore,
             lambda handle: read_state(place, handle),
-            allow_non_restored_state=config.allow_non_restored_state,
+            allow_non_restored_state=graph.job.allow_non_restored_state,
         )
         _check_carried(restore, graph, restores, place)
     splits = _fresh_splits(graph, restore, subtasks, warn)

@@ -42,7 +42,7 @@ def test_a_savepoint_shows_its_time_and_its_result_stays_when_the_dialog_is_clos
     expect(notice).to_be_visible()
     live.button("Dismiss").click()
     expect(notice).to_have_count(0)
-    assert live.job.asked == [("savepoint", {"target": "/backup"})]
+    assert live.job.asked == [("savepoint", {"savepoint": "/backup"})]
 
 
 @pytest.mark.parametrize("drain", [False, True])
@@ -54,7 +54,7 @@ def test_a_job_is_stopped_with_and_without_a_drain(live: LivePage, drain: bool) 
     expect(dialog.locator(".command code")).to_have_text(command)
     dialog.get_by_role("button", name="Stop the job").click()
     expect(dialog).to_contain_text(f"It is at /storage/savepoint-{JOB}-9-1.")
-    assert live.job.asked == [("stop", {"target": None, "drain": drain})]
+    assert live.job.asked == [("stop", {"savepoint": None, "drain": drain})]
 
 
 def test_a_job_is_cancelled_only_by_a_button_that_looks_like_it(live: LivePage) -> None:

@@ -11,10 +11,12 @@ from serving.acting import BEGAN, JOB
 from serving.browser import PATIENCE
 from serving.live_page import LivePage
 
+from penstock.actors.master.job_reporter import settings_of
 from penstock.actors.web import look_routes
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig, RocksDB, settings_as_text
 from penstock.runtime.config.restart import ExponentialBackoff, FailureRate, FixedDelay
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 
 expect.set_options(timeout=PATIENCE)
@@ -95,7 +97,8 @@ def test_settings_have_units_and_say_what_differs(live: LivePage) -> None:
 
 def test_the_page_knows_the_defaults_of_all_settings(live: LivePage) -> None:
     """A default that changes must change in `setting_names.js`, too."""
-    expected = {name: value for name, value in settings_as_text(JobConfig()).items() if "." not in name}
+    plain = settings_of(JobGraph("words", ()), JobConfig())
+    expected = {name: value for name, value in plain.items() if "." not in name}
     parts: list[JobConfig] = [
         JobConfig(restart=each()) for each in (FixedDelay, ExponentialBackoff, FailureRate)
     ]

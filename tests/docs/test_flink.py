@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _CODE = re.compile(r"`([^`]+)`")
 _LINKED = re.compile(r"\[`([^`]+)`\]\(\.\./([^)#\s]+)\)")
 _CLASS = re.compile(r"(?!None\Z|True\Z|False\Z)[A-Z]\w*[a-z]\w*\Z")
 _CALL = re.compile(r"(\w+)\((\w+)=")
+_METHOD_CALL = re.compile(r"(\w+)\.(\w+)\((\w+)=")
 _COMMAND = re.compile(r"penstock ([a-z]+)(.*)")
 
 
@@ -121,7 +123,11 @@ def classes_of_penstock() -> frozenset[str]:
 
 
 def is_public(name: str) -> bool:
-    """Whether `Name`, `Name.member`, `Name.method()` or `Name(field=...)` is in what users import."""
+    """Whether `Name`, `Name.member`, `Name.method(argument=)` or `Name(field=...)` is public."""
+    if found := _METHOD_CALL.match(name):
+        homes = [getattr(module, found[1]) for module in public_modules() if found[1] in module.__all__]
+        methods = [getattr(home, found[2]) for home in homes if hasattr(home, found[2])]
+        return any(found[3] in inspect.signature(method).parameters for method in methods)
     call = _CALL.match(name)
     head, _, member = (f"{call[1]}.{call[2]}" if call else name.removesuffix("()")).partition(".")
     for module in public_modules():
@@ -219,3 +225,5 @@ def test_a_name_that_does_not_exist_is_noticed() -> None:
     assert unknown_in("[`CheckpointBarrierAlligner`](../runtime/barrier/aligner.py)") != []
     assert unknown_in("[`CheckpointBarrierAligner.pending`](../runtime/barrier/aligner.py)") == []
     assert unknown_in("`penstock checkpoints JOB --jsn`") == ["penstock checkpoints JOB --jsn"]
+    assert unknown_in("`StreamEnvironment.submit(restore_from=...)`") == []
+    assert unknown_in("`StreamEnvironment.submit(restor_from=...)`") != []

@@ -308,7 +308,7 @@ def keeps_opaque(tmp_path: Path, **settings: Any) -> RayJobHandle:
 
 
 def test_checkpoints_without_pickle_hold_no_state_that_no_codec_knows(tmp_path: Path) -> None:
-    job = keeps_opaque(tmp_path, allow_pickle=False)
+    job = keeps_opaque(tmp_path, config=JobConfig(allow_pickle="records"))
     with pytest.raises(CheckpointError, match="Opaque"):
         job.checkpoint(timeout=PATIENCE)
     job.cancel()

@@ -149,10 +149,11 @@ def nothing_touches(folder: Path) -> Iterator[None]:
 def snapshot_of(place: Place, kind: str) -> tuple[MemoryStorage, str, str]:
     """A storage with a snapshot, its URL, and the path of its metadata."""
     storage = MemoryStorage()
-    checkpointing = Checkpointing(every=1, allow_pickle=False, unaligned=kind == "unaligned")
+    checkpointing = Checkpointing(every=1, unaligned=kind == "unaligned")
     config = JobConfig(
         advanced=AdvancedConfig(credits=2, buffer_rows=2),
         checkpointing=checkpointing,
+        allow_pickle="records",
         state_backend=place.backend(kind),
     )
     job = ScriptedJob(place.graph(), config, storage)
@@ -227,8 +228,8 @@ def outcome_of(
     place: Place, kind: str, storage: MemoryStorage, url: str, seed: int, elsewhere: Elsewhere
 ) -> str:
     """`started`, or the name of the error. One that has no name of ours is raised."""
-    checkpointing = Checkpointing(every=1, allow_pickle=False, unaligned=seed % 3 == 0)
-    config = JobConfig(checkpointing=checkpointing, state_backend=place.backend(kind))
+    checkpointing = Checkpointing(every=1, unaligned=seed % 3 == 0)
+    config = JobConfig(checkpointing=checkpointing, allow_pickle="records", state_backend=place.backend(kind))
     try:
         job = ScriptedJob(
             place.graph(),

@@ -10,14 +10,16 @@ from typing import Any
 from simulated_jobs.scripted_job import ScriptedJob as SimulatedJob
 
 from penstock import JobStatus
+from penstock.actors.master.job_reporter import settings_of
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskInfo, SubtaskProcess
 from penstock.actors.shared.snapshot_answers import SavepointTaken
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig, settings_as_text
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.processes import LongCall
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.executor import CheckpointResult, JobStatistics
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -74,14 +76,14 @@ class ActingJob(ScriptedJob):
         self._act("checkpoint", full=full)
         return CheckpointResult(7, f"/storage/{JOB}/chk-7-1", 4_096, 512, 0.25)
 
-    def take_savepoint(self, target: str | None = None) -> SavepointTaken:
-        self._act("savepoint", target=target)
-        needed = "disk full" if target == "/needed" else ""
-        return SavepointTaken(f"{target or '/storage'}/savepoint-{JOB}-8-1", needed)
+    def take_savepoint(self, savepoint: str | None = None) -> SavepointTaken:
+        self._act("savepoint", savepoint=savepoint)
+        needed = "disk full" if savepoint == "/needed" else ""
+        return SavepointTaken(f"{savepoint or '/storage'}/savepoint-{JOB}-8-1", needed)
 
-    def stop(self, target: str | None = None, *, drain: bool = False) -> str:
-        self._act("stop", target=target, drain=drain)
-        return f"{target or '/storage'}/savepoint-{JOB}-9-1"
+    def stop(self, savepoint: str | None = None, *, drain: bool = False) -> str:
+        self._act("stop", savepoint=savepoint, drain=drain)
+        return f"{savepoint or '/storage'}/savepoint-{JOB}-9-1"
 
     def cancel(self) -> None:
         self._act("cancel")
@@ -110,8 +112,9 @@ def acting_job(storage: str = "/storage") -> ActingJob:
 
 
 def running_report(storage: str) -> JobReport:
-    settings = settings_as_text(
-        JobConfig(checkpointing=Checkpointing(every=10, storage=storage), advanced=AdvancedConfig(credits=4))
+    settings = settings_of(
+        JobGraph("words", ()),
+        JobConfig(checkpointing=Checkpointing(every=10, storage=storage), advanced=AdvancedConfig(credits=4)),
     )
     cause = FailureCause("count[2]: ValueError: no number in 'seven'")
     states = (

@@ -112,9 +112,8 @@ class Handover:
         url = self._url(snapshot, is_moved=wanted.is_moved)
         parallelism = self._parallelism(job, snapshot, wanted.parallelism)
         self._world.trace.note(f"== a second job starts from {url} with {parallelism} ==")
-        graph = build_execution_graph(with_parallelism(job, parallelism))
-        config = replace(self._first.config, restore_from=url)
-        return replace(self._first, id=SECOND_JOB, graph=graph, config=config)
+        graph = build_execution_graph(replace(with_parallelism(job, parallelism), restore_from=url))
+        return replace(self._first, id=SECOND_JOB, graph=graph)
 
     def _count(self, snapshot: CompletedCheckpoint, *, is_older: bool) -> None:
         kind = FaultKind.STARTED_FROM_CHECKPOINT

@@ -114,6 +114,7 @@ class ScriptedJob:
         seed: Decides the order of moves.
         clock: It moves when nothing else can happen, or when somebody else moves it.
         restore_from: URL of the snapshot to start from.
+        allow_non_restored_state: Leave out what it holds for operators that the graph lacks.
         open_location: Opens places that are not in `storage`.
         keeps_checkpoints: Whether the last checkpoint stays when the job has ended; else as the settings say.
 
@@ -135,21 +136,21 @@ class ScriptedJob:
         *,
         job_id: str = "scripted",
         restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
         open_location: StorageOpener | None = None,
         keeps_checkpoints: bool = True,
     ) -> None:
         self.clock = clock or ManualClock()
         self.storage = storage
-        self._config = _scripted(
-            replace(config, restore_from=restore_from), keeps_checkpoints=keeps_checkpoints
-        )
+        self._config = _scripted(config, keeps_checkpoints=keeps_checkpoints)
+        self._restore_from, self._allow_non_restored_state = restore_from, allow_non_restored_state
         self._id = job_id
         self._started_from: CompletedCheckpoint | None = None
         self._world = _World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
         # Its storage may have the log of a job that it goes on with.
-        job = SimulatedJob(job_id, graph, self._config, is_new=False)
+        job = SimulatedJob(job_id, self._started(graph), self._config, is_new=False)
         self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
         self._begin()
 
@@ -413,9 +414,18 @@ class ScriptedJob:
         url, self._started_from = self.newest_url, self.newest
         self._control.abandon()
         if url is not None:
-            self._config = replace(self._config, restore_from=url)
-        self._run.go_on_with(SimulatedJob(f"{self._id}-{self._run.jobs + 1}", graph, self._config))
+            self._restore_from = url
+        job_id = f"{self._id}-{self._run.jobs + 1}"
+        self._run.go_on_with(SimulatedJob(job_id, self._started(graph), self._config))
         self._begin()
+
+    def _started(self, graph: ExecutionGraph) -> ExecutionGraph:
+        job = replace(
+            graph.job,
+            restore_from=self._restore_from,
+            allow_non_restored_state=self._allow_non_restored_state,
+        )
+        return replace(graph, job=job)
 
 
 def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:

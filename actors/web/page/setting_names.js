@@ -17,6 +17,8 @@ export const SECONDS = new Set([
 
 // As text, as a report has them. The names of a part begin with its class.
 export const DEFAULTS = {
+  restore_from: "None",
+  allow_non_restored_state: "False",
   checkpointing: "None",
   restart: "None",
   failover: "region",
@@ -27,8 +29,6 @@ export const DEFAULTS = {
   standby: "0",
   end_of_partition: "counts_as_barrier",
   state_backend: "HeapState",
-  restore_from: "None",
-  allow_non_restored_state: "False",
   advanced: "AdvancedConfig",
   "AdvancedConfig.buffer_rows": "16384",
   "AdvancedConfig.buffer_bytes": "262144",
@@ -50,7 +50,6 @@ export const DEFAULTS = {
   "Checkpointing.keep_after": "KeepAfter.FAILURE",
   "Checkpointing.tolerable_failures": "2",
   "Checkpointing.allow_older": "False",
-  "Checkpointing.allow_pickle": "True",
   "Checkpointing.unaligned": "False",
   "Checkpointing.aligned_timeout": "None",
   "Checkpointing.alignment": "Alignment.HOLD",

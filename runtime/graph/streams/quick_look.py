@@ -85,7 +85,7 @@ def look(
             "rows back; write them with a sink"
         )
         raise ConfigurationError(msg)
-    config = replace(environment.config, checkpointing=None, restart=NoRestart(), restore_from=None)
+    config = replace(environment.config, checkpointing=None, restart=NoRestart())
     job = partial(job_of_part, environment, graph, tuple(inputs))
     return executor.rows(job, config, limit, timeout)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.config.job_config import JobConfig, StateBackend
+from penstock.runtime.config.job_config import AllowPickle, JobConfig, StateBackend
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.chaining import build_job_graph
@@ -55,7 +56,8 @@ class StreamEnvironment(NearestMembers):
             delays. A job without them fails for good, because a restart would begin from nothing.
         buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
             seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
-        allow_pickle: Whether values without a codec of their own may be pickled; true by default.
+        allow_pickle: Whether values without a codec of their own may be pickled; true by default. See
+            `JobConfig`.
         state_backend: Where keyed state is kept: `HeapState()`, the default, or `RocksDB()`.
         chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
         config: Further settings; those given here win over it.
@@ -82,7 +84,7 @@ class StreamEnvironment(NearestMembers):
         checkpointing: Checkpointing | None = None,
         restart: RestartConfig | None = None,
         buffer_timeout: Duration | None = None,
-        allow_pickle: bool | None = None,
+        allow_pickle: AllowPickle | None = None,
         state_backend: StateBackend | None = None,
         chaining: bool = True,
         config: JobConfig | None = None,
@@ -246,7 +248,7 @@ class StreamEnvironment(NearestMembers):
         self,
         name: str | None = None,
         *,
-        restore_from: str | None = None,
+        restore_from: str | PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobHandle:
         """Start the job and return at once; it outlives this program.
@@ -267,15 +269,18 @@ class StreamEnvironment(NearestMembers):
         job = self.build()
         if name is not None:
             job = replace(job, name=_checked_name(name))
-        config = self._config
+        if not isinstance(allow_non_restored_state, bool):
+            refuse(f"allow_non_restored_state={allow_non_restored_state!r}: give True or False")
         if restore_from is not None:
-            config = replace(
-                config, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
+            if not isinstance(restore_from, (str, PathLike)) or not str(restore_from).strip():
+                refuse(f"restore_from={restore_from!r}: give the path or URL of a snapshot, or None")
+            job = replace(
+                job, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
             )
-        elif allow_non_restored_state and config.restore_from is None:
+        elif allow_non_restored_state:
             refuse("allow_non_restored_state=True says nothing without restore_from=...")
-        check_state_backends(job, config)
-        return self.executor.submit(job, config)
+        check_state_backends(job, self._config)
+        return self.executor.submit(job, self._config)
 
     @checked_call()
     def run(
@@ -285,7 +290,7 @@ class StreamEnvironment(NearestMembers):
         timeout: Duration | None = None,
         progress: bool = True,
         ui: bool = False,
-        restore_from: str | None = None,
+        restore_from: str | PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobResult:
         """Start the job and wait for its end.

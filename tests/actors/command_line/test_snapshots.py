@@ -18,6 +18,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
@@ -160,14 +161,14 @@ def test_an_error_names_a_missing_program(saved: Path) -> None:
 def test_a_job_takes_the_snapshot_of_its_environment_unless_it_names_one(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert with_restore(JobConfig()).restore_from is None
+    assert with_restore(JobGraph("j", ())).restore_from is None
     monkeypatch.setenv("PENSTOCK_RESTORE_FROM", str(saved))
-    assert with_restore(JobConfig()).restore_from == str(saved)
-    assert not with_restore(JobConfig()).allow_non_restored_state
+    assert with_restore(JobGraph("j", ())).restore_from == str(saved)
+    assert not with_restore(JobGraph("j", ())).allow_non_restored_state
     monkeypatch.setenv("PENSTOCK_ALLOW_NON_RESTORED_STATE", "1")
-    assert with_restore(JobConfig()).allow_non_restored_state
+    assert with_restore(JobGraph("j", ())).allow_non_restored_state
     monkeypatch.chdir(saved.parent)
-    own = with_restore(JobConfig(restore_from="mine"))
+    own = with_restore(JobGraph("j", (), restore_from="mine"))
     assert (own.restore_from, own.allow_non_restored_state) == (str(saved.parent / "mine"), False)
 
 

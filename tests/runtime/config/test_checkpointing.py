@@ -41,7 +41,6 @@ def test_names_stand_for_enum_members():
         ("tolerable_failures", -1),
         ("tolerable_failures", False),
         ("allow_older", 1),
-        ("allow_pickle", "yes"),
         ("storage", " "),
         ("storage", 7),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, AllowPickle, JobConfig
 from penstock.runtime.config.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
 
@@ -26,7 +26,8 @@ def test_a_timedelta_is_kept_as_seconds() -> None:
         ("buffer_timeout", -1, "at least 0 s"),
         ("buffer_timeout", "fast", "timedelta, or seconds"),
         ("deployment_timeout", 0, "longer than 0 s"),
-        ("allow_pickle", "no", "True or False"),
+        ("allow_pickle", "no", "True or False or 'records'"),
+        ("allow_pickle", 1, "True or False or 'records'"),
         ("end_of_partition", "ignored", "'counts_as_barrier' or 'aborts'"),
         ("checkpointing", 5, "Checkpointing(...) or None"),
         ("checkpointing", Checkpointing, "Checkpointing(...) or None"),
@@ -41,6 +42,24 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(setting: str, value: 
         JobConfig(**{setting: value})
     assert str(error.value).startswith(f"{setting}=")
     assert allowed in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "unaligned", "state", "records"),
+    [
+        (True, False, True, True),
+        (True, True, True, True),
+        ("records", False, False, True),
+        ("records", True, False, False),
+        (False, False, False, False),
+        (False, True, False, False),
+    ],
+)
+def test_records_in_flight_are_state_of_an_unaligned_checkpoint(
+    allowed: AllowPickle, unaligned: bool, state: bool, records: bool
+) -> None:
+    config = JobConfig(allow_pickle=allowed, checkpointing=Checkpointing(every=1, unaligned=unaligned))
+    assert (config.pickles_state, config.pickles_records) == (state, records)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class LiveJob:
         seed: int,
         job_id: str = "job",
         places: MemoryPlaces | None = None,
+        restore_from: str | None = None,
     ) -> None:
         self._job = ScriptedJob(
             graph,
@@ -39,7 +40,7 @@ class LiveJob:
             storage,
             seed,
             job_id=job_id,
-            restore_from=config.restore_from,
+            restore_from=restore_from,
             open_location=places,
         )
         self.restored = [self.scheduler.statistics().restored_checkpoint]

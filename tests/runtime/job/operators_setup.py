@@ -113,7 +113,16 @@ class Cluster:
 
 
 class Run:
-    def __init__(self, *sources, parallelism=1, config=None, opened=None, hooks_hang=False, vertices=()):
+    def __init__(
+        self,
+        *sources,
+        parallelism=1,
+        config=None,
+        opened=None,
+        hooks_hang=False,
+        vertices=(),
+        restore_from=None,
+    ):
         vertices = vertices or tuple(
             JobVertex(name, (OperatorSpec(name, name, None, source=source, stateful=True),), parallelism)
             for name, source in zip(("read", "other"), sources, strict=False)
@@ -125,7 +134,7 @@ class Run:
         self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]
         self.scheduler = JobScheduler(
             "job",
-            build_execution_graph(JobGraph("job", vertices, ())),
+            build_execution_graph(JobGraph("job", vertices, (), restore_from=restore_from)),
             config
             or JobConfig(checkpointing=Checkpointing(every=10), restart=FixedDelay(3, 1), failover="region"),
             self.cluster,

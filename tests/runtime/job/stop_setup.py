@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memory_storages import MemoryPlaces
@@ -121,14 +121,11 @@ class Run:
         self.clock = ManualClock()
         self.timers, self.runner = ManualTimers(self.clock), PromptRunner()
         self.cluster: Any = Cluster()
+        started = submitted or graph()
         self.scheduler = JobScheduler(
             job_id,
-            submitted or graph(),
-            JobConfig(
-                checkpointing=Checkpointing(every=10, **checkpointing),
-                restart=restart,
-                restore_from=restore_from,
-            ),
+            replace(started, job=replace(started.job, restore_from=restore_from)),
+            JobConfig(checkpointing=Checkpointing(every=10, **checkpointing), restart=restart),
             self.cluster,
             self.storage,
             self.clock,

@@ -43,9 +43,9 @@ class World:
         source = env.from_source("numbers", JournalSource(self.journal, hook), parallelism=PARTS)
         source.sink("out", CollectSink(self.out), parallelism=1)
         checkpointing, restart = Checkpointing(every=10_000), FixedDelay(3, 1)
-        config = JobConfig(checkpointing=checkpointing, restart=restart, restore_from=restore_from)
+        config = JobConfig(checkpointing=checkpointing, restart=restart)
         graph = build_execution_graph(env.build())
-        job = LiveJob(graph, config, self.storage, self._seed, job_id, self.places)
+        job = LiveJob(graph, config, self.storage, self._seed, job_id, self.places, restore_from)
         return job, hook
 
     def positions(self, checkpoint: CompletedCheckpoint) -> list[Any]:

@@ -137,8 +137,9 @@ def test_a_job_without_checkpoints_gives_hooks_and_enumerators_back_what_it_is_s
     first.checkpoint()
 
     hook = Hook()
-    config = JobConfig(restore_from="/jobs/job", restart=FixedDelay(3, 1), failover="full")
-    run = Run(Hooked(CollectionSource("abc"), hook), config=config, opened=first.storage).begin()
+    config = JobConfig(restart=FixedDelay(3, 1), failover="full")
+    source = Hooked(CollectionSource("abc"), hook)
+    run = Run(source, config=config, opened=first.storage, restore_from="/jobs/job").begin()
     assert run.ask(READ, 1) == [(1, READ, NoMoreSplits())], "the only split is in the reader's state"
     assert hook.calls == [("restore", 1, {"offset": 1})]
     run.fail(READ)

@@ -118,8 +118,8 @@ def with_in_flight(
 @pytest.mark.parametrize(
     "refusing",
     [
-        JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False)),
-        JobConfig(checkpointing=Checkpointing(every=1, unaligned=True, allow_pickle=False)),
+        JobConfig(checkpointing=Checkpointing(every=1), allow_pickle="records"),
+        JobConfig(checkpointing=Checkpointing(every=1, unaligned=True), allow_pickle="records"),
         JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False),
         JobConfig(allow_pickle=False),
     ],

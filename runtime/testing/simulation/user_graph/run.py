@@ -258,8 +258,8 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
         state, cause = run.run_to_end()
         if course.going_on is not None and state is JobState.FINISHED and (url := _savepoint(world)):
             world.trace.note(f"== a second job starts from {url} ==")
-            second = job.gone_on(course.going_on.build)
-            config = replace(short_run_config(second.config, draws.stream(12)), restore_from=url)
+            second = job.gone_on(course.going_on.build, url)
+            config = short_run_config(second.config, draws.stream(12))
             run.go_on_with(submit(SECOND_JOB, second, config))
             state, cause = run.run_to_end()
     except StandstillError as error:

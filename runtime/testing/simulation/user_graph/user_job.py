@@ -245,9 +245,6 @@ class UserJob:
                 "give its environment checkpointing=Checkpointing(every=...)"
             )
             raise ConfigurationError(msg)
-        if self.config.restore_from is not None:
-            msg = "a simulated job starts from nothing: leave out restore_from"
-            raise ConfigurationError(msg)
         check_state_backends(self.graph, self.config)
 
     @property
@@ -270,9 +267,11 @@ class UserJob:
         left = self._output(self._world) if self._has_world else self._output()
         return list(left) if hasattr(left, "__next__") else left
 
-    def gone_on(self, build: Callable[[Any], StreamEnvironment]) -> UserJob:
-        """The job of another program in the same world; this one cleans up for both."""
-        return UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
+    def gone_on(self, build: Callable[[Any], StreamEnvironment], url: str) -> UserJob:
+        """Another program's job, from the snapshot `url`, in the same world; this one cleans up for both."""
+        job = UserJob(lambda: (build(self._world), self._world), self._output, chaining=self._chaining)
+        job.graph = replace(job.graph, restore_from=url)
+        return job
 
     def clean_up(self) -> None:
         """Let the world go: a temporary folder deletes itself."""

@@ -78,12 +78,12 @@ def test_a_look_takes_no_checkpoints_is_not_restarted_and_starts_from_nothing() 
     env = StreamEnvironment(
         checkpointing=Checkpointing(every=1, storage="memory:"),
         restart=FixedDelay(attempts=3, delay=1),
-        config=JobConfig(restore_from="memory:savepoint"),
         executor=executor,
     )
     env.from_collection("in", [1]).take()
     (config,) = executor.configs
-    assert (config.checkpointing, config.restart, config.restore_from) == (None, NoRestart(), None)
+    assert (config.checkpointing, config.restart) == (None, NoRestart())
+    assert executor.jobs[0].restore_from is None
 
 
 def test_how_many_rows_and_how_long_is_up_to_the_user() -> None:

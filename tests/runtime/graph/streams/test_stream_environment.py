@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -160,6 +161,16 @@ def test_submit_hands_graph_and_settings_to_the_executor(executor: Any, discard:
     assert handle.name == "mine"
 
 
+def test_the_snapshot_to_start_from_belongs_to_one_start(executor: Any, discard: Any) -> None:
+    env = StreamEnvironment("mine", executor=executor)
+    env.from_collection("in", [1]).sink("out", discard)
+    env.submit(restore_from=Path("/saved"), allow_non_restored_state=True)
+    env.run(restore_from="s3://bucket/saved")
+    env.submit()
+    started = [(job.restore_from, job.allow_non_restored_state) for job, config in executor.submitted]
+    assert started == [("/saved", True), ("s3://bucket/saved", False), (None, False)]
+
+
 def test_run_waits_as_long_as_it_is_told(executor: Any, discard: Any) -> None:
     env = StreamEnvironment("mine", executor=executor)
     env.from_collection("in", [1]).sink("out", discard)
@@ -208,6 +219,9 @@ HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: 
         (lambda env: env.from_collection("in", [1], num_cpus=-1), "num_cpus must be a number of at least 0"),
         (lambda env: env.from_collection("in", [1], start_new_chain=1), "must be True or False, not 1"),
         (lambda env: env.submit(""), "the name of the job"),
+        (lambda env: env.submit(restore_from=" "), "restore_from=' ': give the path or URL"),
+        (lambda env: env.submit(allow_non_restored_state=True), "says nothing without restore_from"),
+        (lambda env: env.run(restore_from="/s", allow_non_restored_state=cast(Any, 1)), "True or False"),
     ],
 )
 def test_a_wrong_call_is_refused_with_the_users_line(

@@ -45,9 +45,10 @@ def test_state_whose_operator_is_gone_is_named_and_left_out_only_on_demand(
         start(target, places, saved, graph)
     job = ScriptedJob(
         graph,
-        JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True),
+        JobConfig(checkpointing=Checkpointing(every=1)),
         MemoryStorage(),
         restore_from=saved,
+        allow_non_restored_state=True,
         open_location=places,
     )
     job.finish()
@@ -57,9 +58,16 @@ def test_an_id_that_belonged_to_another_kind_of_operator_is_refused(
     saved: str, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
     graph = counting(target, change=as_another_kind)
-    config = JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True)
+    config = JobConfig(checkpointing=Checkpointing(every=1))
     with pytest.raises(JobFailedError, match=r"'count' holds keys with values, but sink.*has no such state"):
-        ScriptedJob(graph, config, MemoryStorage(), restore_from=saved, open_location=places)
+        ScriptedJob(
+            graph,
+            config,
+            MemoryStorage(),
+            restore_from=saved,
+            allow_non_restored_state=True,
+            open_location=places,
+        )
 
 
 class Seen(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):

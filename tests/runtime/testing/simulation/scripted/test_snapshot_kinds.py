@@ -126,14 +126,14 @@ class Taken:
     def starts(self, *, exactly: bool = True, allow: bool = False, **changes: object) -> bool:
         """Whether a job of this graph starts from it and comes to its end, with the right results."""
         target = self.target if exactly else InMemoryCollector()
-        config = replace(self.config, allow_non_restored_state=allow)
         try:
             job = ScriptedJob(
                 graph(target, **changes),  # type: ignore[arg-type]
-                config,
+                self.config,
                 MemoryStorage(),
                 job_id="another",
                 restore_from=self.url,
+                allow_non_restored_state=allow,
                 open_location=self.places,
             )
         except (RestoreError, StorageError, JobFailedError):

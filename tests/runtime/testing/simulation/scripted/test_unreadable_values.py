@@ -72,7 +72,7 @@ def test_values_that_can_not_be_read_are_told_with_operator_state_and_what_to_do
     first.run(60)
     first.complete_checkpoint()
 
-    strict = JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False))
+    strict = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle="records")
     message = r"operator 'longest' .*state 'reduce': .*allow_pickle=False.*or give the operator a new id"
     with pytest.raises(OperatorError, match=message) as caught:
         ScriptedJob(graph(), strict, storage, job_id="another", restore_from=first.newest_url)
@@ -96,13 +96,13 @@ def test_records_in_flight_are_not_unpickled_without_consent(counters: int, unal
     assert any(s.channels for state in checkpoint.operators.values() for s in state.subtasks.values())
     assert Marked.unpickled > 0
 
-    strict = Checkpointing(every=1, unaligned=unaligned, allow_pickle=False)
+    strict = Checkpointing(every=1, unaligned=unaligned)
     Marked.unpickled = 0
     message = "in-flight data of count.* can't be restored: .*pickle is not allowed here"
     with pytest.raises(CorruptSnapshotError, match=message):
         ScriptedJob(
             marked_records(counters),
-            JobConfig(checkpointing=strict),
+            JobConfig(checkpointing=strict, allow_pickle="records"),
             storage,
             job_id="another",
             restore_from=first.newest_url,
