@@ -38,7 +38,7 @@ Schedule = list[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What flows, and how barriers are dealt with."""
+    """The flowing elements, and the handling of barriers."""
 
     streams: list[Stream]
     schedule: Schedule

@@ -107,11 +107,11 @@ class BarrierRun:
         self.sent = [0] * channels
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The task is told to take a checkpoint; the handler persists what waits when this returns."""
+        """The task gets the call for a checkpoint; the handler persists what waits when this returns."""
         self.trace.append({"trigger": barrier.checkpoint_id})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
-        """The task is told that a checkpoint is aborted."""
+        """The task learns that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def step(self, step: dict[str, Any]) -> list[Event]:

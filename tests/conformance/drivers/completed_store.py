@@ -25,7 +25,6 @@ JOB_STATES = {"finished": "finished", "canceled": "cancelled", "failed": "failed
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     try:
         store = CompletedCheckpointStore(case["config"]["retained"])
     except ConfigurationError as error:

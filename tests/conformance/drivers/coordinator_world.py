@@ -147,7 +147,7 @@ class CaseHook:
 
 
 class CoordinatorWorld:
-    """One coordinator under test, and its gateway, which writes down what it is told."""
+    """One coordinator under test, and its gateway, which writes its calls down."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.events: list[Event] = []

@@ -78,11 +78,11 @@ class StoringRun:
         self.trace: list[Event] = []
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The task is told to take a checkpoint."""
+        """The task gets the call for a checkpoint."""
         self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
-        """The task is told that a checkpoint is aborted."""
+        """The task learns that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def size_of(self, element: StreamElement) -> int:

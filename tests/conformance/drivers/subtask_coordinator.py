@@ -253,7 +253,6 @@ class SubtaskRun:
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     run = SubtaskRun(case["config"])
     state: dict[str, Any] = {}
     differences = []

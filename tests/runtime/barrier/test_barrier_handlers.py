@@ -25,7 +25,7 @@ COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.AB
 
 
 class RecordingTask:
-    """A handler, with a task and an input that write down what they are told."""
+    """A handler, with a task and an input that write down their calls."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which handler of barriers a job gets, and settings that contradict each other."""
+"""The barrier handler of a job, and settings that contradict each other."""
 
 from __future__ import annotations
 

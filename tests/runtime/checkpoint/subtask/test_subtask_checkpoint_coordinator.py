@@ -1,4 +1,4 @@
-"""What a subtask does with one checkpoint: the steps, and everything that comes in between."""
+"""One checkpoint in a subtask: the steps, and everything that comes in between."""
 
 from __future__ import annotations
 
