@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import AdvancedConfig, EndOfPartitionMode, JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -17,6 +17,7 @@ from penstock.runtime.config.restart import (
     NoRestart,
     RestartConfig,
 )
+from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.testing.simulation.injection.damage_faults import draw_damage
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_faults

@@ -20,9 +20,10 @@ from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import CheckpointBarrierHandler
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -78,15 +79,15 @@ def make_handler(
     kind: str, channels: int, gate: InputGate, clock: ManualClock, writer: RecordingWriter
 ) -> CheckpointBarrierHandler:
     """The handler that a suite is about."""
-    policy = EndOfPartitionPolicy.ABORTS
+    semantics = Semantics.flink_1_11()
     if kind in ("unaligner", "alternating"):
-        unaligner = CheckpointBarrierUnaligner(channels, gate, writer, clock, policy)
+        unaligner = CheckpointBarrierUnaligner(channels, gate, writer, clock, semantics)
         if kind == "unaligner":
             return unaligner
-        aligner = CheckpointBarrierAligner(channels, gate, clock, policy)
+        aligner = CheckpointBarrierAligner(channels, gate, clock, semantics)
         return AlternatingBarrierHandler(channels, clock, aligner, unaligner)
     mode = CheckpointingMode.EXACTLY_ONCE if kind == "aligner" else CheckpointingMode.AT_LEAST_ONCE
-    return create_barrier_handler(mode, channels, gate, clock, policy)
+    return create_barrier_handler(mode, channels, gate, clock, semantics)
 
 
 class BarrierRun:
