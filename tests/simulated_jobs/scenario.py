@@ -40,7 +40,7 @@ from simulated_jobs.timed import TIMED, draw_timed
 
 
 class HandlerMode(Enum):
-    """How barriers are dealt with."""
+    """The handling of barriers."""
 
     ALIGNED = "aligned"
     STORED = "stored"
@@ -111,7 +111,7 @@ class Scenario:
 
     @property
     def plan(self) -> Plan:
-        """What strikes the job from outside."""
+        """The faults that strike the job from outside."""
         shape = self.shape
         uploading = {v.head.id for v in shape.vertices if any(operator.is_padded for operator in v.operators)}
         rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
@@ -196,7 +196,7 @@ def draw_scenario(seed: int) -> Scenario:
 
 
 def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
-    """How the job takes checkpoints."""
+    """The checkpoints of the job."""
     if mode is HandlerMode.NO_CHECKPOINTS:
         return None
     unaligned = _is_unaligned(mode)
@@ -216,7 +216,7 @@ def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
 
 
 def _restart(draws: Draws, delay: float) -> RestartConfig:
-    """How often a job may restart: mostly as often as it has to, so that it gets to its end."""
+    """Limit of a job's restarts: mostly as many as it needs, so that it gets to its end."""
     if not draws.chance(_LIMITED):
         unlimited: tuple[RestartConfig, ...] = (FixedDelay(10_000, delay), ExponentialBackoff(0.01, 0.5))
         return draws.pick(unlimited)
