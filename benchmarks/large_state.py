@@ -23,6 +23,7 @@ from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 
 _KEY_GROUPS = 128
 _SMALLER = 100
@@ -30,7 +31,7 @@ _SMALLER = 100
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The figures of one checkpoint.
+    """What one checkpoint took.
 
     Attributes:
         stopped: Seconds of the synchronous part.
@@ -51,7 +52,9 @@ class CheckpointedState:
     """
 
     def __init__(self, keys: int) -> None:
-        self._backend = HeapKeyedStateBackend(_KEY_GROUPS, KeyGroupRange(0, _KEY_GROUPS - 1), ValueCodec())
+        self._backend = HeapKeyedStateBackend(
+            BackendSetup("op", _KEY_GROUPS, KeyGroupRange(0, _KEY_GROUPS - 1), ValueCodec())
+        )
         self._table = self._backend.table("sum")
         self._storage = MemoryStorage()
         self._checkpoint_id = 0
@@ -76,7 +79,6 @@ class CheckpointedState:
         handle = snapshot.finish(files)
         beside = time.thread_time() - begun
         self._backend.snapshot_finished(self._checkpoint_id, handle)
-        self._backend.confirm(self._checkpoint_id)
         return Cost(stopped, beside, sum(file.size for file in files.written))
 
 

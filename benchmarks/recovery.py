@@ -1,4 +1,4 @@
-"""Time in which a job makes no progress when one of its processes dies.
+"""How long a job makes no progress when one of its processes dies.
 
     python benchmarks/recovery.py --json recovery.json
 
@@ -90,7 +90,7 @@ def stateful_job(
 
 
 def first_mark_after(folder: Path, moment: float) -> float:
-    """Wait for the first record after a moment; return its time.
+    """When the first record came after a moment; waits for it.
 
     Raises:
         TimeoutError: None came.

@@ -1,4 +1,4 @@
-"""Time in which a job notices bad weather and recovers, at default settings.
+"""How fast a job notices bad weather and is well again, at default settings.
 
     python benchmarks/weather.py --json weather.json
 

@@ -15,7 +15,7 @@ _EVERY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """The observations, oldest first."""
+    """What was seen, oldest first."""
 
     samples: tuple[Sample, ...]
 

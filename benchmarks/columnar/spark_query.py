@@ -40,7 +40,7 @@ OF_WORK = {
 
 @dataclass(frozen=True)
 class Query:
-    """The query to run.
+    """What to run.
 
     Attributes:
         work: `keyed_sum`, `many_keys` or `windows`.

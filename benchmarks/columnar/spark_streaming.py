@@ -17,7 +17,7 @@ from columnar.spark_query import Query
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """The outcome of a query.
+    """How a query went.
 
     Attributes:
         rate: Rows a second in its steady part.

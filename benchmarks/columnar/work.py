@@ -17,7 +17,7 @@ from penstock import StreamEnvironment
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The sizes and durations of the work.
+    """How large and how long everything is.
 
     Attributes:
         rows: Rows of the files where they are links.

@@ -26,11 +26,11 @@ from penstock.runtime.barrier.checkpointed_input_gate import (
 from penstock.runtime.barrier.handler import (
     ChannelBlocking,
     CheckpointBarrierHandler,
+    EndOfPartitionPolicy,
 )
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
 from penstock.runtime.barrier.unaligner import AlignedWithTimeoutBarrierHandler, CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import Alignment, Checkpointing, CheckpointingMode
-from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
@@ -68,23 +68,23 @@ class BarrierSettings:
     unaligned: bool = False
     has_aligned_timeout: bool = False
     stores: bool = False
-    semantics: Semantics = Semantics.current()
+    end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER
 
     @classmethod
     def of_job(
         cls,
         checkpointing: Checkpointing | None,
-        semantics: Semantics,
+        end_of_partition: EndOfPartitionPolicy,
     ) -> BarrierSettings:
         """The settings of a job; without checkpointing no barrier ever comes."""
         if checkpointing is None:
-            return cls(semantics=semantics)
+            return cls(end_of_partition=end_of_partition)
         return cls(
             CheckpointingMode(checkpointing.mode),
             checkpointing.unaligned,
             checkpointing.aligned_timeout is not None,
             checkpointing.alignment is Alignment.STORE,
-            semantics,
+            end_of_partition,
         )
 
 
@@ -151,18 +151,18 @@ def create_input_gate(
         ConfigurationError: The settings contradict each other.
         ValueError: There are no channels, or `capture` or `storage` is needed and missing.
     """
-    channels, semantics = len(gate), settings.semantics
+    channels, policy = len(gate), settings.end_of_partition
     kind = select_handler(settings, channels)
     if kind is HandlerKind.STORING:
         blocked = StoredChannels()
-        aligner = CheckpointBarrierAligner(channels, blocked, clock, semantics)
+        aligner = CheckpointBarrierAligner(channels, blocked, clock, policy)
         return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind)())
     if kind not in (HandlerKind.ALTERNATING, HandlerKind.ALTERNATING_WITH_TIMEOUT):
         return CheckpointedInputGate(
-            gate, create_barrier_handler(settings.mode, channels, gate, clock, semantics)
+            gate, create_barrier_handler(settings.mode, channels, gate, clock, policy)
         )
-    unaligner = _unaligner(kind, gate, clock, semantics, _given(capture, "capture", kind))
-    aligner = CheckpointBarrierAligner(channels, gate, clock, semantics)
+    unaligner = _unaligner(kind, gate, clock, policy, _given(capture, "capture", kind))
+    aligner = CheckpointBarrierAligner(channels, gate, clock, policy)
     return CheckpointedInputGate(gate, AlternatingBarrierHandler(channels, clock, aligner, unaligner))
 
 
@@ -171,7 +171,7 @@ def create_barrier_handler(
     channels: int,
     inputs: ChannelBlocking,
     clock: Clock,
-    semantics: Semantics = Semantics.current(),
+    end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
 ) -> CheckpointBarrierHandler:
     """Make a handler that only watches what is consumed; its listener is set afterwards.
 
@@ -180,20 +180,20 @@ def create_barrier_handler(
     """
     aligns = mode is CheckpointingMode.EXACTLY_ONCE
     if channels == 1:
-        return SingleChannelBarrierHandler(clock, ignores_old=aligns)
+        return SingleChannelBarrierHandler(clock, ignores_old=aligns, end_of_partition=end_of_partition)
     if aligns:
-        return CheckpointBarrierAligner(channels, inputs, clock, semantics)
-    return CheckpointBarrierTracker(channels, clock, semantics)
+        return CheckpointBarrierAligner(channels, inputs, clock, end_of_partition)
+    return CheckpointBarrierTracker(channels, clock, end_of_partition)
 
 
 def _unaligner(
-    kind: HandlerKind, gate: InputGate, clock: Clock, semantics: Semantics, capture: InFlightCapture
+    kind: HandlerKind, gate: InputGate, clock: Clock, policy: EndOfPartitionPolicy, capture: InFlightCapture
 ) -> CheckpointBarrierUnaligner:
     channels, aligned = len(gate), capture.aligned_channels
     if kind is HandlerKind.ALTERNATING:
-        return CheckpointBarrierUnaligner(channels, gate, capture.writer, clock, semantics, aligned)
+        return CheckpointBarrierUnaligner(channels, gate, capture.writer, clock, policy, aligned)
     return AlignedWithTimeoutBarrierHandler(
-        channels, gate, capture.writer, clock, capture.timers, semantics, aligned
+        channels, gate, capture.writer, clock, capture.timers, policy, aligned
     )
 
 

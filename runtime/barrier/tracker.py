@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler
-from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler, EndOfPartitionPolicy
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
@@ -34,16 +33,16 @@ MAX_PENDING: Final = 50
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
     """Counts barriers over several channels; see the module's docstring.
 
-    When the end of a channel aborts, an ended channel still owes barriers, so no later checkpoint triggers.
+    Under `EndOfPartitionPolicy.ABORTS` an ended channel still owes barriers, so no later checkpoint triggers.
     """
 
     def __init__(
         self,
         channels: int,
         clock: Clock,
-        semantics: Semantics = Semantics.current(),
+        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
     ) -> None:
-        super().__init__(channels, clock, semantics)
+        super().__init__(channels, clock, end_of_partition)
         # Only ids above all earlier ones are added, so the order of the dict is the order of ids.
         self._counts: dict[int, BarrierCount] = {}
 
@@ -88,7 +87,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         may be a savepoint, which a newer checkpoint does not replace.
         """
         self._close(channel)
-        if self._semantics.end_counts_as_barrier:
+        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
             for count in list(self._counts.values()):
                 if count.settle(channel):
                     self._finish_if_complete(count)
@@ -98,7 +97,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             self._abort_pending(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
     def _begin(self, checkpoint_id: int, barrier: CheckpointBarrier | None) -> BarrierCount:
-        counts_all = not self._semantics.end_counts_as_barrier
+        counts_all = self._policy is EndOfPartitionPolicy.ABORTS
         owing = range(self._channels) if counts_all else self._open
         count = BarrierCount(checkpoint_id, owing, self._clock.monotonic(), barrier)
         self._latest_id = checkpoint_id

@@ -30,7 +30,7 @@ from penstock.runtime.state.keyed_states import (
     ReducingState,
     ValueState,
 )
-from penstock.runtime.state.known_states import set_views, states_of
+from penstock.runtime.state.known_states import class_of, set_views, states_of
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.time_to_live import StateTtl, Ttl
 
@@ -74,7 +74,7 @@ class RequestedStates:
             return None
         view, before = known
         if view.kind != kind.kind:
-            msg = f"{kind.method}({name!r}): {name!r} is a {type(view).__mro__[1].__name__} already"
+            msg = f"{kind.method}({name!r}): {name!r} is a {class_of(view.kind)} already"
             raise ConfigurationError(msg)
         for setting, given in settings.items():
             value = StateTtl.of(given) if setting == "ttl" and given is not None else given  # type: ignore[arg-type]

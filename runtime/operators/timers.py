@@ -55,8 +55,8 @@ from penstock.runtime.operators.user_code.result_collector import ResultCollecto
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
 from penstock.runtime.state.declared_state import RESERVED
-from penstock.runtime.state.state_backend import KeyedStateBackend, KeyedTable
-from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
 from penstock.runtime.time.instants import micros_of
 
 #: Items of the heap that may be waste before anybody counts.
@@ -76,7 +76,7 @@ class TimerQueue:
         [(10, 'bob'), (20, 'ann')]
     """
 
-    def __init__(self, table: KeyedTable) -> None:
+    def __init__(self, table: StateTable) -> None:
         self._entries = table.entries
         self._changed = table.changed
         self._ties = count()

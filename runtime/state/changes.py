@@ -1,36 +1,22 @@
 """`Changes`: what has changed in one table of the heap since the last snapshot.
 
-**Why it is so.** A snapshot of a million changed keys must not stop the task. Looking a million values up
-takes 200 ms, encoding them a second. So the references are collected when the values are written, and a
-snapshot takes the whole collection and leaves an empty one. Nothing is copied when a value is overwritten
-meanwhile: the collection that was taken still has the old one. There is nothing to keep an eye on while the
-snapshot is written, and no read costs more.
+`keyed_snapshot.py` tells why it collects references, and which ones it must not hand out.
 
 **Two ways to say it.** A view of a `ValueState` puts key and value into `written`: a reference to the value
-costs no more than a key in a set. Who has no value at hand puts the key into `looked_up`. A snapshot looks
-these up in the table, which always has the newest value. So `looked_up` decides where both have a key.
+costs no more than a key in a set. An operator without a value at hand puts the key into `looked_up`. A
+snapshot looks these up in the table, which always has the newest value. So `looked_up` decides where both
+have a key.
 
-**What may change in place.** A reference is the value of that moment only if the value can't change
-(`fixed_values.py`). Others are encoded when the snapshot is taken. A function may have kept a list and
-append to it the next moment, without a read that anybody could see. So nothing but encoding it at once is
-right, and a million changed lists still stop the task as they always did. To find out which values are
-which, all of `written` is looked at: types first, then the parts of tuples and records. No value is checked
-where every writer has said that it writes leaves (`is_sure`), as views do. An operator with a batch of
-values at hand has them looked at when it puts them in (`put`). Elsewhere it is done between two batches, as
-soon as `MOST_UNSEEN` entries have come together (`examine`). What was found fixed waits in a dict of its
-own. So the task stops for a bounded time, however much has changed. A function whose few keys come again and
-again never has so many.
+**Which values may change** is found out by a look at all of `written`: types first, then the parts of tuples
+and records. No value is checked where every writer has said that it writes leaves (`is_sure`), as views do.
+An operator with a batch of values at hand has them looked at when it puts them in (`put`). Elsewhere it is
+done between two batches, as soon as `MOST_UNSEEN` entries have come together (`examine`). What was found
+fixed waits in a dict of its own. So the task stops for a bounded time, however much has changed. A function
+whose few keys come again and again never has so many.
 
 **Entries that come and go.** A timer that was set and has fired between two snapshots is in none of them. Its
 deletion need not be written: `put_new` and `remove` leave nothing behind. Of an entry that was deleted, put
 in again and deleted again the deletion is kept: an older snapshot may have it.
-
-It must never hand out a reference to a value that may change, or forget a change when encoding fails. What
-`take` gives belongs to the snapshot alone.
-
-`DirtyKeys` is for a backend that finds the values by itself when it saves them. `UntrackedChanges` is for
-jobs without snapshots: only a snapshot empties changes, and without one they would grow by every key that the
-job ever sees.
 """
 
 from __future__ import annotations
@@ -51,16 +37,11 @@ _MANY: Final = 1 << 16
 
 
 class NotesWrites(Protocol):
-    """A view that writes to a table, and notes it."""
-
     _written: dict[Any, Any]
 
 
 class Changes:
     """Entries that were written or deleted since the last snapshot.
-
-    Args:
-        nested: Whether an entry is a pair of key and second part.
 
     Attributes:
         written: By entry the value that was written last, or `DELETED`. Another dict after each snapshot:
@@ -161,14 +142,12 @@ class Changes:
         self.written.update(dict.fromkeys(self.written, DELETED))
 
     def clear(self) -> None:
-        """Forget everything, as after a restore."""
         self.looked_up.clear()
         self._examined = {}
         self._begin_anew()
 
     @property
     def is_examination_due(self) -> bool:
-        """Whether `examine` should be called before the next snapshot."""
         return not self.is_sure and len(self.written) > MOST_UNSEEN
 
     def examine(self) -> None:
@@ -230,16 +209,7 @@ class Changes:
 
 
 class DirtyKeys(Changes):
-    """Puts every entry that was written or deleted into a set, and keeps no value.
-
-    Example:
-        >>> keys = set()
-        >>> changed = DirtyKeys(keys)
-        >>> changed.written["ann"] = 1
-        >>> changed.put(["bob"], [2])
-        >>> sorted(keys)
-        ['ann', 'bob']
-    """
+    """Puts every entry that was written or deleted into a set, and keeps no value."""
 
     __slots__ = ()
 
@@ -258,10 +228,11 @@ class DirtyKeys(Changes):
     def remove(self, entry: Any) -> None:
         self.add(entry)
 
+    def clear(self) -> None:
+        self.looked_up.clear()
+
 
 class _Into(dict[Any, Any]):
-    """Takes values for entries, and keeps the entries only."""
-
     def __init__(self, keys: set[Any]) -> None:
         super().__init__()
         self._keys = keys
@@ -273,48 +244,30 @@ class _Into(dict[Any, Any]):
         self._keys.update(values)
 
 
-class UntrackedChanges(Changes):
-    """Changes that keep nothing.
-
-    Example:
-        >>> from penstock.runtime.record.value_codec import ValueCodec
-        >>> changed = UntrackedChanges(FixedValues(ValueCodec()))
-        >>> changed.add("word")
-        >>> changed.update(["word", "line"])
-        >>> changed.written["word"] = 1
-        >>> len(changed)
-        0
-    """
+class UntrackedChanges(DirtyKeys):
+    """Changes of a job without snapshots, which keep nothing: only a snapshot would ever empty them."""
 
     __slots__ = ()
 
-    def __init__(self, fixed: FixedValues) -> None:
-        super().__init__({}, fixed)
-        self.written = _Nothing()
+    def __init__(self) -> None:
+        super().__init__(set())
         self.add = self.update = _ignore
-
-    def put(self, entries: Sequence[Any], values: Sequence[Any]) -> None:
-        """Nothing."""
-
-    def put_new(self, entry: Any, value: Any) -> None:
-        """Nothing."""
-
-    def remove(self, entry: Any) -> None:
-        """Nothing."""
+        self.written = NOTED_ELSEWHERE
 
     def put_all(self) -> None:
         """Nothing."""
 
-    def clear(self) -> None:
-        """Nothing."""
 
-
-class _Nothing(dict[Any, Any]):
+class _Nowhere(dict[Any, Any]):
     def __setitem__(self, entry: Any, value: Any, /) -> None:
         """Nothing."""
 
     def update(self, *entries: Iterable[Any]) -> None:  # type: ignore[override]
         """Nothing."""
+
+
+#: The `written` of a view whose writes are noted by what it writes to, or not at all.
+NOTED_ELSEWHERE: Final[dict[Any, Any]] = _Nowhere()
 
 
 def _ignore(entry: Any, /) -> None:

@@ -74,11 +74,7 @@ class DeclaredState:
     @overload
     def __get__(self, instance: object, owner: type) -> Self: ...
     def __get__(self, instance: object | None, owner: type) -> Self:
-        """The declaration itself, of the class.
-
-        Raises:
-            PenstockError: It is read of an object that no subtask runs.
-        """
+        """The declaration itself, of the class."""
         if instance is None:
             return self
         raise self._unbound()
@@ -100,11 +96,7 @@ class DeclaredState:
         return f"{type(self).__name__}{name} ({self.where})"
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise the error for a declaration that can't be.
-
-        Raises:
-            ConfigurationError: Always.
-        """
+        """Raise the `ConfigurationError` for a declaration that can't be."""
         msg = f"{self.label}: {what}"
         raise ConfigurationError(msg)
 
@@ -161,21 +153,7 @@ def type_names(types: Iterable[type]) -> str:
 
 
 class DeclaredTypes:
-    """The declared types of one operator in one subtask.
-
-    Example:
-        >>> types, table = DeclaredTypes(), StateTable("seen")
-        >>> table.entries["word"] = "three"
-        >>> types.declare(table, int)
-        Traceback (most recent call last):
-        ...
-        penstock.runtime.errors.StateMismatchError: state 'seen' is declared as int, but the snapshot that \
-the job starts from holds str in it, for example for key 'word'. Give the declaration migrate=..., a \
-function that converts a saved value, or give the new state another name; the old one then stays unused
-        >>> types.declare(table, int, migrate=len)
-        >>> table.entries, set(table.changed)
-        ({'word': 5}, {'word'})
-    """
+    """The declared types of one operator in one subtask."""
 
     def __init__(self) -> None:
         self._saved: dict[str, str] = {}
@@ -192,10 +170,6 @@ function that converts a saved value, or give the new state another name; the ol
         migrate: Callable[[Any], Any] | None = None,
     ) -> None:
         """A function says of what type the values of a table are.
-
-        Args:
-            part_type: The type of map keys; `None` when there are none, or any goes.
-            migrate: Makes a value of the type of one that is not.
 
         Raises:
             ConfigurationError: It has said something else before.
@@ -236,7 +210,6 @@ def _values(table: StateTable) -> Iterator[tuple[Any, Any]]:
 
 
 def _parts(table: StateTable) -> Iterator[tuple[Any, Any]]:
-    """Each key with a second part."""
     for key, held in table.entries.items():
         for part in held:
             yield key, part
@@ -268,8 +241,6 @@ def _check(
 
 
 def _migrate(table: StateTable, of_type: type, migrate: Callable[[Any], Any]) -> None:
-    """Convert the values that are not of a type."""
-
     def converted(key: Any, cell: Any) -> Any:
         if table.lifetime is None:
             return _migrated(table.name, key, cell, of_type, migrate)
@@ -288,7 +259,6 @@ def _migrate(table: StateTable, of_type: type, migrate: Callable[[Any], Any]) ->
 
 
 def _migrated(name: str, key: Any, value: Any, of_type: type, migrate: Callable[[Any], Any]) -> Any:
-    """A value of a type: the same one, or what it is migrated to."""
     if isinstance(value, of_type):
         return value
     where = function_location(migrate)

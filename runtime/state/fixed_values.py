@@ -61,9 +61,6 @@ _Again: TypeAlias = Callable[[], Iterable[Any]]
 class FixedValues:
     """Tells which values can't change.
 
-    Args:
-        codec: A record whose class it can't encode does not count as fixed. The error then comes at once.
-
     Example:
         >>> fixed = FixedValues(ValueCodec())
         >>> fixed.is_fixed(("ann", 3)), fixed.is_fixed(("ann", [3]))
@@ -84,7 +81,6 @@ class FixedValues:
         return self._are_fixed(lambda: (value,), 0)
 
     def are_fixed(self, values: Sequence[Any]) -> bool:
-        """Whether none of many values can change."""
         return self._are_fixed(values.__iter__, 0)
 
     def loose(self, entries: Mapping[Any, Any]) -> list[Any]:

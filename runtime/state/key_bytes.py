@@ -55,9 +55,6 @@ _Writer: TypeAlias = Callable[[Any, bytearray], bool]
 def key_bytes(key: Any) -> tuple[bytes, bool]:
     r"""The bytes of a key, and whether it can be made of them again.
 
-    Raises:
-        KeyTypeError: This value can't be a key.
-
     Example:
         >>> key_bytes("word")
         (b'\x02\x04word', True)
@@ -79,12 +76,6 @@ def key_bytes(key: Any) -> tuple[bytes, bool]:
 
 def key_of(data: bytes, start: int = 0) -> tuple[Any, int]:
     """The key of natural bytes, and where they end.
-
-    Args:
-        data: Begins with the key at `start`.
-
-    Raises:
-        ValueError: There are no natural bytes there.
 
     Example:
         >>> key_of(key_bytes(("ann", -3))[0])

@@ -53,9 +53,6 @@ _LEAST_DEFAULT: Final = 1 << 7
 def key_group_of(key: Any, max_parallelism: int) -> int:
     """The key group of a key.
 
-    Raises:
-        KeyTypeError: This value can't be a key.
-
     Example:
         >>> key_group_of("word", 128)
         95
@@ -64,25 +61,11 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> Sequence[int]:
-    """The key group of each key.
-
-    Raises:
-        KeyTypeError: One of them can't be a key.
-
-    Example:
-        >>> key_groups_of(["word", "word"], 128)
-        [95, 95]
-    """
     groups: list[int] = key_group_array(keys, max_parallelism).tolist()
     return groups
 
 
 def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uint16]:
-    """The key group of each key, as an array.
-
-    Raises:
-        KeyTypeError: One of them can't be a key.
-    """
     return (stable_hashes(keys) % np.uint64(max_parallelism)).astype(np.uint16)
 
 
@@ -110,11 +93,7 @@ LASTING_KEYS: Final = frozenset(
 def check_restored_keys(
     table: str, keys: Sequence[Any], groups: NDArray[np.uint16], max_parallelism: int
 ) -> None:
-    """Refuse restored keys that no record would find again, because their class has changed.
-
-    Raises:
-        StateMismatchError: A key has another key group now; names state and key.
-    """
+    """Refuse restored keys that no record would find again, because their class has changed."""
     if types_of_keys(keys) <= LASTING_KEYS:
         return
     changed = np.flatnonzero(key_group_array(keys, max_parallelism) != groups)
@@ -123,7 +102,6 @@ def check_restored_keys(
 
 
 def changed_key(table: str, key: Any) -> StateMismatchError:
-    """The error for a saved key that no record of this program would find."""
     return StateMismatchError(
         f"state {table!r} was saved under the key {reprlib.repr(key)}, whose class has changed since: other "
         "fields, another order of them, or another value or name of an enum's member. No record would find "
@@ -145,9 +123,6 @@ def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int)
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
     """The key groups that a subtask owns.
 
-    Raises:
-        ConfigurationError: There are fewer key groups than subtasks, or no such subtask.
-
     Example:
         >>> key_group_range(1, 3, 128)
         KeyGroupRange(first=43, last=85)
@@ -162,11 +137,6 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> Key
 
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    """Refuse numbers that can't be shared out.
-
-    Raises:
-        ConfigurationError: Not `1 <= parallelism <= max_parallelism <= 32768`.
-    """
     if not 1 <= parallelism <= max_parallelism <= MAX_KEY_GROUPS:
         msg = (
             f"parallelism {parallelism} with max_parallelism {max_parallelism} is not possible; "
@@ -179,9 +149,6 @@ def default_max_parallelism(parallelism: int) -> int:
     """The number of key groups when the user says none.
 
     It leaves room to grow by half, as a power of two, and is at least 128.
-
-    Raises:
-        ConfigurationError: The parallelism is not possible at all.
 
     Example:
         >>> default_max_parallelism(4), default_max_parallelism(1000)
@@ -198,9 +165,6 @@ class KeyToSubtask(dict[Any, int]):
     A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so the cache
     does not know which keys are used most. When it is full it begins again from nothing. Keys that are equal
     (`1` and `True`) share an entry, which is right: they share their hash.
-
-    Args:
-        limit: Most keys that are kept.
 
     Example:
         >>> subtask_of = KeyToSubtask(2, 128)
@@ -225,11 +189,6 @@ class KeyToSubtask(dict[Any, int]):
         return subtask
 
     def subtasks_of(self, keys: Sequence[Any]) -> list[int]:
-        """The subtask of each key.
-
-        Raises:
-            KeyTypeError: One of them can't be a key; the message names it.
-        """
         try:
             return list(map(self.__getitem__, keys))
         except KeyTypeError:
@@ -252,12 +211,6 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
 
     Args:
         old: By old subtask, its states by name; a subtask without state has an empty mapping.
-
-    Returns:
-        By new subtask, its values by name. Every name that any old subtask had is there.
-
-    Raises:
-        CorruptSnapshotError: A name has different modes in different subtasks.
 
     Example:
         >>> split = RedistributionMode.SPLIT_DISTRIBUTE
@@ -320,10 +273,6 @@ def reassign_keyed(
 
     Args:
         handles: By old subtask, its handles; a subtask without state has none.
-
-    Raises:
-        ConfigurationError: A parallelism does not fit the number of key groups.
-        CorruptSnapshotError: There are not `old_parallelism` old subtasks.
     """
     if len(handles) != old_parallelism:
         msg = f"a snapshot taken with parallelism {old_parallelism} has state of {len(handles)} subtasks"

@@ -1,26 +1,12 @@
-"""Changed entries of keyed state on their way into a snapshot and out of it.
+"""Blocks: some entries of one table, on their way into a snapshot and out of it (`keyed_snapshot.py`).
 
-An entry of a flat table is known by its key. One of a nested table is known by a pair: the key and a second
-part (`state_table.py`). Whatever merges changes treats both alike: a pair is a key of a dict, too. So of a
-map with a million entries, those that changed are written, and a deleted one hides just itself.
-
-**Captured entries** are those that a snapshot has taken by reference. They are packed beside the task, in
-blocks. Each costs some calls into C of a few milliseconds, and between two calls the task may run. Packed
-entries stay packed. A later checkpoint that has to write them again does not encode them again. The
-references are gone then. A million of them are given back here in small steps, and not in the task when the
-checkpoint is confirmed.
-
-Two checkpoints may want the same entries at the same time, in two threads. Neither waits for the other. A
-reader enters itself in `_readers` *before* it takes the dict. It puts the packed blocks in the place of the
-dict, leaves `_readers`, and *then* looks whether anybody is left there. Only if not, it empties the dict. So
-no dict is emptied that a thread reads.
-
-It must never change or empty a dict that a table still writes to: it owns the dicts that it is given.
+`CapturedRows` leave the task and become bytes in another thread. `RowBlock` is what a file of state gives.
+A block in columns is the same in both directions (`columns/column_table.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, repeat
@@ -42,41 +28,21 @@ from penstock.runtime.state.key_groups import key_group_array
 #: Entries of a block at most. Encoding them is some calls into C of a few milliseconds, in which no other
 #: thread runs.
 BLOCK_ENTRIES: Final = 1 << 14
-#: What a key is taken to weigh while it is not encoded, bytes.
-KEY_WEIGHT: Final = 16
+#: What a key and a value are taken to weigh while they are not encoded, bytes.
+_KEY_WEIGHT: Final = 16
+_VALUE_WEIGHT: Final = 16
+#: References that are given back in one go.
+_GIVEN_BACK: Final = 1_000
+
+#: Table, number of entries, key groups, keys, values, and more for nested tables and columns.
+PackedBlock: TypeAlias = tuple[Any, ...]
+#: Keys of a block, and their values encoded as one list; `None` when the entries were deleted.
+_EncodedRows: TypeAlias = tuple[Sequence[Any], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedBlock:
-    """Some changed entries of one table, with their values encoded.
-
-    Attributes:
-        keys: The keys, of a nested table pairs; never changed in place.
-        values: Their values, encoded as one list; `None` when the entries were deleted.
-        nested: Whether the table is nested; entries of one key then stand together.
-    """
-
-    table: str
-    keys: Sequence[Any]
-    values: bytes | None
-    nested: bool = False
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @property
-    def weight(self) -> int:
-        """About how many bytes this is."""
-        return len(self.keys) * KEY_WEIGHT + len(self.values or b"")
-
-    def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
-        values = repeat(DELETED, len(self.keys)) if self.values is None else codec.loads(self.values)
-        changes.update(zip(self.keys, values, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedBlock:
-    """A block as it is read.
+class RowBlock:
+    """Entries of a table of rows as they are read.
 
     Attributes:
         keys: The keys, of a nested table pairs of key and second part.
@@ -97,90 +63,231 @@ class DecodedBlock:
         changes.update(zip(self.keys, values, strict=True))
 
     @staticmethod
-    def of_columns(block: ColumnBlock) -> DecodedBlock:
+    def of_columns(block: ColumnBlock) -> RowBlock:
         """The same in rows: keys of several parts are tuples, values are dicts."""
         values = None if block.values is None else block.values.to_pylist()
-        return DecodedBlock(block.table, block.key_groups, key_list(block.keys), values)
+        return RowBlock(block.table, block.key_groups, key_list(block.keys), values)
 
 
-def encode_written(
-    table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec, *, nested: bool = False
-) -> Iterator[KeyedBlock]:
-    """Blocks of written entries; the values are encoded now.
+class CapturedRows:
+    """Changed entries of one table of rows; in the end bytes.
 
-    Raises:
-        CodecError: A value can't be encoded; the message names table and key.
+    They are packed beside the task, and each packed block costs some calls into C of a few milliseconds.
+    Packed entries stay packed: a later checkpoint that has to write them again does not encode them again.
+    The references are gone then. A million of them are given back here in small steps, and not in the task
+    when the checkpoint is confirmed.
+
+    Two checkpoints may want the same entries at the same time, in two threads. Neither waits for the other. A
+    reader enters itself in `_readers` *before* it takes the dict. It puts the packed blocks in the place of
+    the dict, leaves `_readers`, and *then* looks whether anybody is left there. Only if not, it empties the
+    dict. So no dict is emptied that a thread reads.
+
+    Args:
+        rows: By entry a value that can't change, or `DELETED`; no other reference to this dict exists. Or
+            entries with their values encoded.
+        nested: Whether the entries are pairs of key and second part.
+        with_deleted: Whether the deleted entries are packed, too.
     """
-    for start in range(0, len(keys), BLOCK_ENTRIES):
-        some, end = keys[start : start + BLOCK_ENTRIES], start + BLOCK_ENTRIES
+
+    def __init__(
+        self,
+        table: str,
+        rows: dict[Any, Any] | list[_EncodedRows],
+        *,
+        nested: bool = False,
+        with_deleted: bool = True,
+    ) -> None:
+        self.table, self.nested = table, nested
+        self._with_deleted = with_deleted
+        self._rows: dict[Any, Any] | list[_EncodedRows] | None = rows
+        if isinstance(rows, dict):
+            self._count, self._weight = len(rows), len(rows) * (_KEY_WEIGHT + _VALUE_WEIGHT)
+        else:
+            self._count = sum(len(keys) for keys, _ in rows)
+            self._weight = sum(len(keys) * _KEY_WEIGHT + len(values or b"") for keys, values in rows)
+        self._packed: list[PackedBlock] | None = None
+        self._readers: list[None] = []
+
+    @classmethod
+    def encoded(
+        cls,
+        table: str,
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        codec: ValueCodec,
+        *,
+        nested: bool = False,
+    ) -> CapturedRows:
+        """Entries whose values are encoded now, as they may change the next moment.
+
+        Args:
+            keys: Of a nested table pairs; those of one key stand together.
+        """
+        starts = range(0, len(keys) or 1, BLOCK_ENTRIES)  # a table without entries is known by an empty block
+        parts = [slice(start, start + BLOCK_ENTRIES) for start in starts]
+        return cls(table, [_encoded(table, keys[some], values[some], codec) for some in parts], nested=nested)
+
+    def __len__(self) -> int:
+        packed = self._packed
+        return self._count if packed is None else sum(block[1] for block in packed)
+
+    @property
+    def weight(self) -> int:
+        packed = self._packed
+        return self._weight if packed is None else sum(map(bytes_of, packed))
+
+    def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
+        """These entries as bytes, block by block; in any thread."""
+        self._readers.append(None)
         try:
-            encoded = codec.dumps(values[start:end])
-        except CodecError:
-            _name_the_culprit(table, some, values[start:end], codec)
-            raise
-        yield KeyedBlock(table, some, encoded, nested)
+            rows = self._rows
+            if rows is not None:
+                encoded = self._encode(rows, codec) if isinstance(rows, dict) else rows
+                self._packed = [self._pack(*some, max_parallelism, key_groups, codec) for some in encoded]
+                self._rows = None
+        finally:
+            self._readers.pop()
+        if isinstance(rows, dict) and not self._readers:
+            _give_back(rows)
+        assert self._packed is not None, "entries leave when their bytes are there"
+        return self._packed
 
-
-def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> None:
-    for key, value in zip(keys, values, strict=True):
+    def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
+        """Add these entries to older ones; in any thread."""
+        self._readers.append(None)
         try:
-            codec.dumps(value)
-        except CodecError as error:
-            msg = f"state {table!r} of key {key!r:.100} can't be put into a checkpoint: {error}"
-            raise CodecError(msg) from error
+            rows = self._rows
+            if rows is not None:
+                for keys, values in _in_parts(rows) if isinstance(rows, dict) else _decoded(rows, codec):
+                    changes.update(zip(keys, values, strict=True))
+                return
+        finally:
+            self._readers.pop()
+        assert self._packed is not None, "entries leave when their bytes are there"
+        for packed in self._packed:
+            block = unpack_block(packed, codec)
+            assert isinstance(block, RowBlock), "entries of a table of rows"
+            block.put_into(changes)
+
+    def _encode(self, entries: dict[Any, Any], codec: ValueCodec) -> Iterator[_EncodedRows]:
+        for keys, values in _in_parts(entries):
+            gone: list[Any] = []
+            if Deleted in set(map(type, values)):
+                gone = [key for key, value in zip(keys, values, strict=True) if value is DELETED]
+                keys = [key for key, value in zip(keys, values, strict=True) if value is not DELETED]
+                values = [value for value in values if value is not DELETED]
+            if self.nested:
+                keys, values = _by_key(keys, values)
+                gone, _ = _by_key(gone, gone)
+            if keys:
+                yield _encoded(self.table, keys, values, codec)
+            if gone and self._with_deleted:
+                yield gone, None
+
+    def _pack(
+        self,
+        keys: Sequence[Any],
+        values: bytes | None,
+        max_parallelism: int,
+        key_groups: KeyGroupRange,
+        codec: ValueCodec,
+    ) -> PackedBlock:
+        of_entries = keys
+        counts: list[int] = []
+        parts: list[Any] = []
+        if self.nested:
+            keys, counts, parts = _unnested(keys)
+        groups = key_group_array(keys, max_parallelism)
+        _check_own(self.table, keys, groups, key_groups)
+        of_keys = groups.astype("<u2").tobytes(), codec.dumps(list(keys))
+        of_parts = (None, np.array(counts, "<u4").tobytes(), codec.dumps(parts)) if self.nested else ()
+        return (self.table, len(of_entries), *of_keys, values, *of_parts)
 
 
-def encode_deleted(table: str, keys: Sequence[Any], *, nested: bool = False) -> Iterator[KeyedBlock]:
-    for start in range(0, len(keys), BLOCK_ENTRIES):
-        yield KeyedBlock(table, keys[start : start + BLOCK_ENTRIES], None, nested)
+#: Some changed entries of one table that a snapshot has taken, in rows or in columns.
+Block: TypeAlias = CapturedRows | ColumnBlock
 
 
-#: Table, number of entries, key groups, keys, values, and more for nested tables and columns.
-PackedBlock: TypeAlias = tuple[Any, ...]
+def _encoded(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> _EncodedRows:
+    try:
+        return keys, codec.dumps(values)
+    except CodecError:
+        for key, value in zip(keys, values, strict=True):
+            try:
+                codec.dumps(value)
+            except CodecError as error:
+                msg = f"state {table!r} of key {key!r:.100} can't be put into a checkpoint: {error}"
+                raise CodecError(msg) from error
+        raise
+
+
+def _decoded(
+    rows: Iterable[_EncodedRows], codec: ValueCodec
+) -> Iterator[tuple[Sequence[Any], Iterable[Any]]]:
+    for keys, values in rows:
+        yield keys, repeat(DELETED, len(keys)) if values is None else codec.loads(values)
+
+
+def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Keys and values of some entries at a time; no pairs, which would keep the cycle collector busy."""
+    keys, values = iter(entries), iter(entries.values())
+    while some := list(islice(keys, BLOCK_ENTRIES)):
+        yield some, list(islice(values, BLOCK_ENTRIES))
+
+
+def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Entries of a nested table with those of one key together: the key then stands once."""
+    places: dict[Any, list[int]] = {}
+    for place, entry in enumerate(entries):
+        places.setdefault(entry[0], []).append(place)
+    if len(places) == len(entries):
+        return entries, values
+    order = list(chain.from_iterable(places.values()))
+    return [entries[place] for place in order], [values[place] for place in order]
+
+
+def _give_back(entries: dict[Any, Any]) -> None:
+    """Empty a dict in small steps; another thread may do the same."""
+    with suppress(KeyError):
+        while entries:
+            for _ in range(_GIVEN_BACK):
+                entries.popitem()
 
 
 def bytes_of(packed: PackedBlock) -> int:
-    """Size of its keys and values in bytes."""
     return sum(len(part) for part in packed if isinstance(part, bytes))
 
 
-def pack_rows(
-    block: KeyedBlock, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
-) -> PackedBlock:
-    """A block of rows as bytes.
+def pack_blocks(
+    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+) -> list[PackedBlock]:
+    """Blocks as bytes; none when nothing is left of them.
 
     Args:
         key_groups: The range that the writer owns.
 
     Raises:
         KeyGroupError: A key is not the subtask's own: no restore would ever find it.
-        KeyTypeError: Something can't be a key.
+        KeyTypeError: A table has something as a key that can't be one.
+        CodecError: A value can't be encoded; the message names table and key.
     """
-    keys, counts, parts = _unnested(block.keys) if block.nested else (list(block.keys), [], [])
-    groups = key_group_array(keys, max_parallelism)
-    _check_own(block.table, keys, groups, key_groups)
-    of_keys = groups.astype("<u2").tobytes(), codec.dumps(keys)
-    of_parts = (None, np.array(counts, "<u4").tobytes(), codec.dumps(parts)) if block.nested else ()
-    return (block.table, len(block.keys), *of_keys, block.values, *of_parts)
+    packed: list[PackedBlock] = []
+    for block in blocks:
+        if isinstance(block, ColumnBlock):
+            packed.append(_pack_columns(block, key_groups, any_type=codec.allows_pickle))
+        else:
+            packed += block.packed(max_parallelism, key_groups, codec)
+    return packed
 
 
-def pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool = True) -> PackedBlock:
-    """A block of columns as bytes.
-
-    Args:
-        key_groups: The range that the writer owns.
-
-    Raises:
-        KeyGroupError: A key is not the subtask's own.
-        CodecError: A column has such a type.
-    """
+def _pack_columns(block: ColumnBlock, key_groups: KeyGroupRange, *, any_type: bool) -> PackedBlock:
     _check_own(block.table, block.keys, block.key_groups, key_groups)
     groups = block.key_groups.astype("<u2").tobytes()
     values = None if block.values is None else encode_columns(block.values, any_type=any_type)
     return block.table, len(block), groups, encode_columns(block.keys, any_type=any_type), values, block.extra
 
 
-def unpack_block(packed: PackedBlock, codec: ValueCodec) -> DecodedBlock | ColumnBlock:
+def unpack_block(packed: PackedBlock, codec: ValueCodec) -> RowBlock | ColumnBlock:
     """A block out of its bytes.
 
     Raises:
@@ -191,7 +298,7 @@ def unpack_block(packed: PackedBlock, codec: ValueCodec) -> DecodedBlock | Colum
 
 
 def _unnested(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[Any]]:
-    """Keys, how many entries follow each other of each, and the second parts of all entries.
+    """Keys, the number of entries of each that follow each other, and all second parts.
 
     Example:
         >>> _unnested([("ann", "/"), ("ann", "/cart"), ("bob", "/")])
@@ -226,7 +333,7 @@ def _decode_block(
     extra: int | None = None,
     counts: bytes | None = None,
     parts: bytes | None = None,
-) -> DecodedBlock | ColumnBlock:
+) -> RowBlock | ColumnBlock:
     if extra is not None:
         return _decode_columns(codec, table, count, groups, keys, values, extra)
     try:
@@ -236,7 +343,7 @@ def _decode_block(
         else:
             decoded_keys, numbers = nested_keys(codec, keys, counts, parts)
             of_keys = np.repeat(of_keys, numbers)
-        decoded = DecodedBlock(
+        decoded = RowBlock(
             table,
             of_keys,
             decoded_keys,
@@ -260,12 +367,7 @@ def _decode_block(
 def nested_keys(
     codec: ValueCodec, keys: bytes, counts: bytes, parts: bytes
 ) -> tuple[list[tuple[Any, Any]], NDArray[np.uint32]]:
-    """The pairs of a nested table, and how many of them each key has.
-
-    Raises:
-        ValueError: The counts don't fit the keys and the second parts.
-        CodecError: A key can't be decoded.
-    """
+    """The pairs of a nested table, and how many of them each key has."""
     numbers = np.frombuffer(counts, dtype="<u4")
     seconds = one_nan(codec.loads(parts))
     total = int(numbers.sum(dtype=np.uint64))
@@ -299,126 +401,3 @@ def _decode_columns(
         msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
         raise ValueError(msg)
     return decoded
-
-
-#: What a value is taken to weigh while it is not encoded, bytes.
-_VALUE_WEIGHT: Final = 16
-#: References that are given back in one go.
-_GIVEN_BACK: Final = 1_000
-
-
-class CapturedEntries:
-    """Changed entries of one table, not encoded yet.
-
-    Args:
-        entries: By entry a value that can't change, or `DELETED`; no other reference to this dict exists.
-        nested: Whether the entries are pairs of key and second part.
-
-    Example:
-        >>> from penstock.runtime.record.value_codec import ValueCodec
-        >>> captured = CapturedEntries("counts", {"ann": 1, "bob": DELETED})
-        >>> packed = captured.packed(128, KeyGroupRange(0, 127), ValueCodec())
-        >>> [(block[0], block[1], block[4] is None) for block in packed]
-        [('counts', 1, False), ('counts', 1, True)]
-    """
-
-    def __init__(
-        self, table: str, entries: dict[Any, Any], *, nested: bool = False, with_deleted: bool = True
-    ) -> None:
-        self.table, self.nested = table, nested
-        self._with_deleted = with_deleted
-        self._count = len(entries)
-        self._entries: dict[Any, Any] | None = entries
-        self._packed: list[PackedBlock] | None = None
-        self._readers: list[None] = []
-
-    def __len__(self) -> int:
-        packed = self._packed
-        return self._count if packed is None else sum(block[1] for block in packed)
-
-    @property
-    def weight(self) -> int:
-        """About how many bytes this is."""
-        packed = self._packed
-        if packed is None:
-            return self._count * (KEY_WEIGHT + _VALUE_WEIGHT)
-        return sum(map(bytes_of, packed))
-
-    def packed(self, max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec) -> list[PackedBlock]:
-        """These entries as bytes, block by block; in any thread.
-
-        Raises:
-            KeyGroupError: A key is not the subtask's own.
-            KeyTypeError: Something can't be a key.
-            CodecError: A value can't be encoded; names table and key.
-        """
-        self._readers.append(None)
-        try:
-            entries = self._entries
-            if entries is not None:
-                blocks = self._blocks(entries, codec)
-                self._packed = [pack_rows(block, max_parallelism, key_groups, codec) for block in blocks]
-                self._entries = None
-        finally:
-            self._readers.pop()
-        if entries is not None and not self._readers:
-            _give_back(entries)
-        assert self._packed is not None, "entries leave when their bytes are there"
-        return self._packed
-
-    def put_into(self, changes: dict[Any, Any], codec: ValueCodec) -> None:
-        """Add these entries to older ones; in any thread."""
-        self._readers.append(None)
-        try:
-            entries = self._entries
-            if entries is not None:
-                for keys, values in _in_parts(entries):
-                    changes.update(zip(keys, values, strict=True))
-                return
-        finally:
-            self._readers.pop()
-        assert self._packed is not None, "entries leave when their bytes are there"
-        for packed in self._packed:
-            block = unpack_block(packed, codec)
-            assert isinstance(block, DecodedBlock), "entries of a table of rows"
-            block.put_into(changes)
-
-    def _blocks(self, entries: dict[Any, Any], codec: ValueCodec) -> Iterator[KeyedBlock]:
-        for keys, values in _in_parts(entries):
-            gone: list[Any] = []
-            if Deleted in set(map(type, values)):
-                gone = [key for key, value in zip(keys, values, strict=True) if value is DELETED]
-                keys = [key for key, value in zip(keys, values, strict=True) if value is not DELETED]
-                values = [value for value in values if value is not DELETED]
-            if self.nested:
-                keys, values = _by_key(keys, values)
-                gone, _ = _by_key(gone, gone)
-            yield from encode_written(self.table, keys, values, codec, nested=self.nested)
-            if self._with_deleted:
-                yield from encode_deleted(self.table, gone, nested=self.nested)
-
-
-def _in_parts(entries: dict[Any, Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Keys and values of some entries at a time; no pairs, which would keep the cycle collector busy."""
-    keys, values = iter(entries), iter(entries.values())
-    while some := list(islice(keys, BLOCK_ENTRIES)):
-        yield some, list(islice(values, BLOCK_ENTRIES))
-
-
-def _by_key(entries: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Entries of a nested table with those of one key together: the key then stands once."""
-    places: dict[Any, list[int]] = {}
-    for place, entry in enumerate(entries):
-        places.setdefault(entry[0], []).append(place)
-    if len(places) == len(entries):
-        return entries, values
-    order = list(chain.from_iterable(places.values()))
-    return [entries[place] for place in order], [values[place] for place in order]
-
-
-def _give_back(entries: dict[Any, Any]) -> None:
-    """Empty a dict in small steps; another thread may do the same."""
-    with suppress(KeyError):
-        while entries:
-            for _ in range(_GIVEN_BACK):
-                entries.popitem()

@@ -17,7 +17,7 @@ and values are Arrow IPC streams of one record batch each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgpack
 from xxhash import xxh3_64, xxh3_64_digest
@@ -26,65 +26,15 @@ from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnaps
 from penstock.runtime.record.column_key import one_nan
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, StateHandle
-from penstock.runtime.state.columns.column_changes import ColumnChanges
 from penstock.runtime.state.columns.column_table import ColumnBlock, decode_columns, key_list
 from penstock.runtime.state.keyed_blocks import (
-    CapturedEntries,
-    DecodedBlock,
-    KeyedBlock,
+    Block,
     PackedBlock,
+    RowBlock,
     nested_keys,
-    pack_columns,
-    pack_rows,
+    pack_blocks,
     unpack_block,
 )
-
-
-class NestedChanges(dict[Any, Any]):
-    """Merged changes of a nested table: by pair of key and second part a value or `DELETED`."""
-
-
-#: Merged changes by table: by key a value or `DELETED`, or columns.
-Changes: TypeAlias = dict[str, dict[Any, Any] | ColumnChanges]
-
-#: Some changed entries of one table: rows that are encoded or not yet, or columns.
-Block: TypeAlias = KeyedBlock | CapturedEntries | ColumnBlock
-
-
-def encode_changes(changes: Changes, *, with_deleted: bool = True) -> list[Block]:
-    """Blocks of merged changes, which are used up; they are encoded when they are packed."""
-    blocks: list[Block] = []
-    for table, entries in changes.items():
-        if isinstance(entries, ColumnChanges):
-            blocks += entries.blocks(with_deleted=with_deleted)
-        else:
-            nested = isinstance(entries, NestedChanges)
-            blocks.append(CapturedEntries(table, entries, nested=nested, with_deleted=with_deleted))
-    return blocks
-
-
-def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
-    """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
-
-    Args:
-        blocks: In order.
-    """
-    for block in blocks:
-        if isinstance(block, ColumnBlock):
-            columns = changes.setdefault(block.table, ColumnChanges(block.table))
-            assert isinstance(columns, ColumnChanges), f"table {block.table!r} holds rows and columns"
-            columns.apply(block)
-            continue
-        table = changes.setdefault(block.table, NestedChanges() if block.nested else {})
-        assert isinstance(table, dict), f"table {block.table!r} holds rows and columns"
-        assert isinstance(table, NestedChanges) == block.nested, f"table {block.table!r} is flat and nested"
-        if isinstance(block, CapturedEntries):
-            block.put_into(table, codec)
-        elif isinstance(block, DecodedBlock):
-            block.put_into(table)
-        else:
-            block.put_into(table, codec)
-
 
 _MAGIC: Final = b"PSKS\x01"
 
@@ -94,34 +44,8 @@ _HEADER: Final = len(_MAGIC) + 8
 def write_chunk(
     blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> bytes:
-    """The bytes of a chunk.
-
-    Args:
-        blocks: What goes in, in order.
-        key_groups: The range that the writer owns.
-        codec: Encodes the keys, and values that are not encoded yet.
-
-    Raises:
-        KeyGroupError: A table has a key that is not the subtask's own: no restore would ever find it.
-        KeyTypeError: A table has something as a key that can't be one.
-        CodecError: A value can't be encoded; the message names table and key.
-    """
+    """The bytes of a chunk of these blocks, in order; for the errors see `pack_blocks`."""
     return chunk_of(pack_blocks(blocks, max_parallelism, key_groups, codec), max_parallelism)
-
-
-def pack_blocks(
-    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
-) -> list[PackedBlock]:
-    """The parts of a chunk; see `write_chunk`. None when nothing is left of the blocks."""
-    packed: list[PackedBlock] = []
-    for block in blocks:
-        if isinstance(block, ColumnBlock):
-            packed.append(pack_columns(block, key_groups, any_type=codec.allows_pickle))
-        elif isinstance(block, CapturedEntries):
-            packed += block.packed(max_parallelism, key_groups, codec)
-        else:
-            packed.append(pack_rows(block, max_parallelism, key_groups, codec))
-    return packed
 
 
 def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
@@ -140,14 +64,8 @@ def chunk_of(packed: Sequence[PackedBlock], max_parallelism: int) -> bytes:
 def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
     """A chunk without one of its tables; nothing in it is decoded.
 
-    Args:
-        data: The chunk's bytes.
-
     Returns:
         The rest, `None` when nothing is left, and how many keys were left out.
-
-    Raises:
-        CorruptSnapshotError: The bytes are damaged; names the file.
     """
     max_parallelism, packed = _unpack(data, _place(handle))
     rest = [block for block in packed if block[0] != table]
@@ -159,7 +77,7 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
 
 def read_chunk(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
-) -> list[DecodedBlock | ColumnBlock]:
+) -> list[RowBlock | ColumnBlock]:
     """The blocks of a chunk, decoded, in order.
 
     Args:
@@ -175,7 +93,7 @@ def read_chunk(
 
 def iter_blocks(
     data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
-) -> Iterator[DecodedBlock | ColumnBlock]:
+) -> Iterator[RowBlock | ColumnBlock]:
     """`read_chunk` block by block: so each can be given back before the next one is decoded."""
     where = _place(handle)
     written_with, packed = _unpack(data, where)
@@ -196,7 +114,6 @@ def iter_blocks(
 
 
 def unusable_key(handle: StateHandle, error: TypeError) -> CorruptSnapshotError:
-    """The error for a chunk that decodes to a key which no dictionary takes."""
     return CorruptSnapshotError(f"the keyed state in {_place(handle)} has a key that is none: {error}")
 
 
@@ -204,13 +121,6 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
     """The entries of a chunk without their values: table, keys, and whether they were deleted; in order.
 
     The keys of a nested table are pairs.
-
-    Args:
-        data: The chunk's bytes.
-
-    Raises:
-        CorruptSnapshotError: The bytes are damaged; names the file.
-        CodecError: A key can't be decoded here.
     """
     where = _place(handle)
     _, packed = _unpack(data, where)
@@ -236,11 +146,7 @@ def _keys_of(
 
 
 def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
-    """The tables that a chunk has blocks of, with the number of keys written or deleted.
-
-    Raises:
-        CorruptSnapshotError: The bytes are damaged; names the file.
-    """
+    """The tables that a chunk has blocks of, with the number of keys written or deleted."""
     counts: dict[str, int] = {}
     for table, count, *_ in _unpack(data, _place(handle))[1]:
         counts[table] = counts.get(table, 0) + count
@@ -274,15 +180,8 @@ def need_canonical(handles: Iterable[KeyedStateHandle]) -> None:
     Raises:
         StateMismatchError: It is in the files of RocksDB, as its checkpoints are.
 
-    Example:
-        >>> from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
-        >>> file = InlineHandle(b"...")
-        >>> need_canonical([KeyedStateHandle(KeyGroupRange(0, 9), (file,), names=("000008.sst",))])
-        Traceback (most recent call last):
-        ...
-        penstock.runtime.errors.StateMismatchError: this checkpoint holds keyed state in the files of \
-RocksDB, which only an operator with state_backend=RocksDB() can start from. Take a savepoint: every \
-backend reads that
+    RocksDB, which only an operator with state_backend=RocksDB() can start from. Take a savepoint: every \
+    backend reads that
     """
     if any(handle.is_native for handle in handles):
         msg = (

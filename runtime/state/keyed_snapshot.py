@@ -1,9 +1,31 @@
-"""The asynchronous half of a snapshot of keyed state.
+"""The heap's snapshot of what has changed: changes, blocks and increments.
 
-A `KeyedSnapshot` holds everything it needs: the captured changes and the handle of the files that it builds
-on. It runs in another thread and must never touch a live table. That thread takes the interpreter's lock from
-the task, too. So everything here works on blocks of some thousand entries, and none of its calls into C takes
-long.
+A snapshot of a million changed keys must not stop the task. One of little change must not cost as much as the
+whole state.
+
+# Changes: what was written since the last snapshot (`changes.py`)
+
+Looking a million values up takes 200 ms, encoding them a second. So the references are collected when the
+values are written, and a snapshot takes the whole collection and leaves an empty one. Nothing is copied when
+a value is overwritten meanwhile: the collection that was taken still has the old one. There is nothing to
+keep an eye on while the snapshot is written, and no read costs more.
+
+A reference is the value of that moment only if the value can't change in place (`fixed_values.py`). Others
+are encoded when the snapshot is taken. A function may have kept a list and append to it the next moment,
+without a read that anybody could see. So nothing but encoding it at once is right, and a million changed
+lists still stop the task. Changes must never hand out a reference to a value that may change, or forget a
+change when encoding fails.
+
+# Blocks: some entries of one table, until they are bytes (`keyed_blocks.py`)
+
+An entry of a flat table is known by its key. One of a nested table is known by a pair: the key and a second
+part (`state_table.py`). Whatever merges blocks treats both alike: a pair is a key of a dict, too. So of a map
+with a million entries, those that changed are written, and a deleted one hides just itself.
+
+What a snapshot has taken belongs to it alone, and becomes bytes in another thread (`KeyedSnapshot`), which
+must never touch a live table. That thread takes the interpreter's lock from the task, too. So it works on
+blocks of some thousand entries, and none of its calls into C takes long. The blocks of a checkpoint are one
+file (`keyed_chunk.py`).
 
 # Increments: which files a snapshot may build on, and which changes must be written again
 
@@ -44,9 +66,9 @@ what came after it. Sizes then fall from file to file, and a byte is rewritten a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import (
@@ -56,16 +78,17 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
-from penstock.runtime.state.keyed_blocks import PackedBlock, bytes_of
-from penstock.runtime.state.keyed_chunk import (
+from penstock.runtime.state.columns.column_changes import ColumnChanges
+from penstock.runtime.state.columns.column_table import ColumnBlock
+from penstock.runtime.state.keyed_blocks import (
     Block,
-    Changes,
-    apply_blocks,
-    chunk_of,
-    encode_changes,
-    iter_blocks,
+    CapturedRows,
+    PackedBlock,
+    RowBlock,
+    bytes_of,
     pack_blocks,
 )
+from penstock.runtime.state.keyed_chunk import chunk_of, iter_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,56 +132,53 @@ def first_to_merge(sizes: Sequence[int], policy: CompactionPolicy) -> int | None
 
 
 class StateFileReader(Protocol):
-    """Reads what was written for keyed state; blocks."""
-
     def read(self, handle: StateHandle) -> bytes:
-        """The bytes behind a handle.
-
-        Raises:
-            CorruptSnapshotError: The file is damaged.
-            StorageError: It could not be read.
-        """
+        """The bytes behind a handle."""
         ...
 
 
 class StateFileWriter(StateFileReader, Protocol):
-    """Writes keyed state for one checkpoint; blocks."""
-
     def write(self, data: bytes) -> StateHandle:
-        """Keep `data` in a new file, or inline when it is small.
-
-        Raises:
-            StorageError: It could not be written.
-        """
+        """Keep `data` in a new file, or inline when it is small."""
         ...
+
+
+class MergedChanges:
+    """Blocks put together: of each entry the last one counts, and deletions are remembered."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, bool], dict[Any, Any]] = {}
+        self._columns: dict[str, ColumnChanges] = {}
+
+    def apply(self, block: Block | RowBlock, codec: ValueCodec) -> None:
+        if isinstance(block, ColumnBlock):
+            self._columns.setdefault(block.table, ColumnChanges(block.table)).apply(block)
+            return
+        rows = self._rows.setdefault((block.table, block.nested), {})
+        if isinstance(block, CapturedRows):
+            block.put_into(rows, codec)
+        else:
+            block.put_into(rows)
+
+    def blocks(self, *, with_deleted: bool = True) -> list[Block]:
+        """All of it, which is used up; it is encoded when it is packed."""
+        blocks: list[Block] = [
+            CapturedRows(table, rows, nested=nested, with_deleted=with_deleted)
+            for (table, nested), rows in self._rows.items()
+        ]
+        for columns in self._columns.values():
+            blocks += columns.blocks(with_deleted=with_deleted)
+        return blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The changes between two snapshots, encoded or captured.
-
-    Attributes:
-        blocks: The changes in order.
-    """
-
     last_id: int
     blocks: tuple[Block, ...]
 
     @property
     def weight(self) -> int:
-        """About how many bytes they are."""
         return sum(block.weight for block in self.blocks)
-
-    @staticmethod
-    def of(last_id: int, blocks: Iterable[Block]) -> Delta:
-        """A delta of these blocks.
-
-        Example:
-            >>> from penstock.runtime.state.keyed_blocks import KeyedBlock
-            >>> Delta.of(3, [KeyedBlock("counts", ["a"], None)]).weight
-            16
-        """
-        return Delta(last_id, tuple(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +207,6 @@ class KeyedSnapshot:
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the changes as at most one new file, merged with older files when it is time; blocks.
-
-        Returns:
-            The state of this checkpoint: files of the base, then the new one.
 
         Raises:
             StorageError: A file could not be written or read.
@@ -240,14 +257,14 @@ class KeyedSnapshot:
         has_older: bool,
     ) -> tuple[list[Block], int]:
         """The blocks of these files and the new ones as one, and how many keys the files held."""
-        changes: Changes = {}
-        read = 0
+        changes, read = MergedChanges(), 0
         for handle in chain:
             for block in iter_blocks(files.read(handle), handle, self.max_parallelism, codec):
                 read += len(block)
-                apply_blocks(changes, (block,), codec)
-        apply_blocks(changes, blocks, codec)
-        return encode_changes(changes, with_deleted=has_older), read
+                changes.apply(block, codec)
+        for taken in blocks:
+            changes.apply(taken, codec)
+        return changes.blocks(with_deleted=has_older), read
 
 
 _NOTHING: Final = -1
@@ -257,24 +274,25 @@ _MAX_FINISHED: Final = 64
 _PENDING_POLICY: Final = CompactionPolicy(max_files=8)
 
 
-class Increments:
-    """The confirmed base and the unconfirmed changes of one backend.
+class ConfirmableSnapshots:
+    """Snapshots of one backend that later ones may build on, once a barrier names them as confirmed.
 
-    Attributes:
-        base: The confirmed state; `None` when the deltas are the whole state.
-        base_id: Its checkpoint; -1 for none.
-        deltas: The changes since, oldest first.
+    Example:
+        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
+        >>> snapshots, handle = ConfirmableSnapshots(), KeyedStateHandle(KeyGroupRange(0, 9), ())
+        >>> snapshots.begun(1)
+        >>> snapshots.finished(1, handle)
+        >>> snapshots.confirm(2), snapshots.confirm(1), snapshots.base is handle
+        (False, True, True)
     """
 
-    def __init__(self, codec: ValueCodec) -> None:
-        self._codec = codec
+    def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Know nothing: all live state must be in the next delta."""
+        """Know nothing: the next snapshot holds all state."""
         self.base: KeyedStateHandle | None = None
         self.base_id = _NOTHING
-        self.deltas: list[Delta] = []
         self._in_flight: set[int] = set()
         self._finished: dict[int, KeyedStateHandle] = {}
 
@@ -283,42 +301,13 @@ class Increments:
         self.base, self.base_id = handle, checkpoint_id
 
     def confirm(self, confirmed_id: int) -> bool:
-        """Build on this checkpoint from now on.
-
-        Returns:
-            False when nothing is known of it. Everything is forgotten then, and the next delta must hold all
-            live state.
-        """
+        """Whether this checkpoint is known, to be built on from now on; older ones are forgotten."""
         handle = self._finished.get(confirmed_id)
         if handle is not None:
             self.base, self.base_id = handle, confirmed_id
-            self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
             self._finished = {known: h for known, h in self._finished.items() if known > confirmed_id}
             self._in_flight = {known for known in self._in_flight if known > confirmed_id}
-            return True
-        if self.base is None or confirmed_id == self.base_id:
-            return True  # without a base the deltas are the whole state
-        self.clear()
-        return False
-
-    def add(self, delta: Delta) -> None:
-        """Append the newest changes; merges deltas when there are many.
-
-        That happens only when checkpoints go unconfirmed for long, and then by size tiers: over time a change
-        is merged a logarithmic number of times.
-        """
-        if delta.blocks:
-            self.deltas.append(delta)
-        if len(self.deltas) <= _PENDING_POLICY.max_files:
-            return
-        first = first_to_merge([known.weight for known in self.deltas], _PENDING_POLICY)
-        if first is None:
-            return
-        changes: Changes = {}
-        for known in self.deltas[first:]:
-            apply_blocks(changes, known.blocks, self._codec)
-        last_id = self.deltas[-1].last_id
-        self.deltas[first:] = [Delta.of(last_id, encode_changes(changes))]
+        return confirmed_id == self.base_id
 
     def begun(self, checkpoint_id: int) -> None:
         """A snapshot that later ones may build on is being written."""
@@ -339,3 +328,49 @@ class Increments:
         """The job gave this snapshot up, so no barrier will ever confirm it; its changes are kept."""
         self._in_flight.discard(checkpoint_id)
         self._finished.pop(checkpoint_id, None)
+
+
+class Increments(ConfirmableSnapshots):
+    """The same with the changes since the base."""
+
+    def __init__(self, codec: ValueCodec) -> None:
+        self._codec = codec
+        super().__init__()
+
+    def clear(self) -> None:
+        """Know nothing: all live state must be in the next delta."""
+        super().clear()
+        self.deltas: list[Delta] = []
+
+    def confirm(self, confirmed_id: int) -> bool:
+        """Build on this checkpoint from now on.
+
+        Returns:
+            False when nothing is known of it. Everything is forgotten then, and the next delta must hold all
+            live state.
+        """
+        if super().confirm(confirmed_id):
+            self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
+        elif self.base is not None:
+            self.clear()
+            return False
+        return True
+
+    def add(self, delta: Delta) -> None:
+        """Append the newest changes; merges deltas when there are many.
+
+        That happens only when checkpoints go unconfirmed for long, and then by size tiers: over time a change
+        is merged a logarithmic number of times.
+        """
+        if delta.blocks:
+            self.deltas.append(delta)
+        if len(self.deltas) <= _PENDING_POLICY.max_files:
+            return
+        first = first_to_merge([known.weight for known in self.deltas], _PENDING_POLICY)
+        if first is None:
+            return
+        changes = MergedChanges()
+        for known in self.deltas[first:]:
+            for block in known.blocks:
+                changes.apply(block, self._codec)
+        self.deltas[first:] = [Delta(self.deltas[-1].last_id, tuple(changes.blocks()))]

@@ -1,7 +1,7 @@
 """Keyed state as users declare and use it: `ValueState`, `ListState`, `MapState` and their aggregating kin.
 
 Each class is a declaration and a view, as `declared_state.py` says. A view of keyed state shows the current
-key. It is of a subclass that the state backend makes (`heap_states.py`).
+key. It is of a subclass that the state backend makes (`state_views.py`).
 
 What makes two declarations the same state is the name alone. A view must never outlive its subtask: it has
 references to the live table.

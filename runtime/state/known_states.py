@@ -27,26 +27,13 @@ from penstock.runtime.state.state_table import StateTable
 
 
 class KnownStates:
-    """Kinds and types of an operator's states.
-
-    Example:
-        >>> from penstock.runtime.snapshot.handles import KeyGroupRange
-        >>> from penstock.runtime.state.keyed_states import MapState
-        >>> known = KnownStates()
-        >>> known.restore([KeyedStateHandle(KeyGroupRange(0, 9), (), states=(SavedState("pages", "list"),))])
-        >>> known.check_kind(MapState(name="pages"))
-        Traceback (most recent call last):
-        ...
-        penstock.runtime.errors.StateMismatchError: state 'pages' is a MapState, but the snapshot that the \
-job starts from holds a ListState of this name. Give the new state another name; the old one then stays unused
-    """
+    """Kinds and types of an operator's states."""
 
     def __init__(self) -> None:
         self._types = DeclaredTypes()
         self._states: dict[str, SavedState] = {}
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
-        """Take over what these say; they are of one operator."""
         every = list(handles)
         self._types.restore(every)
         self._states = {state.name: state for handle in every for state in handle.states}
@@ -60,14 +47,14 @@ job starts from holds a ListState of this name. Give the new state another name;
         saved = self._states.get(declaration.name)
         if saved is not None and saved.kind not in ("", declaration.kind):
             msg = (
-                f"state {declaration.name!r} is a {_class_of(declaration.kind)}, but the snapshot that the "
-                f"job starts from holds a {_class_of(saved.kind)} of this name. Give the new state another "
+                f"state {declaration.name!r} is a {class_of(declaration.kind)}, but the snapshot that the "
+                f"job starts from holds a {class_of(saved.kind)} of this name. Give the new state another "
                 "name; the old one then stays unused"
             )
             raise StateMismatchError(msg)
 
     def declare(self, declaration: KeyedState, table: StateTable, *, is_declared: bool) -> None:
-        """A function uses a state from now on.
+        """Note that a function uses a state.
 
         Raises:
             ConfigurationError: Another one declares another type.
@@ -80,7 +67,6 @@ job starts from holds a ListState of this name. Give the new state another name;
         self._states[name] = SavedState(name, kind, is_declared, declaration.ttl is not None)
 
     def has_stamps(self, name: str) -> bool:
-        """Whether the entries of a state have stamps, as they were restored or are used now."""
         return name in self._states and self._states[name].has_stamps
 
     def is_nested(self, name: str) -> bool:
@@ -100,15 +86,13 @@ job starts from holds a ListState of this name. Give the new state another name;
         return [state.name for state in self._states.values() if state.kind == "list"]
 
     def types(self) -> tuple[tuple[str, str], ...]:
-        """The declared types for a snapshot: each state with the name of its type."""
         return self._types.names()
 
     def states(self) -> tuple[SavedState, ...]:
-        """The states for a snapshot, sorted by name."""
         return tuple(sorted(self._states.values(), key=lambda state: state.name))
 
 
-def _class_of(kind: str) -> str:
+def class_of(kind: str) -> str:
     return f"{kind.capitalize()}State"
 
 
@@ -135,9 +119,6 @@ class StateInfo:
 def infos_of(kind: type) -> tuple[StateInfo, ...]:
     """The states that a class declares, in plain values; nothing of the class runs.
 
-    Raises:
-        ConfigurationError: Two states have the same name.
-
     Example:
         >>> from penstock.runtime.state.keyed_states import MapState
         >>> class Visits:
@@ -159,9 +140,6 @@ def _info(state: DeclaredState) -> StateInfo:
 def states_of(kind: type) -> dict[str, KeyedState]:
     """The keyed states that a class and its bases declare, by attribute.
 
-    Raises:
-        ConfigurationError: Two attributes have the same state, or states of the same name.
-
     Example:
         >>> from penstock.runtime.state.keyed_states import ListState, MapState, ValueState
         >>> class Base:
@@ -177,26 +155,12 @@ def states_of(kind: type) -> dict[str, KeyedState]:
 
 
 def list_states_of(kind: type) -> dict[str, OperatorListState[Any]]:
-    """The operator states that a class and its bases declare, by attribute.
-
-    Raises:
-        ConfigurationError: Two attributes have the same state, or states of the same name.
-
-    Example:
-        >>> class Waits:
-        ...     pending = OperatorListState(str)
-        >>> list(list_states_of(Waits))
-        ['pending']
-    """
+    """The operator states that a class and its bases declare, by attribute."""
     return {name: state for name, state in _declared(kind).items() if isinstance(state, OperatorListState)}
 
 
 def set_views(function: object, views: Mapping[str, DeclaredState]) -> None:
-    """Give a function object its views, by attribute.
-
-    Raises:
-        ConfigurationError: The object takes no attributes.
-    """
+    """Give a function object its views, by attribute."""
     attributes = getattr(function, "__dict__", None)
     if attributes is None:
         msg = (

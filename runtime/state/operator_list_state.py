@@ -160,14 +160,7 @@ class OperatorListState(DeclaredState, NearestMembers, Generic[T]):
 
 
 class HeldListState(OperatorListState[Any]):
-    """The values of an `OperatorListState` in a running subtask.
-
-    Args:
-        declaration: What was declared or asked for.
-
-    Raises:
-        StateMismatchError: One of them is of another type, and can't be migrated.
-    """
+    """The values of an `OperatorListState` in a running subtask."""
 
     __slots__ = ("_type", "_values")
 
@@ -211,7 +204,6 @@ class HeldListState(OperatorListState[Any]):
 
 
 def _taken_over(declaration: OperatorListState[Any], restored: Sequence[Any]) -> list[Any]:
-    """Restored values, migrated where they are not of the declared type."""
     kind, migrate = declaration.of_type, declaration.migrate
     if kind is None:
         return list(restored)

@@ -114,12 +114,7 @@ def own_copy(value: Any) -> Any:
 
 
 def own_copies(values: Sequence[Any]) -> list[Any]:
-    """The values in a list of its own, which are copies where they can change.
-
-    Example:
-        >>> own_copies([("a", 1), ("b", 2)])
-        [('a', 1), ('b', 2)]
-    """
+    """The values in a list of its own, which are copies where they can change."""
     kinds = set(map(type, values))
     if (
         kinds == {dict}
@@ -182,25 +177,11 @@ _ALONE: Final = 0 if sysconfig.get_config_var("Py_GIL_DISABLED") else _reference
 
 
 def can_change(values: Sequence[Any]) -> bool:
-    """Whether any of these values can change.
-
-    Example:
-        >>> can_change([1, ("a", 2)]), can_change([1, ("a", [])])
-        (False, True)
-    """
     return any(own_copy(value) is not value for value in values)
 
 
 def own_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in memory of its own: `pa.array` of a numpy array shares that array's memory.
-
-    Example:
-        >>> numbers = np.array([1, 2])
-        >>> kept = own_batch(pa.record_batch({"n": pa.array(numbers)}))
-        >>> numbers[:] = 0
-        >>> kept.column("n").to_pylist()
-        [1, 2]
-    """
+    """A batch in memory of its own: `pa.array` of a numpy array shares that array's memory."""
     written = pa.BufferOutputStream()
     with pa.ipc.new_stream(written, batch.schema) as stream:
         stream.write_batch(batch)

@@ -70,12 +70,7 @@ CHUNK: Final = 1 << 13
 
 
 def mix64(number: int) -> int:
-    """Scatter the low 64 bits of a whole number over 64 bits, one to one.
-
-    Example:
-        >>> hex(mix64(0))
-        '0xe220a8397b1dcdaf'
-    """
+    """Scatter the low 64 bits of a whole number over 64 bits, one to one."""
     z = (number + _GAMMA) & MASK64
     z = ((z ^ (z >> 30)) * _FIRST) & MASK64
     z = ((z ^ (z >> 27)) * _SECOND) & MASK64
@@ -83,12 +78,6 @@ def mix64(number: int) -> int:
 
 
 def mix64_array(numbers: NDArray[Any]) -> HashArray:
-    """`mix64` of every element of an array of integers or booleans.
-
-    Example:
-        >>> mix64_array(np.array([0, 1])).tolist() == [mix64(0), mix64(1)]
-        True
-    """
     hashes: HashArray = np.empty(len(numbers), np.uint64)
     rest = np.empty(min(len(numbers), CHUNK), np.uint64)
     for start in range(0, len(numbers), CHUNK):
@@ -153,10 +142,6 @@ def types_of_keys(keys: Sequence[Any]) -> set[type]:
 
     A dictionary finds `np.float32(0.5)` where it has 0.5, so a key of a known value may be of a type that is
     refused. A look at the types costs less than a hash.
-
-    Example:
-        >>> types_of_keys([("a", 1), ("b", 2)]) == {tuple, str, int}
-        True
     """
     kinds = set(map(type, keys))
     if tuple in kinds:
@@ -230,9 +215,6 @@ def _hash_ticks(ticks: int, seed: int) -> int:
 
 def micros_of_key(key: datetime) -> tuple[int, bool]:
     """Microseconds of a time since 1970, and whether it has a zone, so that they are those of UTC.
-
-    Raises:
-        KeyTypeError: The clocks of its zone show it twice, or skip it.
 
     Example:
         >>> micros_of_key(datetime(1970, 1, 1, 0, 0, 1))

@@ -1,9 +1,10 @@
-"""The port between operators and what stores their keyed state.
+"""`KeyedStateBackend`: the keyed state of one operator in one subtask, whatever stores it.
 
-Operators know these protocols and nothing else of a backend, so that a second one (state on disk) needs no
-second operator. An entry of keyed state is found by key group, key and, in a nested table, a second part
-(`state_table.py`). A backend saves entries in one format, whatever it stores them in (`keyed_chunk.py`). So
-the savepoint of one is restored by the other.
+An entry of keyed state is found by key group, key and, in a nested table, a second part (`state_table.py`).
+The heap (`heap_backend.py`) and RocksDB (`runtime/io/rocksdb/backend.py`) differ in where entries lie and in
+what a snapshot writes. What is the same stands here: tables and their names, declared states and their views,
+TTL, the numbers of snapshots, and a restore's bookkeeping. Savepoints have one format, whatever backend wrote
+them (`keyed_chunk.py`). So the savepoint of one is restored by the other.
 
 What an operator may rely on:
 
@@ -19,59 +20,27 @@ What an operator may rely on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import compress
+from typing import Any, ClassVar, Protocol
 
 from penstock.runtime.config.job_config import StateBackend
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.state.columns.column_table import ColumnTable
-from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
+from penstock.runtime.state.columns.column_table import ColumnBlock, ColumnTable
+from penstock.runtime.state.key_groups import check_restored_keys
+from penstock.runtime.state.keyed_blocks import RowBlock
+from penstock.runtime.state.keyed_chunk import read_chunk, unusable_key
+from penstock.runtime.state.keyed_snapshot import ConfirmableSnapshots, StateFileReader, StateFileWriter
 from penstock.runtime.state.keyed_states import KeyedState
-from penstock.runtime.state.state_table import HasCurrentKey
-from penstock.runtime.state.time_to_live import StateTime
-
-
-class ChangedEntries(Protocol):
-    """Takes note of entries that were written or deleted."""
-
-    @property
-    def add(self) -> Callable[[Any], None]:
-        """One entry was."""
-        ...
-
-    @property
-    def update(self) -> Callable[[Iterable[Any]], None]:
-        """All of these were."""
-        ...
-
-    def put(self, entries: Sequence[Any], values: Sequence[Any], /) -> None:
-        """All of these were written, and the table has these values of them; of one entry the last counts."""
-        ...
-
-    def put_new(self, entry: Any, value: Any, /) -> None:
-        """One entry was put in. Only for a table whose entries are never written over."""
-        ...
-
-    def remove(self, entry: Any, /) -> None:
-        """One entry was deleted that was put in so."""
-        ...
-
-
-class KeyedTable(Protocol):
-    """The state of one name; see `StateTable`."""
-
-    @property
-    def entries(self) -> MutableMapping[Any, Any]:
-        """Value by key."""
-        ...
-
-    @property
-    def changed(self) -> ChangedEntries:
-        """Is told what was written or deleted."""
-        ...
+from penstock.runtime.state.known_states import KnownStates
+from penstock.runtime.state.state_table import NO_KEY, StateTable
+from penstock.runtime.state.state_views import VIEWS
+from penstock.runtime.state.time_to_live import Lifetime, StateTime, StateTtl
 
 
 class UnfinishedSnapshot(Protocol):
@@ -87,111 +56,14 @@ class UnfinishedSnapshot(Protocol):
         ...
 
 
-class KeyedStateBackend(HasCurrentKey, Protocol):
-    """The keyed state of one operator in one subtask; see `HeapKeyedStateBackend` for each method.
-
-    Attributes:
-        max_parallelism: Number of key groups.
-        key_groups: The range that this subtask owns.
-        time: What time it is for state with a TTL; operators tell it watermarks and timestamps.
-    """
-
-    max_parallelism: int
-    key_groups: KeyGroupRange
-    time: StateTime
-
-    @property
-    def sweep_in(self) -> float | None:
-        """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
-        ...
-
-    def sweep(self, most: int) -> None:
-        """Work between two batches: delete what has expired, this many entries at most."""
-        ...
-
-    @property
-    def is_examination_due(self) -> bool:
-        """Whether so much has changed that `examine_changes` should be called before the next batch."""
-        ...
-
-    def examine_changes(self) -> None:
-        """Work between two batches, for some milliseconds: prepare the next snapshot."""
-        ...
-
-    @property
-    def table_names(self) -> tuple[str, ...]:
-        """Names of the tables that hold anything."""
-        ...
-
-    def table(self, name: str, *, nested: bool = False) -> KeyedTable:
-        """The table of this name."""
-        ...
-
-    def column_table(self, name: str) -> ColumnTable:
-        """The table in columns of this name."""
-        ...
-
-    def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
-        """A view of a state for the current key."""
-        ...
-
-    def rename(self, declaration: KeyedState) -> None:
-        """Give a restored state its new name."""
-        ...
-
-    def contents(self, name: str) -> dict[Any, Any]:
-        """A copy of what a state holds that has not expired: by key a value, a list or a map."""
-        ...
-
-    def keys(self, name: str) -> list[Any]:
-        """The keys of this subtask that have something in a table."""
-        ...
-
-    def snapshot(
-        self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
-    ) -> UnfinishedSnapshot:
-        """The synchronous half of a snapshot."""
-        ...
-
-    def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """A snapshot's files are written."""
-        ...
-
-    def confirm(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete."""
-        ...
-
-    def forget(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up."""
-        ...
-
-    def start_anew(self) -> None:
-        """The next snapshot holds all state."""
-        ...
-
-    def restore(
-        self,
-        handles: Sequence[KeyedStateHandle],
-        files: StateFileReader,
-        restored_checkpoint_id: int | None = None,
-    ) -> None:
-        """Replace all state by what these handles hold for this subtask's key groups; blocks."""
-        ...
-
-    def close(self) -> None:
-        """Give back what it holds outside of memory; it is not used any more."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class BackendSetup:
-    """Whose keyed state a backend is to keep.
+    """The operator and the keys that a backend is for.
 
     Attributes:
         operator: Id of the operator, for messages.
         key_groups: The range that the subtask owns.
-        codec: Encodes keys and values.
-        takes_snapshots: Whether `snapshot` will ever be called.
+        takes_snapshots: Whether `snapshot` will ever be called; otherwise changes are not kept.
         clock: Tells the time for state with a TTL; may be left out where there is none.
         isolates: Whether views copy what they take and give, unless it can't change.
     """
@@ -205,6 +77,263 @@ class BackendSetup:
     isolates: bool = True
 
 
+class KeyedStateBackend(ABC):
+    """The keyed state of one operator in one subtask.
+
+    Everything but the `finish` of its snapshots runs in the task's thread.
+
+    Attributes:
+        max_parallelism: Number of key groups.
+        key_groups: The range that this subtask owns.
+        current_key: The key whose record or timer is processed; set before a view is used.
+        time: What time it is for state with a TTL; operators set its watermark and its record.
+    """
+
+    #: How expired entries of a table are found.
+    lifetime_class: ClassVar[type[Lifetime]] = Lifetime
+
+    def __init__(self, setup: BackendSetup, snapshots: ConfirmableSnapshots) -> None:
+        self.max_parallelism = setup.max_parallelism
+        self.key_groups = setup.key_groups
+        self.current_key: Any = NO_KEY
+        self.isolates = setup.isolates
+        self.time = StateTime(setup.clock)
+        self._operator = setup.operator
+        self._codec = setup.codec
+        self._tables: dict[str, StateTable] = {}
+        self._known = KnownStates()
+        self._snapshots = snapshots
+        self._last_id = -1
+
+    def set_current_key(self, key: Any) -> None:
+        self.current_key = key
+
+    # -- tables and views ---------------------------------------------------------------------------------
+
+    def table(self, name: str, *, nested: bool = False) -> StateTable:
+        """The table of this name for an operator that uses it without a view; always the same object.
+
+        Raises:
+            StateMismatchError: It was restored as a table of the other form.
+        """
+        return self._table(name, nested=nested, is_bound=False)
+
+    def _table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = self._new_table(name, nested=nested, is_bound=is_bound)
+        elif table.nested != nested:
+            raise other_form(name, was_nested=table.nested)
+        return table
+
+    @abstractmethod
+    def _new_table(self, name: str, *, nested: bool, is_bound: bool) -> StateTable:
+        """An empty table, or one that shows what was restored.
+
+        Args:
+            is_bound: Whether only views use it.
+        """
+
+    @abstractmethod
+    def column_table(self, name: str) -> ColumnTable:
+        """The table in columns of this name; always the same object.
+
+        Raises:
+            ConfigurationError: This backend can't hold columns.
+        """
+
+    @property
+    @abstractmethod
+    def table_names(self) -> tuple[str, ...]:
+        """Names of the tables that hold anything, in rows or in columns."""
+
+    def bind(self, declaration: KeyedState, *, is_declared: bool = False) -> KeyedState:
+        """A view of a state for the current key.
+
+        Args:
+            is_declared: Whether a function's class declares it; the snapshot says so.
+
+        Raises:
+            ConfigurationError: A state of this name has another type.
+            StateMismatchError: What was restored is of another kind or type, and can't be migrated.
+        """
+        self._known.check_kind(declaration)
+        table = self._table(declaration.name, nested=declaration.nested, is_bound=True)
+        self._set_ttl(table, declaration.ttl)
+        self._known.declare(declaration, table, is_declared=is_declared)
+        view: Any = VIEWS[declaration.kind]
+        made: KeyedState = view(declaration, table, self)
+        return made
+
+    def _set_ttl(self, table: StateTable, ttl: StateTtl | None) -> None:
+        """Give a table the TTL that is declared now, whatever it had when it was saved."""
+        if table.lifetime is not None:
+            return
+        has_stamps = self._known.has_stamps(table.name)
+        if ttl is not None:
+            table.give_stamps(self.lifetime_class(ttl, self.time), has_stamps=has_stamps)
+        elif has_stamps:
+            table.take_stamps_away()
+
+    def rename(self, declaration: KeyedState) -> None:
+        """Give a restored state its new name, if it still has that of `renamed_from`; before any `bind`."""
+        before = declaration.renamed_from
+        if before is not None and self._known.rename(before, declaration.name):
+            self._rename_table(before, declaration.name)
+
+    @abstractmethod
+    def _rename_table(self, before: str, name: str) -> None: ...
+
+    def contents(self, name: str) -> dict[Any, Any]:
+        """A copy of what a state holds that has not expired: by key a value, a list or a map."""
+        table = self._tables.get(name)
+        live = {} if table is None else table.live()
+        return {key: list(held.values()) for key, held in live.items()} if name in self._known.lists else live
+
+    def keys(self, name: str) -> list[Any]:
+        """The keys of this subtask that have something in a table."""
+        table = self._tables.get(name)
+        return [] if table is None else table.live_keys()
+
+    # -- between two batches ------------------------------------------------------------------------------
+
+    @property
+    def sweep_in(self) -> float | None:
+        """Seconds until there is work for `sweep`; not above 0 when there is, `None` for never."""
+        due = (table.lifetime.due_in for table in self._tables.values() if table.lifetime is not None)
+        return min((seconds for seconds in due if seconds is not None), default=None)
+
+    def sweep(self, most: int) -> None:
+        """Delete what has expired; looks at this many entries at most."""
+        for table in self._tables.values():
+            if table.lifetime is not None and most > 0:
+                most -= table.lifetime.sweep(table, most)
+
+    @property
+    def is_examination_due(self) -> bool:
+        """Whether so much has changed that `examine_changes` should be called before the next batch."""
+        return any(table.changed.is_examination_due for table in self._tables.values())
+
+    def examine_changes(self) -> None:
+        """Find out which values of the next snapshot can't change; takes some milliseconds."""
+        for table in self._tables.values():
+            if table.changed.is_examination_due:
+                table.changed.examine()
+
+    # -- snapshots ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def snapshot(
+        self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
+    ) -> UnfinishedSnapshot:
+        """Take a snapshot: the synchronous half.
+
+        Args:
+            checkpoint_id: Greater than that of every snapshot before.
+            confirmed_id: The newest completed checkpoint when this one was triggered; -1 for none.
+            self_contained: Name no older file, and write what every backend can read (a savepoint). No later
+                snapshot builds on it.
+
+        Raises:
+            ValueError: The id is not greater.
+            CodecError: A value can't be encoded; no change is lost.
+            StorageError: A disk is full, or fails.
+        """
+
+    def _check_follows(self, checkpoint_id: int) -> None:
+        if checkpoint_id <= self._last_id:
+            msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids grow"
+            raise ValueError(msg)
+
+    def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
+        """A snapshot's files are written; called before the checkpoint is acknowledged.
+
+        When it is never called for a snapshot (the upload failed), nothing is ever built on that one. The
+        handle of a self-contained snapshot is ignored: its files are not ours to share.
+        """
+        self._snapshots.finished(checkpoint_id, handle)
+
+    def confirm(self, checkpoint_id: int) -> None:  # noqa: B027 (as in Flink, a backend may have nothing to do)
+        """A checkpoint is complete. Nothing changes here: the next barrier says what to build on."""
+
+    def forget(self, checkpoint_id: int) -> None:
+        """The job gave a checkpoint up: nothing is built on its snapshot, its changes are written again."""
+        self._snapshots.forget(checkpoint_id)
+
+    def start_anew(self) -> None:
+        """A file of older snapshots is damaged: the next snapshot builds on none, and holds all state."""
+        self._snapshots.clear()
+
+    # -- restore ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def restore(
+        self,
+        handles: Sequence[KeyedStateHandle],
+        files: StateFileReader,
+        restored_checkpoint_id: int | None = None,
+    ) -> None:
+        """Replace all state by what these handles hold for this subtask's key groups; blocks.
+
+        Args:
+            handles: State of old subtasks, of any parallelism. Each handle has keys of its own.
+            files: Reads the files of the handles.
+            restored_checkpoint_id: The checkpoint of the handles, if its files may be built on: the next
+                snapshots may then name them again. `None` for a savepoint.
+
+        Raises:
+            CorruptSnapshotError: A file is damaged; names it.
+            ConfigurationError: The state was written with another number of key groups, or this backend can't
+                hold it.
+            StorageError: A disk is full, or fails.
+        """
+
+    def _begin_restore(self, handles: Sequence[KeyedStateHandle], restored_checkpoint_id: int | None) -> None:
+        self._snapshots.clear()
+        self._last_id = -1 if restored_checkpoint_id is None else restored_checkpoint_id
+        self._known.restore(handles)
+        self.time.restore(handle.time for handle in handles)
+
+    def _put_entries_of(self, handle: KeyedStateHandle, files: StateFileReader) -> None:
+        """Put in what belongs to this subtask."""
+        for file in handle.files:
+            blocks = read_chunk(files.read(file), file, self.max_parallelism, self._codec)
+            try:
+                for block in blocks:
+                    self._put_block(block)
+            except TypeError as error:
+                raise unusable_key(file, error) from error
+
+    def _put_block(self, block: RowBlock | ColumnBlock) -> None:
+        own = self.key_groups
+        mine = (block.key_groups >= own.first) & (block.key_groups <= own.last)
+        if isinstance(block, ColumnBlock):
+            self.column_table(block.table).apply(block.chosen(mine))
+            return
+        keys: Sequence[Any] = block.keys
+        values: Sequence[Any] | None = block.values
+        if not mine.all():
+            chosen = mine.tolist()
+            keys = list(compress(keys, chosen))
+            values = None if values is None else list(compress(values, chosen))
+        of_keys = [key for key, _ in keys] if block.nested else keys
+        check_restored_keys(block.table, of_keys, block.key_groups[mine], self.max_parallelism)
+        self._put_rows(block.table, block.nested, keys, values)
+
+    @abstractmethod
+    def _put_rows(self, name: str, nested: bool, keys: Sequence[Any], values: Sequence[Any] | None) -> None:
+        """Put restored entries into a table, or delete them; they are of this subtask.
+
+        Args:
+            keys: Of a nested table pairs of key and second part.
+            values: `None` when the entries were deleted.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what it holds outside of memory; it is not used any more."""
+
+
 class StateBackendOpener(Protocol):
     """Makes backends that keep state outside of the heap."""
 
@@ -216,3 +345,11 @@ class StateBackendOpener(Protocol):
             StorageError: There is no room for it.
         """
         ...
+
+
+def other_form(name: str, *, was_nested: bool) -> StateMismatchError:
+    before, now = ("several entries", "one") if was_nested else ("one entry", "several")
+    return StateMismatchError(
+        f"state {name!r} was saved with {before} a key and is now used with {now}: it was another "
+        "kind of state. Give the new one another name"
+    )

@@ -10,12 +10,12 @@ stand there as well. It is whatever tells entries of one key apart (Flink calls 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from typing import Any, Final, NoReturn, Protocol
 
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.changes import Changes
-from penstock.runtime.state.fixed_values import DELETED, FixedValues
+from penstock.runtime.state.changes import NOTED_ELSEWHERE, Changes, NotesWrites
+from penstock.runtime.state.fixed_values import DELETED, LEAVES, FixedValues
 from penstock.runtime.state.time_to_live import Lifetime
 
 
@@ -38,9 +38,6 @@ class StateTable:
             second part. Always empty in a job that takes no snapshots.
         lifetime: The TTL; `None` for none. With one, each entry is a pair: its stamp (`time_to_live.py`), and
             the value.
-
-    Args:
-        changed: Where to keep what changed, given the entries; one of its own by default.
 
     Example:
         >>> counts = StateTable("counts")
@@ -99,6 +96,13 @@ class StateTable:
                 self.entries[key] = replace(held)
         self.mark_all_changed()
 
+    def of_views(self) -> tuple[Any, NotesChanges]:
+        """The entries as views use them, and where these attach."""
+        if self.lifetime is None:
+            return self.entries, self.changed
+        live = (NestedLiveEntries if self.nested else LiveEntries)(self.entries, self.changed, self.lifetime)
+        return live, live
+
     def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
         cell = self.entries.get(entry[0], {}).get(entry[1]) if self.nested else self.entries.get(entry)
         return (False, None) if cell is None else (True, cell[0])
@@ -133,6 +137,192 @@ class StateTable:
         parts = ((key, self.lifetime.live(held)) for key, held in self.entries.items())
         return {key: held for key, held in parts if held}
 
+    def live_keys(self) -> list[Any]:
+        """The keys that have something that has not expired."""
+        lifetime = self.lifetime
+        if lifetime is None:
+            return list(self.entries)
+        if not self.nested:
+            return [key for key, cell in self.entries.items() if lifetime.live({key: cell})]
+        return [key for key, held in self.entries.items() if lifetime.live(held)]
+
+
+class NotesChanges(Protocol):
+    def attach(self, view: NotesWrites, /) -> None: ...
+
+    def accept_all(self) -> None: ...
+
+
+class LiveEntries:
+    """The entries of a flat table with a TTL, as views use them.
+
+    An entry is a cell: a stamp and a value. What has expired is hidden, what is written gets its stamp, and
+    each write is noted here. So a view attaches to this in place of the table's changes.
+    """
+
+    __slots__ = ("_cells", "_changed", "_life", "_written")
+
+    _written: dict[Any, Any]
+
+    def __init__(self, cells: dict[Any, Any], changed: Changes, life: Lifetime) -> None:
+        self._cells, self._changed, self._life = cells, changed, life
+        changed.attach(self)
+
+    def __bool__(self) -> bool:
+        """Whether there are cells, expired ones among them."""
+        return bool(self._cells)
+
+    def attach(self, view: NotesWrites) -> None:
+        view._written = NOTED_ELSEWHERE
+
+    def accept_all(self) -> None:
+        self._changed.accept_all()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        cell = self._cells.get(key)
+        if cell is None:
+            return default
+        life, (stamp, value) = self._life, cell
+        now = life.now()
+        if stamp is not None and stamp + life.microseconds <= now:
+            return default
+        if life.on_read and (stamp is None or stamp < now):
+            if type(value) not in LEAVES:
+                self._changed.accept_all()
+            self._cells[key] = self._written[key] = now, value
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        before, now = self._cells.get(key), self._life.now()
+        if before is None:
+            self._life.watch(key, now)
+        elif before[0] is not None and before[0] > now:
+            now = before[0]
+        self._cells[key] = self._written[key] = now, value
+
+    def pop(self, key: Any, default: Any) -> Any:
+        """Delete a cell, also an expired one; what is returned is `default` when there was none."""
+        cell = self._cells.pop(key, default)
+        if cell is not default:
+            self._written[key] = DELETED
+        return cell
+
+
+class NestedLiveEntries(LiveEntries):
+    """The same of a nested table: a key's entries are `LiveParts`."""
+
+    __slots__ = ("_latest",)
+
+    def __init__(self, cells: dict[Any, Any], changed: Changes, life: Lifetime) -> None:
+        super().__init__(cells, changed, life)
+        self._latest = LiveParts(self, None, {})
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        held = self._cells.get(key)
+        if held is None:
+            return default
+        if self._latest._held is not held:
+            self._latest = LiveParts(self, key, held)
+        return self._latest
+
+    def setdefault(self, key: Any, default: dict[Any, Any]) -> LiveParts:
+        self._latest = LiveParts(self, key, self._cells.setdefault(key, default))
+        return self._latest
+
+    def pop(self, key: Any, default: Any) -> Any:
+        """Delete all cells of a key, also expired ones; nothing is left to be noted."""
+        held = self._cells.pop(key, None)
+        if held:
+            self._written.update(dict.fromkeys([(key, part) for part in held], DELETED))
+        return default
+
+
+class LiveParts(MutableMapping[Any, Any]):
+    """The entries of one key of a nested table with a TTL, by second part."""
+
+    __slots__ = ("_entries", "_held", "_key", "_life")
+
+    def __init__(self, entries: NestedLiveEntries, key: Any, held: dict[Any, Any]) -> None:
+        self._entries, self._key, self._held, self._life = entries, key, held, entries._life
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def __reversed__(self) -> Iterator[Any]:
+        """Second parts of all cells: the number of an expired element is not given to another one."""
+        return reversed(self._held.keys())
+
+    def __len__(self) -> int:
+        return len(self._life.live(self._held))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._life.live(self._held))
+
+    def __contains__(self, part: object) -> bool:
+        cell = self._held.get(part)
+        if cell is None:
+            return False
+        stamp: int | None = cell[0]
+        return stamp is None or stamp + self._life.microseconds > self._life.now()
+
+    def __getitem__(self, part: Any) -> Any:
+        value = self.get(part, NOTED_ELSEWHERE)
+        if value is NOTED_ELSEWHERE:
+            raise KeyError(part)
+        return value
+
+    def get(self, part: Any, default: Any = None) -> Any:
+        cell = self._held.get(part)
+        if cell is None:
+            return default
+        life, (stamp, value) = self._life, cell
+        now = life.now()
+        if stamp is not None and stamp + life.microseconds <= now:
+            return default
+        if life.on_read and (stamp is None or stamp < now):
+            self._refresh(part, value, now)
+        return value
+
+    def __setitem__(self, part: Any, value: Any) -> None:
+        entry, before, now = (self._key, part), self._held.get(part), self._life.now()
+        if before is None:
+            self._life.watch(entry, now)
+        elif before[0] is not None and before[0] > now:
+            now = before[0]
+        # The table first: noting a change may make a backend write back.
+        self._held[part] = self._entries._written[entry] = now, value
+
+    def __delitem__(self, part: Any) -> None:
+        if part not in self:
+            raise KeyError(part)
+        del self._held[part]
+        if not self._held:
+            self._entries._cells.pop(self._key, None)
+        self._entries._written[self._key, part] = DELETED
+
+    def values(self) -> ValuesView[Any]:
+        return self._read().values()
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self._read().items()
+
+    def _read(self) -> dict[Any, Any]:
+        """A copy of what has not expired, which is refreshed where reads do that."""
+        life = self._life
+        live = life.live(self._held)
+        if life.on_read and live:
+            now = life.now()
+            for part, value in live.items():
+                stamp = self._held[part][0]
+                if stamp is None or stamp < now:
+                    self._refresh(part, value, now)
+        return live
+
+    def _refresh(self, part: Any, value: Any, now: int) -> None:
+        if type(value) not in LEAVES:
+            self._entries.accept_all()
+        self._held[part] = self._entries._written[self._key, part] = now, value
+
 
 class HasCurrentKey(Protocol):
     """Knows the key of the current record.
@@ -146,7 +336,7 @@ class HasCurrentKey(Protocol):
 
 
 class NoCurrentKeyError(RuntimeError):
-    """Keyed state was touched where there is no current key."""
+    pass
 
 
 class _NoKey:
@@ -165,7 +355,6 @@ NO_KEY: Final = _NoKey()
 
 
 def without_key(name: str) -> RuntimeError:
-    """The error for a state that was used without a current key."""
     return RuntimeError(
         f"state {name!r} was used where no record is processed; "
         "keyed state has a value only while a record or a timer of a key is processed"

@@ -101,7 +101,7 @@ not 0
 
     @staticmethod
     def of(ttl: Ttl | None) -> StateTtl | None:
-        """What a user gave as `ttl=`."""
+        """A TTL that is given as `ttl=`."""
         return ttl if ttl is None or isinstance(ttl, StateTtl) else StateTtl(ttl)
 
     @property
@@ -120,8 +120,6 @@ Ttl: TypeAlias = timedelta | float | StateTtl
 
 
 class HasTimestamp(Protocol):
-    """Knows the event time of the current record in microseconds; `None` when it has none."""
-
     timestamp: int | None
 
 
@@ -192,8 +190,6 @@ class StateTime:
 
 
 class Stamped(Protocol):
-    """A table whose entries have stamps."""
-
     def stamp_of(self, entry: Any) -> tuple[bool, int | None]:
         """Whether there is such an entry, and its stamp; `None` when it has none yet."""
         ...
@@ -246,7 +242,6 @@ class Lifetime:
         return {name: value for name, (stamp, value) in cells.items() if stamp is None or stamp > oldest}
 
     def watch_all(self, entries: Iterable[tuple[Any, int | None]]) -> None:
-        """All of these entries are new, as after a restore."""
         for entry, stamp in entries:
             self.watch(entry, stamp)
 

@@ -28,7 +28,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.columns.column_changes import ColumnChanges
 from penstock.runtime.state.columns.column_table import ColumnBlock
-from penstock.runtime.state.keyed_blocks import DecodedBlock
+from penstock.runtime.state.keyed_blocks import RowBlock
 from penstock.runtime.state.keyed_chunk import need_canonical, read_chunk, tables_of
 
 Read = Callable[[StateHandle], bytes]
@@ -53,6 +53,8 @@ class KeyedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ListedValues:
+    """Values of one list state; both sequences have one length."""
+
     subtasks: Sequence[int]
     values: Sequence[Any]
 
@@ -87,6 +89,7 @@ def known_states(state: OperatorState, read: Read) -> tuple[str, ...]:
 
 
 def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> ConfigurationError:
+    """The error for a state that an operator does not have."""
     names = ", ".join(map(repr, known)) or "none"
     msg = (
         f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. That of "
@@ -115,7 +118,7 @@ def read_keyed(
         for file in handle.files:
             for found in read_chunk(read(file), file, state.max_parallelism, codec, table):
                 is_known = True
-                block = DecodedBlock.of_columns(found) if isinstance(found, ColumnBlock) else found
+                block = RowBlock.of_columns(found) if isinstance(found, ColumnBlock) else found
                 is_nested = block.nested
                 if block.values is None:
                     for key in block.keys:
@@ -179,7 +182,13 @@ def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec
 def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
-    """The values of a list state in some subtasks; only one copy of a broadcast state."""
+    """The values of a list state in some subtasks; only one copy of a broadcast state.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged.
+        CodecError: A value can't be decoded here.
+        StorageError: A file could not be read.
+    """
     holders: list[int] = []
     values: list[Any] = []
     first = min((i for i, s in state.subtasks.items() if any(h.name == name for h in s.operator)), default=-1)

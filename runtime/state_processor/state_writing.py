@@ -37,7 +37,7 @@ from penstock.runtime.state.key_groups import (
     key_group_array,
     key_group_range,
 )
-from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
+from penstock.runtime.state.keyed_blocks import CapturedRows
 from penstock.runtime.state.keyed_chunk import need_canonical, write_chunk
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
 
@@ -132,8 +132,9 @@ def write_keyed(
     """Write entries of one subtask as one file; blocks.
 
     Args:
+        subtask: Owns the keys.
         keys: Pairs of key and second part for a list or a map; those of one key stand together.
-        saved: The description of the state; `None` for one value a key and nothing else.
+        saved: What is known of the state; `None` for one value a key and nothing else.
 
     Raises:
         CodecError: A key or value can't be encoded.
@@ -141,17 +142,22 @@ def write_keyed(
     """
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     nested = saved is not None and saved.kind in ("list", "map")
-    blocks = list(encode_written(place.state, keys, values, codec, nested=nested))
-    # A table without entries is known by an empty block.
-    blocks = blocks or [KeyedBlock(place.state, [], codec.dumps([]), nested)]
-    file = files.write(write_chunk(blocks, place.max_parallelism, own, codec))
+    rows = CapturedRows.encoded(place.state, keys, values, codec, nested=nested)
+    file = files.write(write_chunk([rows], place.max_parallelism, own, codec))
     return KeyedStateHandle(own, (file,), len(keys), states=() if saved is None else (saved,))
 
 
 def write_columns(
     files: StateFiles, place: StatePlace, subtask: int, block: ColumnBlock, codec: ValueCodec
 ) -> KeyedStateHandle:
-    """Write a block of columns of one subtask as one file; blocks."""
+    """Write a block of columns of one subtask as one file; blocks.
+
+    Args:
+        subtask: Owns the keys.
+
+    Raises:
+        StorageError: The file could not be written.
+    """
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     data = write_chunk([block], place.max_parallelism, own, codec)
     return KeyedStateHandle(own, (files.write(data),), len(block))
@@ -160,7 +166,12 @@ def write_columns(
 def write_listed(
     files: StateFiles, name: str, mode: RedistributionMode, values: Iterable[Any], codec: ValueCodec
 ) -> OperatorStateHandle:
-    """Write the list state of one subtask; blocks."""
+    """Write the list state of one subtask; blocks.
+
+    Raises:
+        CodecError: A value can't be encoded.
+        StorageError: The file could not be written.
+    """
     atoms = [codec.dumps(value) for value in values]
     return OperatorStateHandle(name, mode, files.write(encode_atoms(atoms)), len(atoms))
 
@@ -217,7 +228,11 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """Add a new state to the operators, which are not changed."""
+    """Add a new state to the operators.
+
+    Args:
+        operators: Their state so far, by id; not changed.
+    """
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism
     )
@@ -236,6 +251,7 @@ def _without(
     read: Callable[[StateHandle], bytes],
     files: StateFiles,
 ) -> OperatorSubtaskState:
+    """A subtask's state without one table and one list."""
     keyed: list[KeyedStateHandle] = []
     need_canonical(subtask.keyed)
     for handle in subtask.keyed:

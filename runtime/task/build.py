@@ -11,9 +11,9 @@ from penstock.runtime.barrier.factory import (
     channels_to_align,
     create_input_gate,
 )
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
 from penstock.runtime.config.job_config import HeapState, StateBackend
-from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import (
     CodecError,
     ConfigurationError,
@@ -41,7 +41,7 @@ from penstock.runtime.snapshot.completed_checkpoint import OperatorRestore
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.state.heap_backend import heap_backend
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, StateBackendOpener
 from penstock.runtime.task.channel_restore import restore_channels
@@ -335,7 +335,7 @@ class _Builder:
 
     def _empty_backend(self, config: StateBackend, setup: BackendSetup) -> KeyedStateBackend:
         if isinstance(config, HeapState):
-            return heap_backend(setup)
+            return HeapKeyedStateBackend(setup)
         if self._open_state_backend is None:
             msg = f"operator {setup.operator!r} keeps its state in {config}, and nothing opens that here"
             raise ConfigurationError(msg)
@@ -385,8 +385,8 @@ class _Builder:
         if not inputs:
             return None
         config = self._descriptor.config
-        semantics = Semantics(end_of_partition=config.end_of_partition)
-        settings = BarrierSettings.of_job(config.checkpointing, semantics)
+        policy = EndOfPartitionPolicy(config.end_of_partition)
+        settings = BarrierSettings.of_job(config.checkpointing, policy)
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
         gate = InputGate.of_specs(inputs, self._clock, config.advanced.gap_timeout)
         checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())

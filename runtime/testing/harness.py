@@ -28,7 +28,7 @@ from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Wate
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import permit_of_completed_checkpoint
 from penstock.runtime.snapshot.metadata import RAW
-from penstock.runtime.state.heap_backend import heap_backend
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range, own_parts, redistribute
 from penstock.runtime.state.own_copy import own_copies
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
@@ -441,7 +441,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             "operator", self._max_parallelism, self._key_groups, self._codec, clock=self.clock
         )
         is_heap = isinstance(self._state_backend, HeapState)
-        backend = heap_backend(setup) if is_heap else open_state_backend(self._state_backend, setup)
+        backend = HeapKeyedStateBackend(setup) if is_heap else open_state_backend(self._state_backend, setup)
         own = self._key_groups
         handles = [s.keyed for s in restored if s.keyed and len(s.keyed.key_groups.intersection(own))]
         if restored:

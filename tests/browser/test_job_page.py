@@ -1,4 +1,4 @@
-"""The head of a job's page, its curves, its title, and one clock in all views."""
+"""What is above the views of a job, its curves, its title, and one clock in all of them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ COMPACT_EVERY: Final = 5
 
 @dataclass(frozen=True)
 class Cut:
-    """The master hook's state for a checkpoint."""
+    """What the master hook gives for a checkpoint."""
 
     checkpoint_id: int
     letter: DeadLetter

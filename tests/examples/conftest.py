@@ -28,10 +28,7 @@ _PATIENCE = 280
 
 @pytest.fixture
 def ray_folder() -> Iterator[str]:
-    """A folder where Ray finds no other cluster.
-
-    Sockets need a short path, so it is not in pytest's folder.
-    """
+    """Where Ray finds no other cluster; its sockets need a short path, so it is not in pytest's folder."""
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         yield folder
 

@@ -1,4 +1,4 @@
-"""The committed notebook: it has the results of a run, and nothing of the machine."""
+"""What a reader of the committed notebook sees: the results of a run, and nothing of its machine."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _found(module: str) -> list[Mutant]:
 
 
 class Outcomes:
-    """Outcomes of mutants in earlier runs, in a file with one line for each.
+    """What became of mutants in earlier runs, in a file with one line for each.
 
     Args:
         path: The file.
@@ -154,7 +154,7 @@ class Outcomes:
         return not self._known
 
     def of(self, mutant: Mutant) -> Outcome | None:
-        """The outcome of a mutant, if it was tried."""
+        """What became of a mutant, if it was tried."""
         return self._known.get(mutant.key)
 
     def add(self, mutant: Mutant, outcome: Outcome) -> None:

@@ -78,19 +78,19 @@ def ask_for(job: RayJobHandle, checkpoints: int) -> list[Any]:
 
 
 def statistics(job: RayJobHandle, vertex: str) -> SubtaskStatistics:
-    """Counters of the first subtask of a vertex."""
+    """What the first subtask of a vertex counts."""
     return subtask_statistics(job)[SubtaskId(vertex, 0)]
 
 
 def barriers(job: RayJobHandle, vertex: str) -> BarrierHandlerStatistics:
-    """Counters of its barrier handler."""
+    """What its barrier handler counts."""
     counted = statistics(job, vertex).barriers
     assert counted is not None
     return counted
 
 
 def taken(job: RayJobHandle, vertex: str) -> int:
-    """Number of checkpoints that it has taken."""
+    """How many checkpoints it has taken."""
     counted = statistics(job, vertex).checkpoints
     assert counted is not None
     return counted.taken

@@ -47,7 +47,7 @@ def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[Mounted]:
-    """Folder of the checkpoints of the jobs of `word_count`."""
+    """Where the jobs of `word_count` have their checkpoints."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     if shutil.which("mount") is None:

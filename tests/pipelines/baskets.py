@@ -1,4 +1,4 @@
-"""The contents of each basket, in a `MapState`: items are put in, taken out and paid for."""
+"""What lies in each basket, in a `MapState`: items are put in, taken out and paid for."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
 
 KEYS = 5
@@ -167,7 +168,7 @@ happenings = st.lists(
 
 @dataclass
 class History:
-    """One case, step by step."""
+    """One case, as it goes on."""
 
     shape: Shape
     parallelism: Sequence[int]
@@ -255,7 +256,9 @@ def state_of(job: ScriptedJob, storage: MemoryStorage) -> dict[int, Row]:
 
     assert job.newest is not None
     strung = job.newest.operators["strung"]
-    backend = HeapKeyedStateBackend(KEY_GROUPS, KeyGroupRange(0, KEY_GROUPS - 1), ValueCodec())
+    backend = HeapKeyedStateBackend(
+        BackendSetup("op", KEY_GROUPS, KeyGroupRange(0, KEY_GROUPS - 1), ValueCodec())
+    )
     backend.restore([handle for s in strung.subtasks.values() for handle in s.keyed], Files())
     return backend.table(REDUCE_STATE).entries
 

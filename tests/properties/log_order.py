@@ -1,4 +1,4 @@
-"""States that no decision log may ever show, whichever process wrote it and whenever it died."""
+"""What no decision log may ever show, whoever wrote it and whenever they died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs report damaged bytes as such, and raise nothing else."""
+"""Damaged bytes are told as such by the codecs, and never anything else."""
 
 from __future__ import annotations
 

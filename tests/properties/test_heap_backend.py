@@ -123,7 +123,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         ]
 
     def new_backend(self, own: KeyGroupRange) -> Any:
-        return HeapKeyedStateBackend(KEY_GROUPS, own, ValueCodec(), self.policy)
+        return HeapKeyedStateBackend(BackendSetup("op", KEY_GROUPS, own, ValueCodec()), self.policy)
 
     @rule(changes=CHANGES)
     def process(self, changes: list[tuple[str, Any, int | None]]) -> None:

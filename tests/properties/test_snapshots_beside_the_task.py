@@ -37,6 +37,7 @@ from penstock.runtime.state import changes, keyed_blocks
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
 from penstock.runtime.state.keyed_states import AggregatingState, ListState, MapState, ValueState
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
 
 ALL = KeyGroupRange(0, 15)
@@ -225,7 +226,7 @@ class SnapshotsBesideTheTask(RuleBasedStateMachine):
         self.completed_id = -1
 
     def new_backend(self, codec: ValueCodec) -> HeapKeyedStateBackend:
-        return HeapKeyedStateBackend(16, ALL, codec, self.policy, clock=self.clock)
+        return HeapKeyedStateBackend(BackendSetup("op", 16, ALL, codec, clock=self.clock), self.policy)
 
     def contents(self, backend: HeapKeyedStateBackend) -> dict[str, Any]:
         tables = {name: backend.table(name).entries for name in FLAT}

@@ -74,7 +74,7 @@ happenings = st.lists(
 
 @dataclass
 class History:
-    """One case, step by step."""
+    """One case, as it goes on."""
 
     shape: Shape
     parallelism: Sequence[int]

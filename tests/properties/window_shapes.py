@@ -165,7 +165,7 @@ class Shape:
         return TumblingEventTimeWindows(timedelta(microseconds=3 * self.size))
 
     def expected(self) -> tuple[dict[tuple[int, int], list[Item]], dict[tuple[int, int], list[Item]]]:
-        """The contents of each window, and of each window of windows."""
+        """What each window holds, and each window of windows."""
         narrow: dict[tuple[int, int], list[Item]] = {}
         wide: dict[tuple[int, int], list[Item]] = {}
         moment = in_order if self.monotonous else jittering
@@ -206,7 +206,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Targets:
-    """The committed rows of a job."""
+    """What a job has committed."""
 
     narrow: Target = field(default_factory=StrictCollector)
     wide: Target = field(default_factory=StrictCollector)

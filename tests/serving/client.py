@@ -16,7 +16,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer."""
+    """What came back."""
 
     status: int
     headers: Mapping[str, str]

@@ -46,6 +46,7 @@ from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
 from penstock.runtime.snapshot.metadata import decode_atoms, read_metadata, read_state
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
 from penstock.runtime.testing.simulation.simulated_run import ENDED_BEFORE, SimulatedRun
@@ -70,7 +71,7 @@ def is_by_rule(reason: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UsedRestarts:
-    """The restarts of a job.
+    """How a job has restarted.
 
     Attributes:
         rule: What its user allows.
@@ -108,7 +109,7 @@ class UsedRestarts:
         return []
 
     def problems(self) -> list[str]:
-        """Restarts of a job that should have failed."""
+        """Where it has restarted although it should have failed."""
         limit, used = self._limit, len(self.ledger.deployed) - 1 - self.rescales
         if limit is not None and used > limit:
             return [f"it has restarted {used} times, with {self.rule}"]
@@ -126,7 +127,7 @@ class UsedRestarts:
 
     @property
     def _failed(self) -> int:
-        """Number of failures; the end of a JobMaster is one, too."""
+        """How often something failed; the end of a JobMaster is a failure, too."""
         return len(self.failures) + max(0, self.ledger.masters - 1)
 
     def _too_early(self, rule: FailureRate) -> list[str]:
@@ -236,7 +237,7 @@ class FinalState:
         return Counter(item for moments in due.values() for items in moments.values() for item in items)
 
     def timer_problems(self, operator: str) -> list[str]:
-        """Violations of timers of processing time: each is that of records which wait for it."""
+        """What is wrong with the timers of processing time: each is that of records which wait for it."""
         backend = self._backend(operator)
         due = backend.table(DUE, nested=True).entries
         timers = backend.table(PROCESSING_TIMERS, nested=True).entries
@@ -247,7 +248,7 @@ class FinalState:
         ]
 
     def counted(self, operator: str) -> int:
-        """Number of records that the subtasks of a step have counted."""
+        """How many records the subtasks of a step have counted."""
         return sum(self._values(operator, COUNTED))
 
     def unread(self, operator: str) -> list[Any]:
@@ -266,9 +267,9 @@ class FinalState:
         """The keyed state of an operator, of all its subtasks; empty for one that has none."""
         state = self._checkpoint.operators.get(operator)
         if state is None:
-            return HeapKeyedStateBackend(1, KeyGroupRange(0, 0), self._codec)
+            return HeapKeyedStateBackend(BackendSetup("op", 1, KeyGroupRange(0, 0), self._codec))
         groups = KeyGroupRange(0, state.max_parallelism - 1)
-        backend = HeapKeyedStateBackend(state.max_parallelism, groups, self._codec)
+        backend = HeapKeyedStateBackend(BackendSetup("op", state.max_parallelism, groups, self._codec))
         backend.restore([handle for s in state.subtasks.values() for handle in s.keyed], self)
         return backend
 
@@ -286,7 +287,7 @@ class FinalState:
 
 
 def used_restarts(run: SimulatedRun) -> list[UsedRestarts]:
-    """The restarts of each job of a run."""
+    """How each job of a run has restarted."""
     return [_restarting(run.world, control) for control in run.controls]
 
 
@@ -326,7 +327,7 @@ def problems_of_the_ends(run: SimulatedRun) -> list[str]:
 def end_problems(
     storage: SnapshotStorage, job: SimulatedJob, statuses: Sequence[SchedulerStatistics]
 ) -> list[str]:
-    """Violations in the answers of an ended job; none for one whose end could not be recorded.
+    """What is wrong with the answers of an ended job; none for one whose end could not be recorded.
 
     Args:
         storage: It answers.
@@ -339,7 +340,7 @@ def end_problems(
     if not isinstance(found, EndedBefore):
         return [f"{job.id} has ended, and another JobMaster begins an attempt"]
     problems = []
-    with suppress(CorruptSnapshotError):  # no job can start from a damaged savepoint, so it is none
+    with suppress(CorruptSnapshotError):  # nobody can start from a damaged savepoint, so it is none
         newest = newest_checkpoint(storage, job.id)
         is_stopped = newest is not None and newest.kind is SnapshotKind.SYNC_SAVEPOINT
         if is_stopped is not (found.savepoint is not None):

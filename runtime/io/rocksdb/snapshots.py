@@ -30,13 +30,13 @@ package that Penstock uses offers neither.
 
 RocksDB never changes a sorted file (`*.sst`), and never gives its number to another one. So within one
 database, a file of the same name is the same file. What a checkpoint uploads is those that the newest
-*confirmed* checkpoint does not have. The rule is that of the heap's increments (`state/keyed_snapshot.py`),
-for the same reason. Files of a checkpoint that is not known to be complete may be deleted any moment, with
-whatever was built on them. So only files of the checkpoint that a barrier names as confirmed are named again.
+*confirmed* checkpoint does not have. The rule and its class, `ConfirmableSnapshots`, are those of the heap's
+increments. Files of a checkpoint that is not known to be complete may be deleted any moment, with whatever
+was built on them. So only files of the checkpoint that a barrier names as confirmed are named again.
 
 Nothing is lost when that checkpoint is unknown here. The database has everything, and all of it is uploaded.
-Names of other databases never meet: each object is about one database. A new attempt begins with the files
-that it has restored, under the names that they had.
+Names of other databases never meet: each backend has one database. A new attempt begins with the files that
+it has restored, under the names that they had.
 """
 
 from __future__ import annotations
@@ -61,13 +61,10 @@ from penstock.runtime.snapshot.handles import (
     SavedTime,
     StateHandle,
 )
-from penstock.runtime.state.keyed_blocks import encode_written
-from penstock.runtime.state.keyed_chunk import Block, write_chunk
+from penstock.runtime.state.keyed_blocks import Block, CapturedRows
+from penstock.runtime.state.keyed_chunk import write_chunk
 from penstock.runtime.state.keyed_snapshot import StateFileReader, StateFileWriter
 
-_NOTHING: Final = -1
-#: Finished snapshots that are remembered while none of them is confirmed.
-_MAX_FINISHED: Final = 64
 #: How the names of files that never change end.
 SORTED_FILE: Final = ".sst"
 #: The file that says which manifest counts.
@@ -86,67 +83,17 @@ def is_state_file(name: str) -> bool:
     return _STATE_FILE.fullmatch(name) is not None
 
 
-class UploadedFiles:
-    """The sorted files of one database that are stored.
+def sorted_files(handle: KeyedStateHandle | None) -> dict[str, StateHandle]:
+    """The files of a confirmed checkpoint that another one may name again, by name.
 
     Example:
         >>> from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange
-        >>> files, handle = UploadedFiles(), InlineHandle(b"...")
-        >>> files.begun(1)
-        >>> groups = KeyGroupRange(0, 9)
-        >>> files.finished(1, KeyedStateHandle(groups, (handle,), names=("000008.sst",)))
-        >>> files.of(-1), files.of(1)
-        ({}, {'000008.sst': InlineHandle(data=b'...')})
+        >>> files = InlineHandle(b"..."), InlineHandle(b".")
+        >>> sorted_files(KeyedStateHandle(KeyGroupRange(0, 9), files, names=("000008.sst", "CURRENT")))
+        {'000008.sst': InlineHandle(data=b'...')}
     """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Know nothing: the next snapshot uploads everything."""
-        self._confirmed_id = _NOTHING
-        self._confirmed: Mapping[str, StateHandle] = {}
-        self._in_flight: set[int] = set()
-        self._finished: dict[int, Mapping[str, StateHandle]] = {}
-
-    def start_from(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        self.clear()
-        self._confirmed_id, self._confirmed = checkpoint_id, _sorted_files(handle)
-
-    def of(self, confirmed_id: int) -> Mapping[str, StateHandle]:
-        """By name, the files of a confirmed checkpoint; none where it is unknown.
-
-        Older checkpoints are forgotten: no barrier names them any more.
-        """
-        found = self._finished.get(confirmed_id)
-        if found is not None:
-            self._confirmed_id, self._confirmed = confirmed_id, found
-            self._finished = {known: f for known, f in self._finished.items() if known > confirmed_id}
-            self._in_flight = {known for known in self._in_flight if known > confirmed_id}
-        return self._confirmed if confirmed_id == self._confirmed_id else {}
-
-    def begun(self, checkpoint_id: int) -> None:
-        """A snapshot that later ones may build on is being written."""
-        self._in_flight.add(checkpoint_id)
-        if len(self._in_flight) > _MAX_FINISHED:
-            self._in_flight.remove(min(self._in_flight))
-
-    def finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
-        """Its files are written; ignored for a snapshot that is not, or no longer, to be built on."""
-        if checkpoint_id not in self._in_flight:
-            return
-        self._in_flight.remove(checkpoint_id)
-        self._finished[checkpoint_id] = _sorted_files(handle)
-        if len(self._finished) > _MAX_FINISHED:
-            del self._finished[min(self._finished)]
-
-    def forget(self, checkpoint_id: int) -> None:
-        """The job gave this snapshot up: no barrier will ever confirm it."""
-        self._in_flight.discard(checkpoint_id)
-        self._finished.pop(checkpoint_id, None)
-
-
-def _sorted_files(handle: KeyedStateHandle) -> dict[str, StateHandle]:
+    if handle is None:
+        return {}
     pairs = zip(handle.names, handle.files, strict=True)
     return {name: file for name, file in pairs if name.endswith(SORTED_FILE)}
 
@@ -243,10 +190,10 @@ class _Chunk:
         return self.entries >= _CHUNK_ENTRIES or self.size >= _CHUNK_BYTES
 
     def blocks(self, codec: ValueCodec) -> list[Block]:
-        blocks: list[Block] = []
-        for rows, keys, values in self.tables.values():
-            blocks += encode_written(rows.name, keys, values, codec, nested=rows.nested)
-        return blocks
+        return [
+            CapturedRows.encoded(rows.name, keys, values, codec, nested=rows.nested)
+            for rows, keys, values in self.tables.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.user_code.result_collector import Emission
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.own_copy import own_copy
-from penstock.runtime.state.state_backend import KeyedTable
+from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_location
 
@@ -134,7 +134,7 @@ class KeyedAggregateFunctionOperator(KeyedFunctionOperator):
     ) -> None:
         self._contents = AggregatedContents(function)
         super().__init__(key_selector, self._contents.function)
-        self._table: KeyedTable | None = None
+        self._table: StateTable | None = None
         self._is_adding = True
 
     def open(self, context: OperatorContext) -> None:

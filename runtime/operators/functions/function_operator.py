@@ -25,7 +25,8 @@ from penstock.runtime.record.row_columns import dicts_of_arrow
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.keyed_states import AggregatingState, ReducingState
 from penstock.runtime.state.stable_hash import stable_hash, types_of_keys
-from penstock.runtime.state.state_backend import KeyedStateBackend, KeyedTable
+from penstock.runtime.state.state_backend import KeyedStateBackend
+from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.user_location import function_location
 
 
@@ -260,7 +261,7 @@ def keyed_state_of(context: OperatorContext) -> KeyedStateBackend:
     return context.keyed_state
 
 
-def only_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
+def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
     """The table of an operator that keeps all of its keyed state in one.
 
     Raises:
@@ -269,7 +270,7 @@ def only_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
     return _own_state(context, (name,), owner).table(name)
 
 
-def only_nested_table(context: OperatorContext, name: str, owner: str) -> KeyedTable:
+def only_nested_table(context: OperatorContext, name: str, owner: str) -> StateTable:
     """The nested table of an operator that has no other keyed state; see `only_table`.
 
     Raises:

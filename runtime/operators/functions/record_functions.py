@@ -18,7 +18,7 @@ from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.result_collector import Emission, ResultCollector
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.own_copy import own_copy
-from penstock.runtime.state.state_backend import KeyedTable
+from penstock.runtime.state.state_table import StateTable
 
 
 class MapOperator(FunctionOperator):
@@ -222,7 +222,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
 
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
         super().__init__(key_selector, function)
-        self._table: KeyedTable | None = None
+        self._table: StateTable | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state.

@@ -48,7 +48,7 @@ from penstock.runtime.operators.windows.window_contents import ListedContents, W
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch, RowBatch, StreamStatus, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
-from penstock.runtime.state.state_backend import KeyedTable
+from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 from penstock.runtime.user_location import function_location
 
@@ -206,7 +206,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
-        self._table: KeyedTable | None = None
+        self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: ReachedWatermark | None = None
         self._hold: HeldWatermark | None = None

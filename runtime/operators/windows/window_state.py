@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from penstock.runtime.state.state_backend import KeyedTable
+from penstock.runtime.state.state_table import StateTable
 
 #: Start and end of a window: the second part of an entry of keyed state.
 Span: TypeAlias = tuple[int, int]
@@ -141,7 +141,7 @@ class WindowState:
         processing_time: When they are due in processing time.
     """
 
-    def __init__(self, table: KeyedTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
+    def __init__(self, table: StateTable, *, is_event_time: bool, lateness: int, is_endless: bool) -> None:
         self._entries = table.entries
         self._changed = table.changed
         self._is_event_time = is_event_time

@@ -37,17 +37,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ColumnChanges:
-    """Merged changes of one table; it holds all blocks until they are asked for.
-
-    Example:
-        >>> changes, groups = ColumnChanges("sums"), np.zeros(2, np.uint16)
-        >>> for keys, values in ((["a", "b"], [1, 2]), (["b", "c"], [20, 30])):
-        ...     batches = pa.record_batch({"k": keys}), pa.record_batch({"v": values})
-        ...     changes.apply(ColumnBlock("sums", batches[0], groups, batches[1]))
-        >>> (block,) = changes.blocks()
-        >>> sorted(zip(block.keys["k"].to_pylist(), block.values["v"].to_pylist()))
-        [('a', 1), ('b', 20), ('c', 30)]
-    """
+    """Merged changes of one table; it holds all blocks until they are asked for."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -150,7 +140,6 @@ def _last_in_part(hashes: HashArray) -> Slots:
 
 
 def _values_of(block: ColumnBlock) -> pa.RecordBatch:
-    """The values of a block; no columns where its keys were deleted."""
     return _of_columns({}, len(block)) if block.values is None else block.values
 
 

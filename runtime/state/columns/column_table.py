@@ -56,7 +56,6 @@ class ColumnBlock:
 
     @property
     def weight(self) -> int:
-        """About how many bytes this is."""
         values = 0 if self.values is None else self.values.nbytes
         return int(self.keys.nbytes) + int(values)
 
@@ -75,10 +74,6 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
     Raises:
         CodecError: A column has such a type.
-
-    Example:
-        >>> decode_columns(encode_columns(pa.record_batch({"n": [1]}))).to_pydict()
-        {'n': [1]}
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -90,11 +85,7 @@ def encode_columns(batch: pa.RecordBatch, *, any_type: bool = True) -> bytes:
 
 
 def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
-    """The block that `encode_columns` wrote; the columns are views into the data.
-
-    Raises:
-        CodecError: The bytes are damaged, or a column has such a type.
-    """
+    """The block that `encode_columns` wrote; the columns are views into the data."""
     try:
         return read_batch(data, any_type=any_type)
     except Exception as error:  # anything: the bytes decide what goes wrong
@@ -104,12 +95,7 @@ def decode_columns(data: bytes, *, any_type: bool = False) -> pa.RecordBatch:
 
 
 def key_list(keys: pa.RecordBatch) -> list[Any]:
-    """Keys as Python values: of one part the value itself, of several parts tuples.
-
-    Example:
-        >>> key_list(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
-        [(1, 'x'), (2, None)]
-    """
+    """Keys as Python values: of one part the value itself, of several parts tuples."""
     columns = [column.to_pylist() for column in keys.columns]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
@@ -120,10 +106,6 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 class ColumnTable:
     """Keys and values by slot.
-
-    Args:
-        name: The table's name, unique in its operator.
-        max_parallelism: Number of key groups; unused where key groups are given.
 
     Example:
         >>> table = ColumnTable("sums", 128)
@@ -157,14 +139,12 @@ class ColumnTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, without what Python objects in them occupy."""
         columns = [*self._keys.values(), *self._columns.values()]
         own = self._slots.nbytes + self._changed.nbytes + self._groups.nbytes + self._rows.nbytes
         return own + sum(column.nbytes for column in columns)
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """Names of the key's columns; empty before there was a key."""
         return tuple(self._keys)
 
     @property
@@ -176,14 +156,7 @@ class ColumnTable:
         return np.flatnonzero(self._slots.used[: self._slots.end])
 
     def column(self, name: str, kind: pa.DataType, *, many_types: bool = False) -> GrowingColumn:
-        """The column of this name for values of a type; a new one is null everywhere.
-
-        Args:
-            name: Unique among the columns of values.
-
-        Raises:
-            StateMismatchError: It exists with another type.
-        """
+        """The column of this name for values of a type; a new one is null everywhere."""
         columns = self._columns.get(name)
         if columns is None:
             columns = self._columns[name] = TypedColumns(name)
@@ -199,11 +172,7 @@ class ColumnTable:
         extra: Mapping[str, pa.Array] | None = None,
         key_groups: NDArray[np.uint16] | None = None,
     ) -> Slots:
-        """The slot of each row's key; one for each new key, whose values are null. A key may occur twice.
-
-        Raises:
-            StateMismatchError: A part of the key is of another type than before.
-        """
+        """The slot of each row's key; one for each new key, whose values are null. A key may occur twice."""
         return self._look_up(keys, extra, key_groups)[0]
 
     def insert(self, keys: Mapping[str, pa.Array], extra: Mapping[str, pa.Array]) -> Slots:
@@ -251,13 +220,7 @@ class ColumnTable:
         return slots, np.concatenate(new_rows) if new_rows else np.empty(0, np.int64)
 
     def are_first(self, slots: Slots) -> NDArray[np.bool_]:
-        """Of each row whether it is the first one of its slot.
-
-        Example:
-            >>> table = ColumnTable("t", 128)
-            >>> table.are_first(table.slots_of({"k": pa.array(["a", "b", "a"])})).tolist()
-            [True, True, False]
-        """
+        """Of each row whether it is the first one of its slot."""
         if len(self._rows) < len(self._changed):
             self._rows = np.empty(len(self._changed), np.int32)
         rows = np.arange(len(slots), dtype=np.int32)

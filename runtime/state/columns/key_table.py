@@ -59,7 +59,6 @@ class KeyTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return self._cells.nbytes + self.hashes.nbytes + self.used.nbytes + self._levels.nbytes
 
     def clear(self) -> None:
@@ -92,7 +91,6 @@ class KeyTable:
         return slots
 
     def find(self, hashes: HashArray, same: SameKeys) -> NDArray[np.int64]:
-        """The slot of each row's key, -1 for those that have none."""
         slots = np.full(len(hashes), -1, np.int64)
         missing = np.arange(len(hashes))
         for level in range(self._last_level + 1):

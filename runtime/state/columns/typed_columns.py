@@ -34,18 +34,8 @@ _BY_BYTES: Final = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 class GrowingColumn:
     """Values of one type; a slot that was never written is null.
 
-    Args:
-        kind: Its Arrow type. A column of type null takes the type of the first values that have another.
-
     Attributes:
         values: The values by slot; undefined where `valid` is false. Operators may change them in place.
-
-    Example:
-        >>> column = GrowingColumn("n", pa.int64())
-        >>> column.reserve(3)
-        >>> column.put(np.array([2, 0]), pa.array([5, None]))
-        >>> column.take(np.array([0, 1, 2])).to_pylist()
-        [None, None, 5]
     """
 
     def __init__(self, name: str, kind: pa.DataType) -> None:
@@ -60,7 +50,6 @@ class GrowingColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, without what Python objects in them occupy."""
         return self.values.nbytes + self.valid.nbytes
 
     def reserve(self, capacity: int) -> None:
@@ -72,11 +61,6 @@ class GrowingColumn:
         self.valid[old:] = False
 
     def put(self, slots: Slots, column: pa.Array) -> None:
-        """Set the values of slots, each of which occurs once.
-
-        Raises:
-            StateMismatchError: The values are of another type.
-        """
         self.adopt(column.type)
         if kinds.is_null(column.type):
             self.clear(slots)
@@ -89,7 +73,6 @@ class GrowingColumn:
             self.values[slots] = None
 
     def take(self, slots: Slots) -> pa.Array:
-        """The values of slots, in their order, as an Arrow array."""
         values, valid = self.values[slots], self.valid[slots]
         if kinds.is_null(self.kind):
             return pa.nulls(len(slots))
@@ -99,11 +82,7 @@ class GrowingColumn:
         return storage if storage.type.equals(self.kind) else storage.view(self.kind)
 
     def equals(self, slots: Slots, column: pa.Array) -> NDArray[np.bool_]:
-        """Whether each slot holds the value at the same place of a column; nulls are equal.
-
-        Raises:
-            StateMismatchError: The column is of another type.
-        """
+        """Whether each slot holds the value at the same place of a column; nulls are equal."""
         self.adopt(column.type)
         if kinds.is_null(column.type):
             return ~self.valid[slots]
@@ -120,11 +99,7 @@ class GrowingColumn:
         return equal
 
     def adopt(self, kind: pa.DataType) -> None:
-        """Make sure that values of a type can be put here.
-
-        Raises:
-            StateMismatchError: They can't.
-        """
+        """Make sure that values of a type can be put here."""
         if kind.equals(self.kind) or kinds.is_null(kind):
             return
         if not kinds.is_null(self.kind):
@@ -150,12 +125,7 @@ class GrowingColumn:
 
 
 def is_fixed(kind: pa.DataType) -> bool:
-    """Whether values of a type are kept as numbers and not as Python objects.
-
-    Example:
-        >>> is_fixed(pa.timestamp("us")), is_fixed(pa.string()), is_fixed(pa.decimal128(5, 2))
-        (True, False, False)
-    """
+    """Whether values of a type are kept as numbers and not as Python objects."""
     return bool(kinds.is_primitive(kind)) and not kinds.is_interval(kind) and not kinds.is_decimal(kind)
 
 
@@ -209,16 +179,6 @@ class TypedColumns:
 
     Attributes:
         all: The columns; several of them hold values of one slot only where an operator has put them there.
-
-    Example:
-        >>> columns = TypedColumns("v")
-        >>> columns.reserve(2)
-        >>> columns.of(pa.int64()).put(np.array([0]), pa.array([2]))
-        >>> columns.of(pa.float64()).put(np.array([1]), pa.array([2.5]))
-        >>> columns.types_of(np.array([1, 0])).tolist()
-        [1, 0]
-        >>> list(columns.by_label())
-        ['v', 'v|double']
     """
 
     def __init__(self, name: str) -> None:
@@ -228,15 +188,10 @@ class TypedColumns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return sum(column.nbytes for column in self.all)
 
     def of(self, kind: pa.DataType) -> GrowingColumn:
-        """The column for values of a type; nulls go into any.
-
-        Raises:
-            StateMismatchError: The column has another type, and a value of a row never has this one.
-        """
+        """The column for values of a type; nulls go into any."""
         for column in self.all:
             if column.kind.equals(kind) or kinds.is_null(kind):
                 return column
@@ -257,11 +212,6 @@ class TypedColumns:
         return column
 
     def only(self, kind: pa.DataType) -> GrowingColumn:
-        """The column for values of a type, which all values have.
-
-        Raises:
-            StateMismatchError: There are values of another type.
-        """
         if not self.all:
             return self.of(kind)
         self.all[-1].adopt(kind)
@@ -277,7 +227,6 @@ class TypedColumns:
             column.clear(slots)
 
     def put(self, slots: Slots, column: pa.Array) -> None:
-        """Set the values of slots, each of which occurs once."""
         own = self.of(column.type)
         own.put(slots, column)
         for other in self.all:

@@ -1,4 +1,4 @@
-"""Time limits of calls, and their errors."""
+"""How long a call may take, and what its error says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Garbage of jobs in the cluster: nothing that may still be needed is deleted."""
+"""What may be deleted of what jobs have left in the cluster: nothing that one may still need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job that a user means."""
+"""Which job a user means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line without a cluster: its looks, and its messages."""
+"""What needs no cluster of the command line: how it looks, and what it says where there is no cluster."""
 
 from __future__ import annotations
 

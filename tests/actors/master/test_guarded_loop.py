@@ -1,4 +1,4 @@
-"""An error in the scheduler ends the process of its JobMaster; one in anything else is logged."""
+"""An error in the scheduler ends the process of its JobMaster; one in anything else is told."""
 
 from __future__ import annotations
 

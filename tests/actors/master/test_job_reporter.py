@@ -1,4 +1,4 @@
-"""The JobMaster's report, made of the scheduler's view, the processes and the subtasks' counters."""
+"""What a JobMaster makes of the scheduler's view, the processes and the subtasks' counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of ended jobs in their storage."""
+"""What an ended job leaves in its storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer to a request for a checkpoint, as its caller gets it."""
+"""What the answer to a request for a checkpoint becomes for whoever asked for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes of a program that travel with its job."""
+"""Which classes of a program travel with its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of actors are distinct and can be parsed."""
+"""Names of actors can be told apart and taken apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A savepoint's answer, as its caller gets it."""
+"""What a savepoint's answer becomes for whoever asked for it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DEAD = ray.exceptions.ActorDiedError()
 
 
 class Answer:
-    """The outcome of a call of an actor."""
+    """What a call of an actor gives."""
 
     def __init__(self) -> None:
         self._future: Future[Any] = Future()

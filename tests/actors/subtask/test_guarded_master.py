@@ -1,4 +1,4 @@
-"""A guard reaches its JobMaster, also before that has deployed anything here."""
+"""How a guard reaches its JobMaster, also before that has deployed anything here."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def report(checkpoint_id: int) -> SubtaskReport:
 
 
 class Master:
-    """Keeps its messages, or fails over them."""
+    """Keeps what it is told, or fails over it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.told: list[tuple[Role, SubtaskReport]] = []

@@ -1,4 +1,4 @@
-"""The metrics of a subtask: each amount once, also over attempts."""
+"""What a subtask publishes: each amount once, also over attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subtask's messages to its JobMaster become a report; others go to its channels."""
+"""What a subtask tells its JobMaster becomes a report, and what it sends goes to its channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)
 
 
 class Said(list[Any]):
-    """Keeps its messages."""
+    """Keeps what it is told."""
 
     def report(self, report: Any) -> None:
         self.append(report)

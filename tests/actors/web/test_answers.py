@@ -1,4 +1,4 @@
-"""The entry of a job in the list of jobs, made of its report."""
+"""What the list of jobs says of a job, made of its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preview of a rescale, for vertices with and without keyed state."""
+"""What the preview of a rescale says about vertices with and without keyed state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting large batches."""
+"""How large batches are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receive buffer of a partition."""
+"""Which receive buffer a partition goes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that a receive buffer accepts, drops, refuses, gives out and releases."""
+"""What a receive buffer accepts, drops, refuses, gives out and lets go."""
 
 from __future__ import annotations
 

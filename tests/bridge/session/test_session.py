@@ -1,4 +1,4 @@
-"""Arguments of a Spark session that are refused before anything starts."""
+"""What is asked of a Spark session, as far as it is refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a partition into frames."""
+"""How a partition is cut into frames."""
 
 from __future__ import annotations
 

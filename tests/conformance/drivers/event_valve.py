@@ -188,6 +188,7 @@ def by_subtask(sent: list[Any]) -> dict[int, list[str]]:
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
+    """What differs from what the case expects."""
     config = case["config"]
     run = BareValve(config) if config["level"] == "valve" else Holder(config)
     differences = []

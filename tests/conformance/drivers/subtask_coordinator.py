@@ -22,7 +22,6 @@ from penstock.runtime.checkpoint.operator_snapshot import (
 )
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.elements import (
@@ -131,7 +130,7 @@ class SubtaskRun:
             clock,
             self.in_flight,
             max_recorded_aborted=config["max_recorded_aborted"],
-            semantics=Semantics.flink_1_11(),
+            decline_overtaken=False,
         )
 
     # -- the state and the outputs ----------------------------------------------------------------------
@@ -254,6 +253,7 @@ class SubtaskRun:
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
+    """What differs from what the case expects."""
     run = SubtaskRun(case["config"])
     state: dict[str, Any] = {}
     differences = []

@@ -19,7 +19,7 @@ from penstock.actors.command_line.app import main
 
 
 class Done(NamedTuple):
-    """The exit code and the output of a command."""
+    """How a command has ended, and what it has said."""
 
     returncode: int
     stdout: str

@@ -139,7 +139,7 @@ def penstock_actors() -> list[dict[str, str]]:
 
 
 def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:
-    """The counters of the living subtasks."""
+    """What the living subtasks count right now."""
     found = {}
     for name in subtask_actors(job):
         try:

@@ -205,7 +205,7 @@ class Stress:
 
 @dataclass(frozen=True)
 class Anomalies:
-    """States that must not be.
+    """What must not be.
 
     Attributes:
         lost: Records that never arrived.

@@ -67,7 +67,7 @@ def add_windows(
 
 
 def committed_windows(folder: Path) -> list[Window]:
-    """The output of the windows."""
+    """What windows have emitted."""
     return [tuple(row) for row in committed_rows(folder)]
 
 

@@ -1,4 +1,4 @@
-"""Time for which a silent receiver is called again."""
+"""How long a receiver that does not answer is called again."""
 
 from __future__ import annotations
 

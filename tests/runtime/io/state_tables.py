@@ -23,8 +23,9 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
+from penstock.runtime.state.keyed_blocks import CapturedRows
 from penstock.runtime.state.keyed_chunk import write_chunk
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.state import write_state
 
 
@@ -54,7 +55,7 @@ def entries_of(table: pa.Table) -> dict[Any, Any]:
 
 
 def restored(url: str, operator: str, table: str, parallelism: int, groups: int) -> dict[Any, Any]:
-    """The state that the subtasks of a job would find, each in its own range."""
+    """What the subtasks of a job would find, each in its own range."""
     opened = open_snapshot(url, open_location)
     found: dict[Any, Any] = {}
     handles = [h for s in opened.checkpoint.operators[operator].subtasks.values() for h in s.keyed]
@@ -65,7 +66,7 @@ def restored(url: str, operator: str, table: str, parallelism: int, groups: int)
 
     for index in range(parallelism):
         own = key_group_range(index, parallelism, groups)
-        backend = HeapKeyedStateBackend(groups, own, ValueCodec(allow_pickle=False))
+        backend = HeapKeyedStateBackend(BackendSetup("op", groups, own, ValueCodec(allow_pickle=False)))
         backend.restore([h for h in handles if len(h.key_groups.intersection(own))], Files())
         mine = backend.table(table).entries
         assert all(key_group_of(key, groups) in own for key in mine)
@@ -102,11 +103,11 @@ TABLES = st.tuples(KEYS, VALUES).flatmap(lambda both: st.dictionaries(*both, max
 def of_another_job(tmp_path: Path, values: Mapping[Any, Any], codec: ValueCodec | None = None) -> str:
     """A savepoint with values that only its job knows."""
     codec = codec or ValueCodec()
-    blocks = list(encode_written("reduce", list(values), list(values.values()), codec))
+    blocks = [CapturedRows.encoded("reduce", list(values), list(values.values()), codec)]
     return with_chunks(tmp_path, blocks, codec=codec)
 
 
-def with_chunks(tmp_path: Path, *files: list[KeyedBlock], codec: ValueCodec) -> str:
+def with_chunks(tmp_path: Path, *files: list[CapturedRows], codec: ValueCodec) -> str:
     everything = KeyGroupRange(0, 7)
     handles = tuple(InlineHandle(write_chunk(blocks, 8, everything, codec)) for blocks in files)
     subtask = OperatorSubtaskState((KeyedStateHandle(everything, handles, 1),))

@@ -19,6 +19,7 @@ from penstock.runtime.snapshot.handles import InlineHandle
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.state import read_state, write_state
 from penstock.windows import TumblingEventTimeWindows
 
@@ -45,7 +46,7 @@ def without_groups(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def tables_of(url: str, state: str, parallelism: int) -> list[ColumnTable]:
-    """The state that the subtasks of a job would find."""
+    """What the subtasks of a job would find."""
     opened = open_snapshot(url, open_location)
     handles = [h for s in opened.checkpoint.operators["sums"].subtasks.values() for h in s.keyed]
 
@@ -56,7 +57,7 @@ def tables_of(url: str, state: str, parallelism: int) -> list[ColumnTable]:
     tables = []
     for index in range(parallelism):
         own = key_group_range(index, parallelism, GROUPS)
-        backend = HeapKeyedStateBackend(GROUPS, own, ValueCodec(allow_pickle=False))
+        backend = HeapKeyedStateBackend(BackendSetup("op", GROUPS, own, ValueCodec(allow_pickle=False)))
         backend.restore([h for h in handles if len(h.key_groups.intersection(own))], Files())
         tables.append(backend.column_table(state))
     return tables

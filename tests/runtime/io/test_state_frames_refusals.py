@@ -14,7 +14,8 @@ from penstock import ConfigurationError, StorageError
 from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError
 from penstock.runtime.record.arrow_types import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.keyed_blocks import encode_deleted, encode_written
+from penstock.runtime.state.fixed_values import DELETED
+from penstock.runtime.state.keyed_blocks import CapturedRows
 from penstock.state import read_state, write_state
 
 
@@ -54,7 +55,8 @@ def test_nothing_is_unpickled_without_consent(tmp_path: Path) -> None:
 def test_other_states_are_kept_without_being_understood(tmp_path: Path) -> None:
     """Neither a pickle nor a class of another job is in the way of reading or replacing what is beside it."""
     codec = ValueCodec()
-    blocks = [*encode_written("strange", [1], [Strange()], codec), *encode_written("n", [1], [5], codec)]
+    strange = CapturedRows.encoded("strange", [1], [Strange()], codec)
+    blocks = [strange, CapturedRows.encoded("n", [1], [5], codec)]
     url = with_chunks(tmp_path, blocks, codec=codec)
     assert entries_of(read_state(url, "sum", "n")) == {1: 5}
     new = write_state(keyed({2: 6}), tmp_path / "new", "sum", "n", base=url)
@@ -67,8 +69,8 @@ def test_a_chain_of_changes_is_read_as_what_is_left_of_it(tmp_path: Path) -> Non
     codec = ValueCodec()
     url = with_chunks(
         tmp_path,
-        list(encode_written("reduce", ["a", "b", "c"], [1, 2, 3], codec)),
-        [*encode_deleted("reduce", ["b"]), *encode_written("reduce", ["c", "d"], [30, 4], codec)],
+        [CapturedRows.encoded("reduce", ["a", "b", "c"], [1, 2, 3], codec)],
+        [CapturedRows("reduce", {"b": DELETED}), CapturedRows.encoded("reduce", ["c", "d"], [30, 4], codec)],
         codec=codec,
     )
     assert entries_of(read_state(url, "sum")) == {"a": 1, "c": 30, "d": 4}

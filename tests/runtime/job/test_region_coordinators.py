@@ -1,4 +1,4 @@
-"""Coordinators of users' operators in a job of two regions, of which one fails while the other continues."""
+"""Coordinators of users' operators in a job of two regions, of which one fails while the other goes on."""
 
 from operators_setup import Run
 

@@ -1,4 +1,4 @@
-"""Failures, ends and requests while a region restarts."""
+"""What fails, ends or is asked for while a region restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job whose attempt, deployment, checkpoints or state fail."""
+"""What becomes of a job whose attempt, deployment, checkpoints or state fail."""
 
 import pytest
 from scheduler_setup import COUNT, READ, READS, Run

@@ -1,4 +1,4 @@
-"""The output of a failed or cancelled job: all that a snapshot covers, and nothing else."""
+"""What the output of a failed or cancelled job is left with: what a snapshot covers, and nothing else."""
 
 from __future__ import annotations
 

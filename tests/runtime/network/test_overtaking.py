@@ -1,4 +1,4 @@
-"""Barriers that overtake elements at the sender, and their share of the checkpoint."""
+"""Which barriers overtake what waits at the sender, and what that gives to the checkpoint."""
 
 from __future__ import annotations
 

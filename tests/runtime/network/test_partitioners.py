@@ -1,4 +1,4 @@
-"""Channels of an edge's records."""
+"""How the records of an edge find their channel."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.heap_backend import heap_backend
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.state_backends import open_state_backend
@@ -72,7 +72,7 @@ def either_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def _new_backend() -> KeyedStateBackend:
     setup = BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec())
     if isinstance(Chosen.config, HeapState):
-        return heap_backend(setup)
+        return HeapKeyedStateBackend(setup)
     backend = open_state_backend(Chosen.config, setup)
     Chosen.opened.append(backend)
     return backend

@@ -1,4 +1,4 @@
-"""Values that the value codec keeps."""
+"""What the value codec keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about declared states that were added, dropped or renamed since the snapshot."""
+"""What is said of declared states that were added, dropped or renamed since the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a subtask's state."""
+"""Where a subtask's state goes."""
 
 from __future__ import annotations
 

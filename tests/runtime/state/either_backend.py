@@ -27,7 +27,7 @@ KINDS: dict[str, StateBackend] = {"heap": HeapState(), "rocksdb": RocksDB(MEMORY
 
 
 class Chosen:
-    """The backends of the running test."""
+    """What the running test's backends are."""
 
     config: StateBackend = KINDS["heap"]
     opened: ClassVar[list[Any]] = []
@@ -61,7 +61,7 @@ def new_backend(
     """A new, empty backend of the kind that the test runs on."""
     codec = codec or ValueCodec()
     if isinstance(Chosen.config, HeapState):
-        return HeapKeyedStateBackend(max_parallelism, own, codec, policy, clock=clock)
+        return HeapKeyedStateBackend(BackendSetup("op", max_parallelism, own, codec, clock=clock), policy)
     backend = open_state_backend(Chosen.config, BackendSetup("op", max_parallelism, own, codec, clock=clock))
     Chosen.opened.append(backend)
     return backend

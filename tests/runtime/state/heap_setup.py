@@ -18,6 +18,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
+from penstock.runtime.state.state_backend import BackendSetup
 
 ALL = KeyGroupRange(0, 127)
 NEVER = CompactionPolicy(max_files=100, growth=100.0)
@@ -45,7 +46,7 @@ class Files:
 
 
 def new_backend(policy: CompactionPolicy = NEVER, own: KeyGroupRange = ALL) -> HeapKeyedStateBackend:
-    return HeapKeyedStateBackend(128, own, ValueCodec(), policy)
+    return HeapKeyedStateBackend(BackendSetup("op", 128, own, ValueCodec()), policy)
 
 
 def put(backend: HeapKeyedStateBackend, entries: dict[Any, Any], table: str = "t") -> None:

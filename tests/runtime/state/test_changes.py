@@ -1,4 +1,4 @@
-"""Changes since the last snapshot, and the work of taking it."""
+"""What has changed since the last snapshot, and how much work it is to take it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.runtime.state import changes as module
 from penstock.runtime.state.changes import Changes
 from penstock.runtime.state.fixed_values import DELETED, FixedValues
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.state.keyed_blocks import CapturedEntries
+from penstock.runtime.state.keyed_blocks import CapturedRows
 from penstock.runtime.state.keyed_states import ValueState
 from penstock.runtime.state.state_table import StateTable
 
@@ -195,7 +195,7 @@ def test_a_renamed_state_leaves_nothing_under_its_old_name() -> None:
 
 def test_entries_are_encoded_once_and_their_references_given_back() -> None:
     backend = new_backend()
-    captured = CapturedEntries("t", {number: (number, "x") for number in range(40_000)})
+    captured = CapturedRows("t", {number: (number, "x") for number in range(40_000)})
     codec = ValueCodec()
     packed = captured.packed(128, backend.key_groups, codec)
     assert sum(block[1] for block in packed) == len(captured) == 40_000
@@ -203,13 +203,13 @@ def test_entries_are_encoded_once_and_their_references_given_back() -> None:
     merged: dict[Any, Any] = {1: "older"}
     captured.put_into(merged, codec)
     assert merged == {number: (number, "x") for number in range(40_000)}
-    assert captured._entries is None  # nothing else shows that the references are gone
+    assert captured._rows is None  # nothing else shows that the references are gone
 
 
 def test_two_that_encode_the_same_entries_at_once_disturb_neither() -> None:
     """The second one begins and ends while the first one is in the middle."""
     backend, codec = new_backend(), ValueCodec()
-    captured = CapturedEntries("t", {number: number for number in range(40_000)})
+    captured = CapturedRows("t", {number: number for number in range(40_000)})
     inner: list[Any] = []
 
     class Interrupting(ValueCodec):

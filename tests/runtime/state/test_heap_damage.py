@@ -23,6 +23,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
+from penstock.runtime.state.state_backend import BackendSetup
 
 
 @pytest.mark.parametrize("position", [0, 7, 20, -1])
@@ -51,7 +52,7 @@ def test_a_value_that_can_not_be_decoded_here_is_reported_with_the_file() -> Non
     backend, files = new_backend(), Files()
     put(backend, {"a": range(3)})
     handle = take(backend, files, 1, -1)
-    strict = HeapKeyedStateBackend(128, ALL, ValueCodec(allow_pickle=False))
+    strict = HeapKeyedStateBackend(BackendSetup("op", 128, ALL, ValueCodec(allow_pickle=False)))
     with pytest.raises(CorruptSnapshotError, match="keyed state in chk/0 can't be decoded"):
         strict.restore([handle], files)
 
@@ -92,7 +93,7 @@ def test_another_max_parallelism_is_refused() -> None:
     backend, files = new_backend(), Files()
     put(backend, {"a": 1})
     handle = take(backend, files, 1, -1)
-    other = HeapKeyedStateBackend(256, KeyGroupRange(0, 255), ValueCodec())
+    other = HeapKeyedStateBackend(BackendSetup("op", 256, KeyGroupRange(0, 255), ValueCodec()))
     with pytest.raises(ConfigurationError, match="max_parallelism=128 and can't be read with 256"):
         other.restore([handle], files)
 

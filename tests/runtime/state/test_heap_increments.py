@@ -1,4 +1,4 @@
-"""Older files under a snapshot of the heap backend, and their compaction."""
+"""Which older files a snapshot of the heap backend is built on, and when they are compacted."""
 
 from __future__ import annotations
 

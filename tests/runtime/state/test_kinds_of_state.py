@@ -1,4 +1,4 @@
-"""Operations of each kind of state for the current key, and its saved content."""
+"""What each kind of state does for the current key, and what is saved of it."""
 
 from __future__ import annotations
 

@@ -6,11 +6,12 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_states import ValueState
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import NO_KEY
 
 
 def backend() -> HeapKeyedStateBackend:
-    return HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec())
+    return HeapKeyedStateBackend(BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec()))
 
 
 def test_a_table_is_always_the_same_object() -> None:
@@ -47,7 +48,9 @@ def test_clearing_what_is_not_there_changes_nothing() -> None:
 
 
 def test_state_that_no_snapshot_saves_does_not_collect_what_changed() -> None:
-    state = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec(), takes_snapshots=False)
+    state = HeapKeyedStateBackend(
+        BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec(), takes_snapshots=False)
+    )
     count = state.bind(ValueState(name="count"))
     for key in ("a", "b"):
         state.set_current_key(key)

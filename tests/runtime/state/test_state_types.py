@@ -13,6 +13,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.declared_state import DeclaredTypes
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 from penstock.windows import TimeWindow
@@ -93,7 +94,7 @@ def test_another_state_may_have_another_type() -> None:
 
 
 def test_a_declaration_that_nobody_has_repeated_yet_is_kept() -> None:
-    backend = HeapKeyedStateBackend(4, KeyGroupRange(0, 3), ValueCodec())
+    backend = HeapKeyedStateBackend(BackendSetup("op", 4, KeyGroupRange(0, 3), ValueCodec()))
     types = DeclaredTypes()
     types.restore([KeyedStateHandle(KeyGroupRange(0, 3), (), types=(("total", "int"),))])
     assert types.names() == (("total", "int"),)

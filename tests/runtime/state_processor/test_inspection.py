@@ -1,4 +1,4 @@
-"""The inspection of a snapshot without running its job."""
+"""What is said of a snapshot without running its job."""
 
 from __future__ import annotations
 

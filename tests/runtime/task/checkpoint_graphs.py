@@ -26,6 +26,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.metadata import decode_atoms
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 
 MakeSubtask = Callable[..., SubtaskSetup]
 ENDLESS = GeneratorSource(lambda i: i)
@@ -75,6 +76,6 @@ def keyed(task: SubtaskSetup, snapshot: SubtaskSnapshot) -> dict[Any, Any]:
         def read(self, handle: StateHandle) -> bytes:
             return handle.data if isinstance(handle, InlineHandle) else task.storage.get(handle.path)
 
-    backend = HeapKeyedStateBackend(8, KeyGroupRange(0, 7), ValueCodec())
+    backend = HeapKeyedStateBackend(BackendSetup("op", 8, KeyGroupRange(0, 7), ValueCodec()))
     backend.restore(snapshot.operators["count"].keyed, Files())
     return backend.table(REDUCE_STATE).entries

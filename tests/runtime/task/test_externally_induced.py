@@ -47,7 +47,7 @@ class Marked(CollectionSource[int]):
 
 
 class Rows:
-    """The target of the numbers."""
+    """Where the numbers go."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -66,7 +66,7 @@ def marked_job(count: int, seed: int = 0) -> tuple[ScriptedJob, Marked, Rows]:
 
 
 def position(job: ScriptedJob) -> list[Any]:
-    """The splits that are left to read in the newest checkpoint."""
+    """What the newest checkpoint says is left to read."""
     assert job.newest is not None
     [handle] = job.newest.operators["numbers"].subtasks[0].operator
     atoms = decode_atoms(read_state(job.storage, handle.state), "splits")

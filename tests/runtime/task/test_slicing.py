@@ -1,4 +1,4 @@
-"""The number of rows of a slice, and cutting batches."""
+"""How many rows make a slice, and cutting batches."""
 
 from __future__ import annotations
 

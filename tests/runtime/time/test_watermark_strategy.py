@@ -1,4 +1,4 @@
-"""Event time of records, in users' words."""
+"""How records get event time, as users say it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of a timestamp."""
+"""Which windows a timestamp belongs to."""
 
 from __future__ import annotations
 

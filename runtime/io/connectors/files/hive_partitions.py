@@ -27,7 +27,8 @@ from penstock.runtime.io.connectors.filesystems.filesystem import (
     is_glob,
     literal_folder,
 )
-from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
+from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
+from penstock.runtime.io.connectors.formats.csv_columns import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat
@@ -123,7 +124,12 @@ def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitRea
 
 
 def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
-    return replace(form, path_columns=columns) if isinstance(form, ParquetFormat | CsvFormat) else form
+    match form:
+        case ParquetFormat() | CsvFormat():
+            return replace(form, path_columns=columns)
+        case ColumnarCsvFormat():
+            return replace(form, text=replace(form.text, path_columns=columns))
+    return form
 
 
 class PartitionedReader:
@@ -140,7 +146,8 @@ class PartitionedReader:
         self._split = split
         self._columns = columns
         self._form = form
-        self._wanted = form.columns if isinstance(form, CsvFormat) and form.header else None
+        text = form.text if isinstance(form, ColumnarCsvFormat) else form
+        self._wanted = text.columns if isinstance(text, CsvFormat) and text.header else None
 
     def read(self, max_rows: int) -> Polled[Any]:
         """The next records; `finished` at the end of the split."""

@@ -1,4 +1,4 @@
-"""Failures that count; Flink's own cases are in `tests/conformance`."""
+"""Which failures count; Flink's own cases are in `tests/conformance`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""State of finished subtasks in a complete checkpoint."""
+"""What a complete checkpoint holds of subtasks that have finished."""
 
 import pytest
 from coordinator_setup import COUNTS, READ, READS, Run, word_count

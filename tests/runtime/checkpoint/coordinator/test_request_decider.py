@@ -1,4 +1,4 @@
-"""Penstock's additions to Flink's decider; Flink's own cases are in `tests/conformance`."""
+"""What Penstock adds to Flink's decider; Flink's own cases are in `tests/conformance`."""
 
 import pytest
 

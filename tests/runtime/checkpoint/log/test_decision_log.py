@@ -1,4 +1,4 @@
-"""Records that the decision log claims, fences and finds again when an answer is missing."""
+"""What the decision log claims, fences and finds again when an answer is missing."""
 
 from __future__ import annotations
 

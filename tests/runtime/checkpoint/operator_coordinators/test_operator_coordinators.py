@@ -25,7 +25,7 @@ class SlowSender:
 
 
 class Coordinator:
-    """Remembers its calls; gives its snapshot on request."""
+    """Remembers what it is told; gives its snapshot when told to."""
 
     def __init__(self, context):
         self.context = context

@@ -28,6 +28,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import StateFiles, decode_atoms, encode_atoms
 from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 
 CODEC = ValueCodec()
 LARGE = "x" * (INLINE_LIMIT + 1)
@@ -93,7 +94,7 @@ def test_every_list_state_gets_a_handle_with_its_mode_and_size() -> None:
 
 
 def test_keyed_state_is_written_and_the_backend_builds_on_it_once_it_is_told() -> None:
-    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend = HeapKeyedStateBackend(BackendSetup("op", 16, KeyGroupRange(0, 15), CODEC))
     backend.table("t").entries.update({"k": LARGE})
     backend.table("t").changed.add("k")
     task = snapshot_of(MemoryStorage(), backend=backend)
@@ -110,7 +111,7 @@ def test_keyed_state_is_written_and_the_backend_builds_on_it_once_it_is_told() -
 def test_after_a_merge_that_met_damage_the_next_snapshot_builds_on_no_file(
     error: StorageError, is_anew: bool
 ) -> None:
-    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend = HeapKeyedStateBackend(BackendSetup("op", 16, KeyGroupRange(0, 15), CODEC))
     backend.table("t").entries.update({"k": LARGE})
     backend.table("t").changed.add("k")
     task = snapshot_of(MemoryStorage(), backend=backend)
@@ -134,7 +135,7 @@ def test_after_a_merge_that_met_damage_the_next_snapshot_builds_on_no_file(
 def test_state_of_something_that_can_not_be_a_key_here_names_the_operator(
     key: object, own: KeyGroupRange, error: type[Exception], why: str
 ) -> None:
-    backend = HeapKeyedStateBackend(16, own, CODEC)
+    backend = HeapKeyedStateBackend(BackendSetup("op", 16, own, CODEC))
     backend.table("t").entries[key] = 1
     backend.table("t").changed.update(backend.table("t").entries)
     storage = MemoryStorage()

@@ -1,4 +1,4 @@
-"""The picture of a graph: its contents, and what it must not contain."""
+"""What stands in the picture of a graph, and what must not."""
 
 from __future__ import annotations
 

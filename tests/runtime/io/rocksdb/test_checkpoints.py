@@ -1,4 +1,4 @@
-"""Files that a checkpoint of RocksDB uploads and names, and the restored state at any parallelism."""
+"""What a checkpoint of RocksDB uploads and names, and what comes back of it at any parallelism."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of
 from penstock.runtime.state.keyed_states import ListState, ValueState
+from penstock.runtime.state.state_backend import BackendSetup
 
 
 def sorted_files(handle: KeyedStateHandle) -> set[str]:
@@ -188,7 +189,7 @@ def test_a_restore_replaces_what_was_there() -> None:
 
 
 def on_heap(handles: list[KeyedStateHandle], files: Files) -> HeapKeyedStateBackend:
-    backend = HeapKeyedStateBackend(GROUPS, opened().key_groups, ValueCodec())
+    backend = HeapKeyedStateBackend(BackendSetup("op", GROUPS, opened().key_groups, ValueCodec()))
     backend.restore(handles, files)
     return backend
 
@@ -331,7 +332,7 @@ def test_a_folder_that_is_gone_is_no_damage_of_the_checkpoint(monkeypatch: pytes
 
     def read_and_lose_the_folder(each: StateHandle) -> bytes:
         shutil.rmtree(restored_into._database.folder, ignore_errors=True)
-        monkeypatch.setattr(Path, "mkdir", lambda *args, **more: None)  # it is not made again
+        monkeypatch.setattr(Path, "mkdir", lambda *args, **more: None)  # nobody makes it again
         return read(each)
 
     monkeypatch.setattr(files, "read", read_and_lose_the_folder)

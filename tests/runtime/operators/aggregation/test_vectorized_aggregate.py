@@ -52,7 +52,7 @@ class RowSpread(Spread):
 
 
 class Rows(VectorizedAggregate):
-    """Number of rows; reads no column."""
+    """How many rows there are; it looks at no column."""
 
     state: ClassVar[Any] = {"n": "int64"}
 

@@ -1,4 +1,4 @@
-"""The beginning of event time: timestamps for records, and watermarks behind batches."""
+"""Where event time begins: timestamps for records, and watermarks behind batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed state between two batches: it rests between slices, but never from looking at changes."""
+"""What keyed state does between two batches: it rests between slices, but never from looking at changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state import changes
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.manual_time import ManualClock
 
 
@@ -24,7 +25,7 @@ class SlowClock(ManualClock):
 def test_changes_are_looked_at_as_fast_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were there a rest behind each look, the next look would be at more, and rest longer."""
     monkeypatch.setattr(changes, "MOST_UNSEEN", 10)
-    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec())
+    backend = HeapKeyedStateBackend(BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec()))
     state, sweep = backend.bind(ValueState(tuple, name="s")), StateSweep(backend, SlowClock())
     table = backend.table("s")
     for batch in range(20):
@@ -41,7 +42,7 @@ def test_changes_are_looked_at_as_fast_as_they_come(monkeypatch: pytest.MonkeyPa
 
 def test_a_slice_that_took_long_is_followed_by_a_rest_that_is_longer() -> None:
     clock = SlowClock()
-    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec(), clock=clock)
+    backend = HeapKeyedStateBackend(BackendSetup("op", 128, KeyGroupRange(0, 127), ValueCodec(), clock=clock))
     state, sweep = backend.bind(ValueState(int, name="s", ttl=1)), StateSweep(backend, clock)
     for number in range(3 * MOST_ENTRIES):
         backend.set_current_key(number)

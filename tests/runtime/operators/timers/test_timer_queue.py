@@ -15,7 +15,7 @@ from penstock.runtime.config.job_config import RocksDB
 from penstock.runtime.operators.timers import TimerQueue
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
-from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend, KeyedTable
+from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.testing.state_backends import open_state_backend
 
@@ -24,10 +24,10 @@ MOMENTS = st.integers(-3, 12)
 
 
 #: Makes a table that has these timers.
-TableOf = Callable[..., KeyedTable]
+TableOf = Callable[..., StateTable]
 
 
-def with_timers(table: KeyedTable, *timers: tuple[Any, int]) -> Any:
+def with_timers(table: StateTable, *timers: tuple[Any, int]) -> Any:
     queue = TimerQueue(table)
     for key, at in timers:
         queue.register(key, at)

@@ -1,4 +1,4 @@
-"""The records that windows keep, and their results."""
+"""What windows keep of their records, and what they make of it."""
 
 from __future__ import annotations
 

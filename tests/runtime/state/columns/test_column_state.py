@@ -22,6 +22,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import CompactionPolicy
+from penstock.runtime.state.state_backend import BackendSetup
 
 TABLE = "sums"
 
@@ -175,7 +176,7 @@ def test_a_damaged_column_is_named_with_its_table() -> None:
 
 
 def test_a_table_without_snapshots_remembers_no_changes() -> None:
-    backend = HeapKeyedStateBackend(128, ALL, ValueCodec(), takes_snapshots=False)
+    backend = HeapKeyedStateBackend(BackendSetup("op", 128, ALL, ValueCodec(), takes_snapshots=False))
     put(backend, {"a": 1})
     delete(backend, ["a"])
     assert list(backend.column_table(TABLE).take_changes()) == []

@@ -1,4 +1,4 @@
-"""Output of the formats of a file sink, and their refusals of rows."""
+"""What the formats of a file sink write, and how they refuse rows."""
 
 from __future__ import annotations
 

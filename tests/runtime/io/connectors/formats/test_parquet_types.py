@@ -1,4 +1,4 @@
-"""A Parquet sink without a schema gives back the rows that it was given, whatever their cut."""
+"""What a Parquet sink without a schema gives back: the rows that it was given, whatever their cut."""
 
 from __future__ import annotations
 

@@ -31,10 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class World:
-    """The output of a run: committed rows, and each coordinator's sum.
-
-    The last one is of the last attempt.
-    """
+    """What a run leaves: committed rows, and each coordinator's sum. The last one is of the last attempt."""
 
     def __init__(self) -> None:
         self.results = InMemoryCollector()
@@ -49,7 +46,7 @@ class World:
 
 
 class Worlds:
-    """The output of two pipelines."""
+    """What two pipelines leave."""
 
     def __init__(self) -> None:
         self.first, self.second = World(), World()

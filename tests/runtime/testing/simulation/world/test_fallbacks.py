@@ -1,4 +1,4 @@
-"""Checkpoints that a simulated job may start from."""
+"""Which checkpoint a simulated job may start from."""
 
 from __future__ import annotations
 
