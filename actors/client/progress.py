@@ -149,7 +149,6 @@ class PlainDisplay:
         self._next_at = float("-inf")
 
     def show(self, line: str, status: JobStatus) -> None:
-        """Print the line if it is time, or news."""
         now = self._clock()
         if now < self._next_at and status is self._status:
             return
@@ -157,8 +156,7 @@ class PlainDisplay:
         self._status = status
         self._write(line)
 
-    def close(self) -> None:
-        """Nothing is held back."""
+    def close(self) -> None: ...
 
 
 class TerminalDisplay:
@@ -193,8 +191,7 @@ class NotebookDisplay:
         else:
             self._handle.update(content, raw=True)
 
-    def close(self) -> None:
-        """The last text stays."""
+    def close(self) -> None: ...
 
 
 class Progress:

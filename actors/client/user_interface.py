@@ -33,7 +33,6 @@ class UserInterface:
     process: subprocess.Popen[str] = field(repr=False)
 
     def close(self) -> None:
-        """End it; jobs go on."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:

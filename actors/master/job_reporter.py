@@ -146,12 +146,10 @@ class JobReporter:
         self._watch = watch
 
     def fell_silent(self, member: Member, silence: Silence) -> None:
-        """Warn that a process has not answered for a while."""
         where = f"pid {member.place.pid} on node {member.place.node_id[:8]}"
         logger.warning("job %s: %s (%s): %s", self._job_id, member.role.subtask, where, silence)
 
     def answers_again(self, member: Member) -> None:
-        """Report that a silent process has answered."""
         logger.warning("job %s: %s answers again", self._job_id, member.role.subtask)
 
     def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:

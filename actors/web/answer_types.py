@@ -298,12 +298,12 @@ class TriggerStatus(TypedDict):
 RequestFailure = TypedDict(
     "RequestFailure", {"class": str, "message": str, "outcome": Literal["failed", "unknown"]}
 )
-RequestFailure.__doc__ = "Why a request has failed, or why nobody knows whether it was carried out."
+RequestFailure.__doc__ = "The failure of a request, or the reason why its outcome is unknown."
 
 Operation = TypedDict(
     "Operation", {"failure-cause": NotRequired[RequestFailure], "result": NotRequired[dict[str, Any]]}
 )
-Operation.__doc__ = "What came of a request: one of both. A savepoint's result has its `location`."
+Operation.__doc__ = "The outcome of a request: one of both. A savepoint's result has its `location`."
 
 
 class TriggerStatusAnswer(TypedDict):
@@ -314,7 +314,7 @@ class TriggerStatusAnswer(TypedDict):
 
 
 AcceptedAnswer = TypedDict("AcceptedAnswer", {"request-id": str})
-AcceptedAnswer.__doc__ = "The request goes on; ask `/v1/jobs/{job}/triggers/{request-id}` how far it is."
+AcceptedAnswer.__doc__ = "The request continues; ask `/v1/jobs/{job}/triggers/{request-id}` for its progress."
 
 
 #: For bodies of requests: a field that is misspelt must not be left out without a word.

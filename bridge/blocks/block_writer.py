@@ -149,11 +149,6 @@ class BlockWriter:
         return [key]
 
     def commit(self, committables: Sequence[TransactionKey], permit: CommitPermit) -> None:
-        """Commit transactions.
-
-        Raises:
-            LostOutputError: The actor that held them has ended.
-        """
         # A restored key may be another kind of sequence than a tuple.
         missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
         if missing:

@@ -175,7 +175,7 @@ class CheckpointBarrierHandler(ABC):
         return False
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:  # noqa: B027
-        """A barrier has arrived ahead of elements that stand in front of it."""
+        ...
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:  # noqa: B027
         """Elements have arrived in order; they wait to be consumed."""

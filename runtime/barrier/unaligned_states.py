@@ -177,7 +177,6 @@ class _BeforeTheTrigger(BarrierState):
         return self.trigger_if_due()
 
     def barrier_arrived(self, channel: int) -> BarrierState:
-        """Later arrivals on this channel are not captured."""
         self.checkpoint.unarrived.discard(channel)
         return self
 

@@ -124,19 +124,16 @@ class AsyncChannelStateWriter:
         self._orphans = 0
 
     def start(self, checkpoint_id: int) -> None:
-        """In-flight data of this checkpoint will follow; an id that was started before does nothing."""
         if checkpoint_id > self._newest_id:
             self._newest_id = checkpoint_id
             self._collected[checkpoint_id] = _Collected()
 
     def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
-        """Collect elements that arrived in front of a barrier."""
         collected = self._collected.get(checkpoint_id)
         if collected is not None and not collected.has_input:
             collected.inputs.setdefault(channel, []).extend(elements)
 
     def finish_input(self, checkpoint_id: int) -> None:
-        """The input part is complete."""
         collected = self._collected.get(checkpoint_id)
         if collected is not None and not collected.has_input:
             collected.has_input = True
@@ -149,7 +146,6 @@ class AsyncChannelStateWriter:
             collected.outputs.setdefault(channel, []).extend(elements)
 
     def finish_output(self, checkpoint_id: int) -> None:
-        """The output part is complete."""
         collected = self._collected.get(checkpoint_id)
         if collected is not None and not collected.has_output:
             collected.has_output = True

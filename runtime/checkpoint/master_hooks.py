@@ -52,9 +52,7 @@ class HookAnswer(Protocol):
         """The hook has done its part; `state` is `None` or any value that the codec can encode."""
         ...
 
-    def fail(self, error: BaseException) -> None:
-        """The hook can't do its part: the checkpoint is aborted."""
-        ...
+    def fail(self, error: BaseException) -> None: ...
 
 
 class MasterTriggerRestoreHook(Protocol):
@@ -79,9 +77,7 @@ class MasterTriggerRestoreHook(Protocol):
         """The job starts from this checkpoint; `state` is what the hook gave for it."""
         ...
 
-    def reset(self) -> None:
-        """The job starts from nothing."""
-        ...
+    def reset(self) -> None: ...
 
     def close(self) -> None:
         """The job has ended; called once."""

@@ -241,7 +241,6 @@ class SubtaskCheckpointCoordinator:
     def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
-        """The input gave a checkpoint up: decline it and cancel it downstream."""
         self._dealt_with.append(checkpoint_id)
         self._last_id = max(self._last_id, checkpoint_id)
         for known in [i for i in self._aborted if i < self._last_id]:

@@ -59,7 +59,6 @@ class CollectionReader(Generic[T]):
         self._progress = self._next_progress()
 
     def poll(self, max_rows: int) -> Polled[T]:
-        """The next values of the first range that is not finished."""
         if not self._ranges:
             return Polled(finished=True)
         start, stop = self._ranges[0]
@@ -76,11 +75,9 @@ class CollectionReader(Generic[T]):
         return self._progress
 
     def snapshot(self) -> Sequence[tuple[int, int]]:
-        """The ranges that are not finished, from the next value on."""
         return list(self._ranges)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def close(self) -> None: ...
 
     def _next_progress(self) -> SplitProgress:
         return SplitProgress(tuple(stop for _, stop in self._ranges[:1]), len(self._ranges) > 1)

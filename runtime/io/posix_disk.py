@@ -46,7 +46,6 @@ class PosixDisk:
         self._is_shared = bool(os.stat(root).st_mode & stat.S_IWGRP)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file; see the port."""
         with self._parent(path) as (folder, name):
             fd = os.open(
                 name,
@@ -74,7 +73,6 @@ class PosixDisk:
             os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file; see the port."""
         with self._parent(path) as (folder, name), self._parent(to) as (target, new_name):
             os.replace(name, new_name, src_dir_fd=folder, dst_dir_fd=target)
 
@@ -101,7 +99,6 @@ class PosixDisk:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def make_folder(self, path: str) -> None:
-        """Make one folder; see the port."""
         if path:
             with self._parent(path) as (folder, name):
                 os.mkdir(name, 0o700, dir_fd=folder)
@@ -111,7 +108,6 @@ class PosixDisk:
             os.makedirs(self._root, 0o700)
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder; see the port."""
         with self._parent(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
@@ -133,7 +129,6 @@ class PosixDisk:
         return files, folders
 
     def sync_way_up(self) -> None:
-        """Make the names of the root and of all folders above it durable, as far as they can be opened."""
         folder = os.path.dirname(self._root)
         while True:
             try:

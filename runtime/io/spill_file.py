@@ -67,11 +67,6 @@ class TemporarySpillFile:
         self._ahead_from = 0
 
     def append(self, data: bytes) -> None:
-        """Write behind what was written before; all or nothing.
-
-        Raises:
-            StorageError: There is no room, or the disk fails.
-        """
         end, left = self._end, memoryview(data)
         try:
             while left:
@@ -84,11 +79,6 @@ class TemporarySpillFile:
         self._end = end
 
     def read(self, size: int) -> bytes:
-        """The next bytes; fewer than `size` at the end.
-
-        Raises:
-            StorageError: They could not be read.
-        """
         size = min(size, self._end - self._position)
         first = self._position - self._ahead_from
         if first + size > len(self._ahead):

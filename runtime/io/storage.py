@@ -153,12 +153,6 @@ class ObjectStorage:
         self._counters.wrote(len(data))
 
     def get(self, path: str) -> bytes:
-        """Read an object.
-
-        Raises:
-            ObjectNotFoundError: Nothing is there.
-            StorageError: It could not be read, or is too large.
-        """
         with self._described("read", check_path(path)):
             data = self._run(
                 "read", path, lambda progress: _get(self._store, path, _bounded(progress, self._most))
@@ -167,22 +161,12 @@ class ObjectStorage:
         return data
 
     def list(self, prefix: str) -> list[str]:
-        """Paths below the folder `prefix`, sorted.
-
-        Raises:
-            StorageError: They could not be listed.
-        """
         self._counters.lists += 1
         with self._described("list", check_folder(prefix)):
             found = self._run("list", prefix, lambda progress: _list(self._store, prefix, progress))
         return sorted(path for path in found if path.startswith(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those that are not there are no error.
-
-        Raises:
-            StorageError: Some could not be deleted.
-        """
         doomed = [check_path(path) for path in paths]
         if not doomed:
             return

@@ -131,11 +131,9 @@ class ResultPartition:
         return [(spec, elements) for spec, elements in overtaken if elements]
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        """Whether a barrier of this checkpoint waits on a channel and could overtake what is before it."""
         return self._lets_overtake and any(s.is_barrier_waiting(checkpoint_id) for s in self.subpartitions)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        """Let waiting barriers of a checkpoint overtake what is in front of them; return that, by channel."""
         if not self._lets_overtake:
             return []
         overtaken = [(s, subpartition.turn_unaligned(checkpoint_id)) for s, subpartition in self._by_spec()]

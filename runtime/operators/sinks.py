@@ -173,7 +173,6 @@ class SinkOperator(Operator):
         return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
-        """Commit everything when the job takes no checkpoints; else the last checkpoint does it."""
         context = self._opened_context
         if not context.transactional:
             permit = permit_of_ended_input(context.connector.attempt)
@@ -183,7 +182,6 @@ class SinkOperator(Operator):
         return iter(())
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """Pre-commit, and keep everything that is not committed."""
         self._pre_commit(checkpoint_id)
         return {COMMITTABLES: SavedList(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
 
@@ -197,7 +195,6 @@ class SinkOperator(Operator):
         return OperatorStatistics(records_in=self._records_in, extra=extra)
 
     def close(self) -> None:
-        """Close the writer; what is pre-committed stays for the next attempt."""
         writer, self._open_writer = self._open_writer, None
         if writer is not None:
             self._phase = "close"

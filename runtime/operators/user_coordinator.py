@@ -135,12 +135,6 @@ class UserCoordinator(OperatorCoordinator):
         return self._context.parallelism
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
-        """Send an event to a subtask.
-
-        Raises:
-            CodecError: The event can't be encoded; nothing was sent.
-            ValueError: There is no such subtask.
-        """
         try:
             data = self._codec.dumps(event)
         except CodecError as error:
@@ -151,7 +145,6 @@ class UserCoordinator(OperatorCoordinator):
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; an error of a callback fails the job."""
         self._context.run_in_background(
             work,
             lambda result: self._guarded("on_result", lambda: on_result(result)),
@@ -164,11 +157,6 @@ class UserCoordinator(OperatorCoordinator):
     # -- its life -------------------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
-        """The operator starts from a checkpoint, or from nothing.
-
-        Raises:
-            CorruptSnapshotError: The state is damaged, or of another kind of coordinator.
-        """
         self.close()
         self._after = -1
         self._inboxes.clear()
@@ -179,7 +167,6 @@ class UserCoordinator(OperatorCoordinator):
         self._to_handle_again = events
 
     def start(self) -> None:
-        """Make the coordinator, give it its state, and let it handle what was on its way to it."""
         checkpoint_id, state = self._restored
         events, self._to_handle_again = self._to_handle_again, []
 
@@ -198,7 +185,6 @@ class UserCoordinator(OperatorCoordinator):
             self._guarded("close", user.close)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
-        """A subtask is gone; the operator goes back with it."""
         self._inboxes.pop(subtask, None)
         if (user := self._user) is not None:
             self._guarded("subtask_failed", lambda: user.subtask_failed(subtask, reason))
@@ -226,11 +212,6 @@ class UserCoordinator(OperatorCoordinator):
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give the state of the user's coordinator, and record what comes from then on.
-
-        Raises:
-            OperatorError: The coordinator failed, or its state can't be encoded.
-        """
         assert self._user is not None, "start() comes first"
         self._asked = checkpoint_id
         try:
@@ -257,12 +238,10 @@ class UserCoordinator(OperatorCoordinator):
         answer.complete(self._encoded(data, []))
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
-        """A subtask has taken its part after it had sent this many events."""
         if (recording := self._recordings.get(checkpoint_id)) is not None:
             recording.sent[subtask] = events
 
     def has_all_events(self, checkpoint_id: int) -> bool:
-        """Whether every event has come that was sent in front of an acknowledged part."""
         recording = self._recordings.get(checkpoint_id)
         sent = {} if recording is None else recording.sent
         return all(self._inboxes.setdefault(s, _Inbox()).handled >= n for s, n in sent.items())

@@ -81,11 +81,6 @@ class UserOperator(Operator):
         self.makes_watermarks = operator.makes_watermarks
 
     def open(self, context: OperatorContext) -> None:
-        """Open the user's operator.
-
-        Raises:
-            ConfigurationError: The key selector can't work.
-        """
         if self._select is not None:
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
@@ -112,7 +107,6 @@ class UserOperator(Operator):
 
     @property
     def flush_at(self) -> float | None:
-        """Time at which keyed state may have expired that is not forgotten yet."""
         return None if self._sweep is None else self._sweep.due_at
 
     def flush(self) -> Iterator[Output]:
@@ -122,7 +116,6 @@ class UserOperator(Operator):
         return iter(())
 
     def end_of_data(self) -> Iterator[Output]:
-        """No more input will come."""
         yield from self._checked_outputs("end_of_data", self._user.end_of_data)
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
@@ -130,11 +123,6 @@ class UserOperator(Operator):
         yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
 
     def handle_event(self, event: Any) -> None:
-        """The coordinator has sent something.
-
-        Raises:
-            PenstockError: The user's method gave something: a generator would never run.
-        """
         self._at = "handle_event"
         given: Any = self._user.handle_event(event)  # type: ignore[func-returns-value]
         if given is not None:
@@ -150,11 +138,6 @@ class UserOperator(Operator):
             raise PenstockError(msg)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """Let the user bring the list states of the context up to date.
-
-        Raises:
-            PenstockError: The user's operator returned something that is no list state.
-        """
         self._at = "snapshot"
         given = self._user.snapshot(checkpoint_id) or {}
         if not isinstance(given, Mapping) or not all(isinstance(s, SavedList) for s in given.values()):
@@ -206,7 +189,6 @@ class UserOperator(Operator):
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        """The row that `by_key` gave last."""
         return self._cursor.current
 
     def statistics(self) -> OperatorStatistics:

@@ -301,12 +301,6 @@ class MemoryStorage:
         self._counters.wrote(len(data))
 
     def get(self, path: str) -> bytes:
-        """Read an object.
-
-        Raises:
-            ObjectNotFoundError: Nothing is there.
-            StorageError: The path is not allowed.
-        """
         data = self._objects.get(check_path(path))
         if data is None:
             msg = f"{self._url}/{path} does not exist"
@@ -315,7 +309,6 @@ class MemoryStorage:
         return data
 
     def list(self, prefix: str) -> list[str]:
-        """Paths below the folder `prefix`, sorted."""
         check_folder(prefix)
         self._counters.lists += 1
         return sorted(path for path in self._objects if path.startswith(prefix))

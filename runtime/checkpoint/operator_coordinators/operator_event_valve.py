@@ -181,9 +181,7 @@ class EventCallbacks:
     on_failed: Callable[[BaseException], None]
 
     def sent(self) -> None:
-        """The subtask has it."""
         self.on_sent()
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or it is unknown whether it arrived."""
         self.on_failed(error)

@@ -278,11 +278,9 @@ class PreviewWriter:
     def prepare_commit(self) -> Sequence[Any]:
         return []
 
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        """Nothing is left to commit."""
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None: ...
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -299,14 +297,11 @@ class DiscardSink(metaclass=NearestNames):
 class DiscardWriter:
     """Drops the records of one subtask."""
 
-    def write(self, batch: Batch) -> None:
-        """Drop a batch."""
+    def write(self, batch: Batch) -> None: ...
 
     def prepare_commit(self) -> Sequence[Any]:
         return ()
 
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        """Nothing to commit."""
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None: ...
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...

@@ -167,8 +167,7 @@ class GeneratorReader(Generic[T]):
     def snapshot(self) -> Sequence[IndexRange]:
         return [lane.split for lane in self._lanes if not lane.split.finished]
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...
 
     def _make(self, lane: _Lane, count: int) -> list[T]:
         indices = lane.split.first(count)

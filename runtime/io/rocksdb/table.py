@@ -57,11 +57,9 @@ class ScannedLifetime(Lifetime):
     _at: bytes | None = b""
     _next_at = 0
 
-    def watch(self, entry: Any, stamp: int | None) -> None:
-        """Nothing: each pass comes to it."""
+    def watch(self, entry: Any, stamp: int | None) -> None: ...
 
-    def watch_all(self, entries: Iterable[tuple[Any, int | None]]) -> None:
-        """Nothing: each pass comes to them."""
+    def watch_all(self, entries: Iterable[tuple[Any, int | None]]) -> None: ...
 
     @property
     def due_in(self) -> float | None:
@@ -85,8 +83,7 @@ class ScannedLifetime(Lifetime):
             self._at, self._next_at = None, now + self.microseconds
         return seen
 
-    def sweep_all(self, table: Stamped) -> None:
-        """Nothing: a snapshot of all state leaves out what has expired while it is written."""
+    def sweep_all(self, table: Stamped) -> None: ...
 
     def expired_before(self) -> int | None:
         """The latest stamp of what has expired; `None` when event time is not known."""

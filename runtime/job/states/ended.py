@@ -21,7 +21,6 @@ class Terminal(State):
         self._cause = cause
 
     def enter(self) -> None:
-        """Answer what waits for the end, then tell the gateway."""
         self.job.reached_end()
         self.job.gateway.job_ended(self.name, self._cause)
 
@@ -64,12 +63,10 @@ class Suspended(State):
         self._stop = AttemptStop(job)
 
     def enter(self) -> None:
-        """Stop the subtasks, which have read nothing."""
         self.job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
         self._stop.begin(self._record)
 
     def all_stopped(self) -> bool:
-        """Record the end."""
         return self._stop.subtasks_stopped()
 
     def failed(self, cause: FailureCause) -> bool:

@@ -31,12 +31,10 @@ class Cancelling(State):
         self._stop = stop or AttemptStop(job)
 
     def enter(self) -> None:
-        """Stop all subtasks."""
         self.job.end_checkpoints("the job is cancelled", for_good=True)
         self._stop.begin(self._record)
 
     def cancel(self) -> bool:
-        """Do nothing: it is being cancelled."""
         return True
 
     def failed(self, cause: FailureCause) -> bool:
@@ -44,7 +42,6 @@ class Cancelling(State):
         return True
 
     def all_stopped(self) -> bool:
-        """Record the end, as soon as no record is being written."""
         return self._stop.subtasks_stopped()
 
     def _record(self) -> None:
@@ -72,16 +69,13 @@ class Restarting(State):
         self._timer: Cancellable | None = None
 
     def enter(self) -> None:
-        """Wait."""
         self._timer = self.job.timers.call_later(self._delay, self._again)
 
     def leave(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def cancel(self) -> bool:
-        """End the job: no attempt follows, and no subtask runs."""
         self.job.enter(Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled")
         return True
 
@@ -114,7 +108,6 @@ class Failing(State):
         self._stop = AttemptStop(job, is_deployed=is_deployed)
 
     def enter(self) -> None:
-        """Remember the cause and stop all subtasks."""
         job = self.job
         if self._decision is None:
             job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
@@ -122,12 +115,10 @@ class Failing(State):
         self._stop.begin(self._decide)
 
     def failed(self, cause: FailureCause) -> bool:
-        """Remember a failure that followed from the first one."""
         self.job.failures.also_failed(cause)
         return True
 
     def all_stopped(self) -> bool:
-        """Decide, as soon as no record is being written."""
         return self._stop.subtasks_stopped()
 
     def cancel(self) -> bool:

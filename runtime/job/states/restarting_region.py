@@ -82,19 +82,16 @@ class RestartingRegion(State):
         return True
 
     def cancel(self) -> bool:
-        """Stop all subtasks."""
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remember the report of a subtask outside of the region."""
         if subtask in self._restart.region:
             return False
         self._restart.reported.add(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Subtasks elsewhere may finish."""
         if subtask in self._restart.region:
             return False
         self.job.subtask_finished(subtask)
@@ -115,7 +112,6 @@ class StoppingRegion(RestartingRegion):
         self._stop = AttemptStop(job, region)
 
     def enter(self) -> None:
-        """Stop the region."""
         job, cause = self.job, self._restart.cause
         job.failures.attempt_failed(job.attempt, job.clock.now(), cause)
         job.leave_out(self._restart.region, str(cause))
@@ -123,7 +119,6 @@ class StoppingRegion(RestartingRegion):
             self._stop.begin(self._decide)
 
     def region_stopped(self) -> bool:
-        """Decide, as soon as no record is being written."""
         return self._stop.subtasks_stopped()
 
     def _decide(self) -> None:
@@ -148,13 +143,11 @@ class DelayingRegion(RestartingRegion):
         self._timer: Cancellable | None = None
 
     def enter(self) -> None:
-        """Wait."""
         job = self.job
         begin = partial(job.enter, BeginningRegion(job, self._restart))
         self._timer = job.timers.call_later(self._delay, begin)
 
     def leave(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -171,7 +164,6 @@ class BeginningRegion(RestartingRegion):
         self._instead: tuple[State, str] | None = None
 
     def enter(self) -> None:
-        """Write the record of the attempt."""
         job = self.job
         now, restarts, newest = job.clock.now(), job.restart.memory(), job.newest_id
         job.runner.run(
@@ -179,7 +171,6 @@ class BeginningRegion(RestartingRegion):
         )
 
     def failed(self, cause: FailureCause) -> bool:
-        """As in all states of a region that is down, as soon as the attempt has begun."""
         if cause.subtask in self._restart.region:
             self.job.failures.also_failed(cause)
         else:
@@ -187,7 +178,6 @@ class BeginningRegion(RestartingRegion):
         return True
 
     def cancel(self) -> bool:
-        """Cancel the job, as soon as the attempt has begun."""
         self._instead = self._instead or (Cancelling(self.job), "cancelled")
         return True
 
@@ -223,16 +213,13 @@ class DeployingRegion(RestartingRegion):
         self._start = start
 
     def enter(self) -> None:
-        """Deploy the region."""
         self.job.gateway.deploy_region(self._start.attempt, self._restart.region, self._start.restore)
 
     def failed(self, cause: FailureCause) -> bool:
-        """Fail the attempt."""
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def deployed(self) -> bool:
-        """Start the region."""
         self.job.enter(StartingRegion(self.job, self._restart))
         return True
 
@@ -241,13 +228,11 @@ class StartingRegion(RestartingRegion):
     """Waits until the region runs; a quick subtask of it may have finished by then."""
 
     def enter(self) -> None:
-        """Start the region."""
         region = self._restart.region
         self.job.gateway.start_region(self.job.attempt, region)
         self.job.were_started(sorted(region))
 
     def failed(self, cause: FailureCause) -> bool:
-        """Fail the attempt."""
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
@@ -262,6 +247,5 @@ class StartingRegion(RestartingRegion):
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Remember that the subtask has finished."""
         self.job.subtask_finished(subtask)
         return True

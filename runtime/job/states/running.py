@@ -39,7 +39,6 @@ class Running(State):
         self._early = tuple(reported)
 
     def enter(self) -> None:
-        """Begin to take checkpoints."""
         coordinator = self.job.coordinator
         if coordinator is None:
             self.job.planner.started()
@@ -52,7 +51,6 @@ class Running(State):
         self._finish_if_all_have()
 
     def leave(self) -> None:
-        """Trigger no more checkpoints."""
         if self._final is not None:
             self._final.stop()
 
@@ -90,14 +88,12 @@ class Running(State):
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Take the last checkpoint when all subtasks have reported."""
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Record the end of the job if it was the last one."""
         self.job.subtask_finished(subtask)
         if self._final is not None:
             self._final.check()

@@ -52,7 +52,6 @@ class Stopping(State):
         self._ending = False
 
     def enter(self) -> None:
-        """Give up all other checkpoints and take the savepoint."""
         coordinator = self.job.coordinator
         assert coordinator is not None, "a job without checkpoints can't be stopped with a savepoint"
         coordinator.stop_periodic()
@@ -85,7 +84,6 @@ class Stopping(State):
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Record the end of the job if it was the last one."""
         self.job.subtask_finished(subtask)
         self._finish_if_all_have()
         return True

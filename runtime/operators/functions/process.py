@@ -47,11 +47,6 @@ class ProcessOperator(FunctionOperator):
         self._context: FunctionContext | None = None
 
     def open(self, context: OperatorContext) -> None:
-        """Open the user's function.
-
-        Raises:
-            ConfigurationError: The function can't work.
-        """
         super().open(context)
         self._collector = self._collector_of(context)
         self._context = FunctionContext(context, FunctionTimerService(context.connector.clock), self._side)
@@ -135,11 +130,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._firing: tuple[Any, int] | None = None  # key and moment
 
     def open(self, context: OperatorContext) -> None:
-        """Bind the state and open the user's function.
-
-        Raises:
-            ConfigurationError: One of the functions can't work.
-        """
         super().open(context)
         self._backend = backend = keyed_state_of(context)
         self._collector = self._collector_of(context)
@@ -179,7 +169,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._without_key()
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        """Fire what a watermark before the status has reached."""
         yield from self._before_batch()
 
     @property
@@ -188,7 +177,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which the next timer is due, or state may have expired."""
         if self._timers is None or self._sweep is None:
             return None
         timer_at, sweep_at = self._timers.flush_at, self._sweep.due_at
@@ -197,7 +185,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         return min(timer_at, sweep_at)
 
     def flush(self) -> Iterator[Output]:
-        """Fire some of the timers that are due, and forget some of the state that has expired."""
         assert self._timers is not None, "open() comes first"
         assert self._sweep is not None, "open() comes first"
         self._sweep.run_if_due()
@@ -213,7 +200,6 @@ class KeyedProcessOperator(KeyedFunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function that runs: one of the user's, or the key selector."""
         firing = self._firing  # read once: a watchdog asks beside the task
         if firing is None or self._selecting:
             return super().doing

@@ -160,19 +160,16 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
 
     @property
     def only_reads(self) -> bool:
-        """A trigger, an evictor or an assigner may keep the records that it is shown."""
         return False
 
     @property
     def doing(self) -> str:
-        """The function that runs: one of the window's, the trigger, or the key selector."""
         asking = self._asking  # read once: a watchdog asks beside the task
         if asking is None or self._selecting:
             return super().doing
         return f"{self.kind} function {function_location(asking)}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Put the records of a batch into their windows, and emit what triggers say."""
         assert self._collector is not None, "open() comes first"
         yield from self._before_batch()
         rows = rows_of(batch)
@@ -188,7 +185,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
         self._cursor.done()
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Fire the timers that event time has reached; the watermark is held when some are left."""
         assert self._hold is not None, "open() comes first"
         yield from self._hold.advance(watermark)
         if watermark.timestamp == END_OF_TIME:
@@ -196,17 +192,14 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
             yield from self._fired(PROCESSING_TIMERS, END_OF_TIME, everything=True)
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        """Fire what a watermark before the status has reached."""
         yield from self._before_batch()
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether timers are left that the watermark has reached."""
         return self._hold is not None and self._hold.is_holding
 
     @property
     def flush_at(self) -> float | None:
-        """Monotonic time at which the next timer is due."""
         if self._windows is None or self._clock is None or self._hold is None:
             return None
         if self._hold.is_due:

@@ -198,11 +198,6 @@ class FileSinkWriter:
             raise self._unwritable(error) from error
 
     def prepare_commit(self) -> Sequence[PendingFile]:
-        """End the open file and make it durable.
-
-        Raises:
-            ConnectorError: The file can't be written.
-        """
         try:
             self._end()
         except OSError as error:
@@ -211,12 +206,6 @@ class FileSinkWriter:
         return pending
 
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
-        """Give pre-committed files their final names.
-
-        Raises:
-            ConnectorError: A file is nowhere, or its final name is taken by another file.
-            UntrustedPathError: A snapshot names a file that this sink can't have written.
-        """
         self._check(committables)
         for pending in committables:
             try:
@@ -234,7 +223,6 @@ class FileSinkWriter:
         self._systems[self._directory].delete(self._directory, leftovers)
 
     def close(self) -> None:
-        """Remove what was not pre-committed; pre-committed files stay for the restored job."""
         if self._output is not None:
             output, self._output, self._counting = self._output, None, None
             output.discard()

@@ -150,7 +150,6 @@ class PartitionedReader:
         self._wanted = text.columns if isinstance(text, CsvFormat) and text.header else None
 
     def read(self, max_rows: int) -> Polled[Any]:
-        """The next records; `finished` at the end of the split."""
         polled = self._reader.read(max_rows)
         match polled.batch:
             case ArrowBatch(batch) if not isinstance(self._form, ParquetFormat):

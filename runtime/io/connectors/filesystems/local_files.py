@@ -53,7 +53,6 @@ class LocalOutputFile:
         self._file: BinaryIO = open(path, "xb")  # noqa: SIM115 - finish or discard closes it
 
     def write(self, data: bytes) -> int:
-        """Append bytes."""
         return self._file.write(data)
 
     def finish(self) -> None:
@@ -115,14 +114,12 @@ class LocalFileSystem:
         return [FileInfo(path, os.path.getsize(path)) for path in sorted(set(found))]
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file, `None` when it is not there."""
         try:
             return os.path.getsize(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open_input(self, path: str) -> InputFile:
-        """Open unbuffered: readers ask for large blocks."""
         return open(path, "rb", buffering=0)
 
     def make_directory(self, directory: str, probe: str) -> None:

@@ -270,14 +270,12 @@ class ObjectInputFile:
         self._reader = obstore.open_reader(store, key, buffer_size=READ_AHEAD_BYTES)
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read up to `size` bytes."""
         left = self._reader.size - self._reader.tell()
         if left <= 0:
             return b""
         return _as_os_error(lambda: bytes(self._reader.read(left if size < 0 else min(size, left))))
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a byte."""
         return self._reader.seek(offset, whence)
 
     def tell(self) -> int:
@@ -302,7 +300,6 @@ class ObjectOutputFile:
         self._writer = obstore.open_writer(store, key)
 
     def write(self, data: bytes) -> int:
-        """Append bytes."""
         return _as_os_error(lambda: self._writer.write(data))
 
     def finish(self) -> None:
@@ -358,11 +355,6 @@ class ObjectFileSystem:
         return "." not in path.rpartition("/")[2] and self.size(path) is None
 
     def size(self, path: str) -> int | None:
-        """Bytes of an object, `None` when it is not there.
-
-        Raises:
-            ConnectorError: The store can't be reached, or no object can have this key.
-        """
         key = self._key(path)
         if is_unreadable(key):
             raise _unreadable(path)

@@ -156,7 +156,6 @@ class CsvReader:
         self._begin_at(None if form.header else split.position)
 
     def read(self, max_rows: int) -> Polled[dict[str, Any]]:
-        """The next rows; `finished` at the end of the file."""
         if not self._source.find_start():
             return Polled()
         if self._plan is None:
@@ -184,7 +183,6 @@ class CsvReader:
         return self._polled(values, BadRecords(self._format.on_error))
 
     def position(self) -> FileSplit:
-        """The split with how far it was read."""
         if self._plan is None or self._to_skip:
             return self._split
         line = self._line()

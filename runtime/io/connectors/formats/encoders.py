@@ -117,11 +117,9 @@ class CsvSinkFormat:
 
     @property
     def extension(self) -> str:
-        """Of its files."""
         return "csv"
 
     def encoder(self) -> CsvEncoder:
-        """Make the encoder of one writer."""
         return CsvEncoder(self)
 
 
@@ -140,16 +138,10 @@ class CsvEncoder:
         self._header_due = False
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        """Begin a file."""
         self._output = output
         self._header_due = self._form.header
 
     def write(self, batch: Batch) -> None:
-        """Write a line for each row.
-
-        Raises:
-            BadRecordError: A row does not fit the columns, or can't be written.
-        """
         rows = rows_of(batch)
         if self._output is None or not rows:
             return
@@ -167,7 +159,6 @@ class CsvEncoder:
         self._output.write(data)
 
     def end(self) -> None:
-        """Nothing is left."""
         self._output = None
 
     def _blame(self, rows: Sequence[Any], failure: Exception) -> BadRecordError:
@@ -251,11 +242,9 @@ class JsonSinkFormat:
 
     @property
     def extension(self) -> str:
-        """Of its files."""
         return "jsonl"
 
     def encoder(self) -> JsonEncoder:
-        """Make the encoder of one writer."""
         return JsonEncoder(self.default)
 
 
@@ -271,15 +260,9 @@ class JsonEncoder:
         self._output: CountingOutput | None = None
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        """Begin a file."""
         self._output = output
 
     def write(self, batch: Batch) -> None:
-        """Write a line for each row.
-
-        Raises:
-            BadRecordError: A row can't be written as JSON; it is shown.
-        """
         rows = rows_of(batch)
         if self._output is None or not rows:
             return
@@ -292,7 +275,6 @@ class JsonEncoder:
         self._output.write(data)
 
     def end(self) -> None:
-        """Nothing is left."""
         self._output = None
 
     def _blame(self, rows: Sequence[Any]) -> BadRecordError:

@@ -159,7 +159,6 @@ class ColumnarJsonReader:
         self._row_bytes = 128.0
 
     def read(self, max_rows: int) -> Polled[Any]:
-        """The next rows; `finished` at the end of the split."""
         wanted = int(self._row_bytes * arrow_rows(max_rows))
         self._blocks.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
         if not self._blocks.find_start():
@@ -175,7 +174,6 @@ class ColumnarJsonReader:
         return self._read_in_parts(start, raw)
 
     def position(self) -> FileSplit:
-        """The split with how far it was read."""
         return replace(self._split, position=self._blocks.offset)
 
     def close(self) -> None:

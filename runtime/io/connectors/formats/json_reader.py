@@ -167,11 +167,6 @@ class JsonFormat(LineFormat):
     __slots__ = ()
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files.
-
-        Raises:
-            ConnectorError: A file is one JSON array over several lines.
-        """
         warnings = warnings_of_arrays(files, filesystem, self.encoding, self.stored_as, refuse=False)
         splits = line_splits(files, self.split_size, parallelism, self.stored_as)
         return SplitsWithWarnings(splits, warnings)

@@ -174,7 +174,6 @@ class LineReader(ABC, Generic[T]):
         self._on_error: OnError = on_error
 
     def read(self, max_rows: int) -> Polled[T]:
-        """The next records; `finished` at the end of the split."""
         if not self._cursor.find_start():
             return Polled()
         lines = self._cursor.take(max_rows)
@@ -187,7 +186,6 @@ class LineReader(ABC, Generic[T]):
         return self._one_by_one(lines)
 
     def position(self) -> FileSplit:
-        """The split with how far it was read."""
         return self._cursor.position()
 
     def close(self) -> None:

@@ -49,11 +49,9 @@ class ParquetSinkFormat:
 
     @property
     def extension(self) -> str:
-        """Of its files."""
         return "parquet"
 
     def encoder(self) -> ParquetEncoder:
-        """Make the encoder of one writer."""
         return ParquetEncoder(self.schema, self.compression)
 
 
@@ -77,7 +75,6 @@ class ParquetEncoder:
         self._gathered = 0
 
     def begin(self, output: CountingOutput, next_file: Callable[[], CountingOutput]) -> None:
-        """Begin a file."""
         self._output, self._next_file, self._writer = output, next_file, None
 
     def write(self, batch: Batch) -> None:
@@ -93,7 +90,6 @@ class ParquetEncoder:
             self._write_group()
 
     def end(self) -> None:
-        """Write the last group and the footer."""
         self._write_group()
         self._end_file()
         self._output = self._next_file = None

@@ -286,7 +286,6 @@ class ParquetReader:
         self._to_drop = split.position
 
     def read(self, max_rows: int) -> Polled[Any]:
-        """The next rows; `finished` at the end of the row group."""
         batch = self._decoded()
         if batch is None:
             return Polled(finished=True)
@@ -308,7 +307,6 @@ class ParquetReader:
             raise UnreadableInputError(msg) from error
 
     def position(self) -> RowGroupSplit:
-        """The split with how far it was read."""
         return replace(self._split, position=self._position)
 
     def close(self) -> None:

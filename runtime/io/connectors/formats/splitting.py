@@ -69,11 +69,9 @@ class DecompressedFile:
         self._file = next(make for end, make in _OPENERS.items() if path.lower().endswith(end))(raw)
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read up to `size` decompressed bytes."""
         return bytes(self._file.read(size))
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a decompressed byte."""
         return int(self._file.seek(offset, whence))
 
     def close(self) -> None:

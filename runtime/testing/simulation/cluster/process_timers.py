@@ -66,7 +66,6 @@ class ProcessTimers(ManualTimers):
         self._is_closed = False
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> ManualTimer:
-        """Fire `callback` when `delay` seconds have passed."""
         timer = super().call_later(delay, callback)
         self._schedule()
         return timer

@@ -296,11 +296,9 @@ class CarriedCode:
         self._operators = {v.id: PackedCode(v.operators, shared) for v in graph.vertices}
 
     def graph_for_master(self) -> ExecutionGraph:
-        """The job with objects of its own."""
         return build_execution_graph(self._graph.unpack())
 
     def task_for_process(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
-        """A task with objects of its own, in which the simulation strikes."""
         world, vertex = self._world, task.subtask.vertex
         strikes = Strikes(world.record_processed, effect, lambda: world.on_moment(Moment.COMMITTED))
         operators = tuple(_watched(o, strikes, self._pace) for o in self._operators[vertex.id].unpack())

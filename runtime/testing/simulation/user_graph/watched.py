@@ -63,12 +63,10 @@ class WatchedOperator(Operator):
         return self._operator.only_reads
 
     def open(self, context: OperatorContext) -> None:
-        """Open it."""
         self._operator.isolates = self.isolates
         self._operator.open(context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """Process a batch, row by row where rows are what it takes."""
         for part in self._parts(batch):
             for _ in range(len(part)):
                 self._strikes.record()
@@ -77,48 +75,38 @@ class WatchedOperator(Operator):
             yield from self._operator.process(part)
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Pass it on."""
         return self._operator.process_watermark(watermark)
 
     def process_status(self, status: StreamStatus) -> Iterator[Output]:
-        """Pass it on."""
         return self._operator.process_status(status)
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether it has timers left that a watermark has reached."""
         return self._operator.holds_watermark
 
     @property
     def flush_at(self) -> float | None:
-        """When it wants to emit what it keeps back, or to fire timers."""
         return self._operator.flush_at
 
     def flush(self) -> Iterator[Output]:
-        """Pass it on."""
         self._strikes.effect()
         return self._operator.flush()
 
     @property
     def tick_at(self) -> float | None:
-        """When it wants to be told of time."""
         return self._operator.tick_at
 
     def tick(self, now: float) -> Iterator[Output]:
-        """Pass it on."""
         return self._operator.tick(now)
 
     def end_of_data(self) -> Iterator[Output]:
-        """Pass it on."""
         return self._operator.end_of_data()
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
-        """Pass it on."""
         self._strikes.effect()
         return self._operator.prepare_snapshot_pre_barrier()
 
     def handle_event(self, event: Any) -> None:
-        """Pass it on."""
         self._strikes.effect()
         self._operator.handle_event(event)
 
@@ -128,11 +116,9 @@ class WatchedOperator(Operator):
         return self._operator.snapshot(checkpoint_id)
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        """Take its raw state."""
         return self._operator.snapshot_raw(checkpoint_id)
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Tell it; a sink commits."""
         self._strikes.effect()
         self._operator.notify_checkpoint_complete(permit)
         if self._is_sink:
@@ -140,25 +126,20 @@ class WatchedOperator(Operator):
             self._strikes.effect()
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell it."""
         self._operator.notify_checkpoint_aborted(checkpoint_id)
 
     @property
     def doing(self) -> str:
-        """What it runs."""
         return self._operator.doing
 
     @property
     def current_record(self) -> CurrentRecord | None:
-        """Its current record."""
         return self._operator.current_record
 
     def statistics(self) -> OperatorStatistics:
-        """Its counters."""
         return self._operator.statistics()
 
     def close(self) -> None:
-        """Close it."""
         self._operator.close()
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:

@@ -64,7 +64,6 @@ class ModelDisk:
         return found
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Write a new file; see the port."""
         folder, name = self._place(path)
         if name in folder.entries:
             raise FileExistsError(path)
@@ -79,7 +78,6 @@ class ModelDisk:
         folder.entries[name] = file
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file; see the port."""
         file = self._file(path)
         folder, name = self._place(to)
         if isinstance(folder.entries.get(name), _Folder):
@@ -98,7 +96,6 @@ class ModelDisk:
         return self._file(path).data
 
     def make_folder(self, path: str) -> None:
-        """Make one folder; see the port."""
         if not path:
             raise FileExistsError(path)
         folder, name = self._place(path)
@@ -107,7 +104,6 @@ class ModelDisk:
         folder.entries[name] = _Folder()
 
     def remove_folder(self, path: str) -> None:
-        """Remove an empty folder; see the port."""
         found = self._folder(path)
         if found.entries:
             msg = f"{path} is not empty"
@@ -115,8 +111,7 @@ class ModelDisk:
         folder, name = self._place(path)
         del folder.entries[name]
 
-    def sync_way_up(self) -> None:
-        """The root is always there."""
+    def sync_way_up(self) -> None: ...
 
     def open_folder(self, path: str) -> KeptFolder:
         """Open a folder; see the port."""
@@ -173,7 +168,6 @@ class KeptFolder:
         self._folder.durable = dict(self._folder.entries)
 
     def is_still_there(self) -> bool:
-        """Whether its path still leads to it."""
         try:
             return self._disk._folder(self._path) is self._folder
         except (FileNotFoundError, NotADirectoryError):
@@ -323,7 +317,6 @@ class _CutFolder:
         self._folder.sync()
 
     def is_still_there(self) -> bool:
-        """Whether its path still leads to it."""
         return self._folder.is_still_there()
 
 
@@ -411,7 +404,6 @@ class _SpillFile:
         self._data += data
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
         read = bytes(self._data[self._position : self._position + size])
         self._position += len(read)
         return read

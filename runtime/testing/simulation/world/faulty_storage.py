@@ -116,12 +116,6 @@ class FaultyStorage:
         self._is_reliable = True
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store, or fail, or both.
-
-        Raises:
-            StorageError: It was told to.
-            ObjectExistsError: `create` was asked and something is there.
-        """
         self._written[path] = len(self._written)
         self._check_hang(path, lambda: self._files.put(path, data, create=create))
         self._check_there(path)
@@ -139,22 +133,11 @@ class FaultyStorage:
         self._files.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read, or fail.
-
-        Raises:
-            StorageError: It was told to.
-            ObjectNotFoundError: Nothing is there.
-        """
         self._check_hang(path)
         self._check_read(path)
         return self._files.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        """List, or fail.
-
-        Raises:
-            StorageError: It was told to.
-        """
         self._check_hang(prefix)
         self._check_read(prefix)
         found = self._files.list(prefix)
@@ -169,11 +152,6 @@ class FaultyStorage:
         return [*self._without_newest(found)]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete, or fail.
-
-        Raises:
-            StorageError: It was told to.
-        """
         doomed = list(paths)
         self._check_hang("delete", lambda: self._files.delete(doomed))
         self._check_there("delete")
@@ -240,20 +218,16 @@ class WatchedStorage:
         return self._storage.url
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store, if the process lives that long."""
         self._before_write()
         self._storage.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read."""
         return self._storage.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        """List."""
         return self._storage.list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete."""
         self._storage.delete(paths)
 
 
@@ -270,19 +244,15 @@ class Folder:
         return f"{self._storage.url}/{self._prefix[:-1]}"
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Store."""
         self._storage.put(self._prefix + path, data, create=create)
 
     def get(self, path: str) -> bytes:
-        """Read."""
         return self._storage.get(self._prefix + path)
 
     def list(self, prefix: str) -> list[str]:
-        """Paths below a folder of this one, sorted."""
         return [path.removeprefix(self._prefix) for path in self._storage.list(self._prefix + prefix)]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete."""
         self._storage.delete([self._prefix + path for path in paths])
 
 
