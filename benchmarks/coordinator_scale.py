@@ -1,4 +1,4 @@
-"""What one checkpoint costs the coordinator of a job of many subtasks.
+"""The cost of one checkpoint for the coordinator of a job of many subtasks.
 
     python benchmarks/coordinator_scale.py --json coordinator_scale.json
 
@@ -53,7 +53,7 @@ _SUBTASKS = (100, 1_000, 5_000)
 
 
 class Subtasks:
-    """The gateway of a job whose subtasks are told things and do nothing."""
+    """The gateway of a job whose subtasks ignore all messages."""
 
     def __init__(self) -> None:
         self.checkpoint_id = -1

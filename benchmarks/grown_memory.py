@@ -1,4 +1,4 @@
-"""How much memory a piece of work takes at its most, in processes that are there before and after it."""
+"""The peak memory of a piece of work, in processes that exist before and after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK: Final = 0.01
 
 
 class Grown:
-    """What processes hold more than at first; looked at every hundredth of a second.
+    """The memory that processes hold beyond their start; sampled every hundredth of a second.
 
     Args:
         pids: The processes.

@@ -101,7 +101,7 @@ class Making:
 
 
 def summed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What `Counter` does, in a job, and when: by the clock that all processes of a machine share."""
+    """The work of `Counter`, in a job, with times of a clock that all processes of a machine share."""
     # Python objects would make Arrow import pandas, which takes longer than all the rows of a subtask.
     now = pa.py_buffer(struct.pack("d", time.monotonic()))
     columns = {

@@ -31,7 +31,7 @@ _SMALLER = 100
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one checkpoint took.
+    """The figures of one checkpoint.
 
     Attributes:
         stopped: Seconds of the synchronous part.

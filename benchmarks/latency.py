@@ -1,4 +1,4 @@
-"""How long a record is on its way, and how long an aligned checkpoint takes when nothing else happens.
+"""Time of a record from source to sink, and of an aligned checkpoint when nothing else happens.
 
     python benchmarks/latency.py --json latency.json
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: watching a job run, machine and versions, tables and JSON."""
+"""The common parts of benchmarks: watching a job run, machine and versions, tables and JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Steady:
 
 @dataclass(slots=True)
 class Figures:
-    """What a benchmark writes into its JSON file.
+    """The content of a benchmark's JSON file.
 
     Attributes:
         ratios: What is compared, larger or smaller as their names say.
@@ -247,7 +247,7 @@ def sample(job: RayJobHandle, operator: str) -> Sample:
 
 
 def busy_seconds(pid: int) -> float:
-    """The processor time that a process has used; 0 where that can't be told."""
+    """The processor time that a process has used; 0 where that is unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
@@ -256,7 +256,7 @@ def busy_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 where that can't be told.
+    """The resident memory of a process; 0 where that is unknown.
 
     Shared pages do not count: those of Ray's object store count as resident once a process has touched them.
     """
@@ -314,7 +314,7 @@ def versions(**more: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a benchmark ran on, and how busy that was.
+    """The machine of a benchmark, and its load.
 
     Attributes:
         cpus: Number of processors.

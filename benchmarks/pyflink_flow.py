@@ -1,7 +1,7 @@
 """The keyed sum as a process function in PyFlink, with state in RocksDB; run by its own Python.
 
-Python functions run in processes of their own (`python.execution-mode: process`), as PyFlink has them unless
-it is told otherwise. Ten times a second the process function writes `<seconds> <records>` to the file
+Python functions run in processes of their own (`python.execution-mode: process`), as is PyFlink's
+default. Ten times a second the process function writes `<seconds> <records>` to the file
 `PENSTOCK_BENCH_OUT`. The flow does not end by itself.
 """
 

@@ -69,7 +69,7 @@ def steady(scratch: Path, warm_up: float, seconds: float) -> Steady:
 
 
 def _wait_for(told: Path, seconds: float, job: subprocess.Popen[bytes]) -> list[Sample]:
-    """What was told, once so many seconds lie between the first and the last line."""
+    """The lines, once so many seconds lie between the first and the last one."""
     begun = time.monotonic()
     while True:
         whole = told.read_text().rpartition("\n")[0]

@@ -1,4 +1,4 @@
-"""How long a job makes no progress when one of its processes dies.
+"""Time in which a job makes no progress when one of its processes dies.
 
     python benchmarks/recovery.py --json recovery.json
 
@@ -90,7 +90,7 @@ def stateful_job(
 
 
 def first_mark_after(folder: Path, moment: float) -> float:
-    """When the first record came after a moment; waits for it.
+    """Wait for the first record after a moment; return its time.
 
     Raises:
         TimeoutError: None came.

@@ -128,7 +128,7 @@ def figures_of(path: RowPath) -> tuple[Figures, list[list[str]]]:
 
 
 def add_memory(figures: Figures, runs: Sequence[Steady]) -> str:
-    """How the memory of the subtasks' processes went with the number of records; in words."""
+    """The memory of the subtasks' processes over the number of records, in words."""
     run = max(runs, key=lambda each: each.samples[-1].records)
     first, last = run.samples[0], run.samples[-1]
     figures.ratios["memory_growth"] = last.memory / first.memory

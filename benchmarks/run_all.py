@@ -63,7 +63,7 @@ def run(name: str, arguments: Sequence[str], figures: Path) -> str:
 
 
 def own_words(said: str) -> str:
-    r"""What a benchmark itself has printed.
+    r"""The output of a benchmark.
 
     Example:
         >>> own_words("\x1b[33m(raylet)\x1b[0m A worker died\n| state |\n")
@@ -92,7 +92,7 @@ def replace_part(text: str, name: str, printed: str) -> str:
 
 
 def described() -> str:
-    """When and on what."""
+    """Date and machine."""
     seen = machine()
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     on = f"{seen.cpus} CPUs ({seen.processor}), {seen.system}"

@@ -50,7 +50,7 @@ def show(handoff: Handoff, figures: Figures) -> None:
 
 
 def compared(ways: dict[str, list[Seen]], one: str, other: str) -> list[float]:
-    """How many times as fast one way was as another one, in each round."""
+    """The ratio of one way's time to another one's, in each round."""
     return [a.rate / b.rate for a, b in zip(ways[one], ways[other], strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""How long a small job takes from its submission to its end, and how long a small job pauses after a kill.
+"""Time of a small job from its submission to its end, and its pause after a kill.
 
     python benchmarks/start.py --json start.json
 

@@ -123,7 +123,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What a checkpoint did to the records.
+    """The effect of a checkpoint on the records.
 
     Attributes:
         stopped: Seconds of the synchronous part.

@@ -6,7 +6,7 @@
     numbers -> meet
     ticks -> slow -> meet
 
-The source of numbers makes as many records a second as it is told, fewer than it could. The slow branch takes
+The source of numbers makes a given number of records a second, fewer than it could. The slow branch takes
 its time for each buffer, so barriers come late from it: most of the time `meet` aligns. An alignment that
 holds stops the numbers, and with them the fast branch. One that stores stops neither. Both rates are compared
 with those of the same job without checkpoints.
@@ -108,7 +108,7 @@ def print_tables(
     checkpoints: Mapping[str, int],
     stored: Mapping[str, Sequence[int]],
 ) -> None:
-    """What was measured, for people."""
+    """The result, for people."""
     targets = {"store": "at least 0.90", "hold": ""}
     ratios = [
         [f"fast_branch_{name}", f"{middle(s):.2f}", targets[name], spread(s)] for name, s in shares.items()

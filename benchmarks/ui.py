@@ -1,4 +1,4 @@
-"""What the web interface costs the job that it shows, and how long the page needs for a large one.
+"""The cost of the web interface to the job that it shows, and the page's time for a large one.
 
     python benchmarks/ui.py --json ui.json
 
@@ -73,7 +73,7 @@ def server(folder: Path) -> Iterator[Client]:
 
 @contextmanager
 def page_open(client: Client, job: RayJobHandle) -> Iterator[None]:
-    """Somebody reads the events of the job inside."""
+    """A client reads the events of the job inside."""
     ended, began = threading.Event(), threading.Event()
 
     def read() -> None:
@@ -120,7 +120,7 @@ def compared(name: str, above: Sequence[float], below: Sequence[float], figures:
 
 
 def page_times(figures: Figures) -> list[list[str]]:
-    """How long the page needs for a large job."""
+    """Time that the page needs for a large job."""
     job = ScriptedJob(wide_report(_VERTICES, _CHECKPOINTS))
     with served(ScriptedDirectory(job)) as made, browser() as started:
         login = f"{made.address}#token={made.access.new_login()}&job=wide-1f2e"

@@ -1,4 +1,4 @@
-"""How fast a job notices bad weather and is well again, at default settings.
+"""Time in which a job notices bad weather and recovers, at default settings.
 
     python benchmarks/weather.py --json weather.json
 

@@ -22,7 +22,7 @@ os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")
 #: Ray gives its workers a low priority: what else keeps the machine busy would leave them next to nothing.
 os.environ.setdefault("RAY_worker_niceness", "0")
-#: A node's agent measures every process of it twelve times a minute, for a dashboard that nobody sees.
+#: A node's agent measures every process of it twelve times a minute, for a dashboard that no test opens.
 os.environ.setdefault("RAY_REPORTER_UPDATE_INTERVAL_MS", "60000")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
@@ -177,7 +177,7 @@ def _end_shared_cluster(session: pytest.Session) -> None:
 def ray_cluster() -> None:
     """A local cluster of four (nominal) CPUs that listens on loopback only.
 
-    It goes on from module to module and from folder to folder, as a node takes seconds to start. It ends
+    It stays from module to module and from folder to folder, as a node takes seconds to start. It ends
     before the first test that does not use it.
     """
     import ray

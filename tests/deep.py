@@ -1,4 +1,4 @@
-"""How many examples laws take, and seeds simulated jobs: PENSTOCK_DEEP=N takes N times as many.
+"""Numbers of examples of laws and of seeds of simulated jobs: PENSTOCK_DEEP=N takes N times as many.
 
 `make test-long` sets it.
 """

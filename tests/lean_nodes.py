@@ -1,4 +1,4 @@
-"""Nodes of Ray without the processes that nobody here looks at: each node starts in less processor time."""
+"""Nodes of Ray without processes that tests don't need: each node starts in less processor time."""
 
 from __future__ import annotations
 

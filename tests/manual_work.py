@@ -17,7 +17,7 @@ class ManualWork:
         work: What is to be done.
         on_result: Called with its result.
         on_error: Called with its error.
-        cancelled: Whether nobody wants to know any more.
+        cancelled: Whether no caller wants the result any more.
     """
 
     work: Callable[[], Any]
@@ -26,7 +26,7 @@ class ManualWork:
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Nobody wants to know any more; the work is still done."""
+        """No caller wants the result any more; the work is still done."""
         self.cancelled = True
 
     def run(self) -> None:
@@ -57,7 +57,7 @@ class ManualAsyncRunner:
 
     @property
     def waiting(self) -> int:
-        """How many pieces of work wait."""
+        """Pieces of work that wait."""
         return len(self._queue)
 
     def run(

@@ -1,4 +1,4 @@
-"""Small graphs that tests need and nobody runs: readers that send to counters, and any shape by its edges."""
+"""Small graphs that never run: readers that send to counters, and any shape by its edges."""
 
 from __future__ import annotations
 

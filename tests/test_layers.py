@@ -72,7 +72,7 @@ def test_every_folder_says_in_its_door_what_lives_there(package: str) -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the linter says of a copy of the code that has all these imports."""
+    """The linter's output for a copy of the code that has all these imports."""
     folder = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src" / "penstock", folder / "penstock")
     for importer, imported in UPWARDS:

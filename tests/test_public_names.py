@@ -61,7 +61,7 @@ def loaded_after(statement: str) -> set[str]:
 
 
 def type_errors(program: str, folder: Path) -> str:
-    """What a strict type checker says of a program of a user."""
+    """The messages of a strict type checker about a user's program."""
     file = folder / "program.py"
     file.write_text(program)
     command = [

@@ -95,7 +95,7 @@ def _import_all() -> None:
 
 
 def _serve(listener: socket.socket, end: int, own: dict[str, str]) -> Request | None:
-    """Fork for everyone who asks. Returns a request in a forked process, `None` when the node has ended."""
+    """Fork for every request. Returns a request in a forked process, `None` when the node has ended."""
     while True:
         ready, _, _ = select.select([listener.fileno(), end], [], [])
         if end in ready:

@@ -1,7 +1,7 @@
 """The Parquet files that all contenders of `columns.py` read, and what their sums must be.
 
 Files behind the first few are hard links to them, so billions of rows take no space. Files with event time
-are all different, because time goes on in them.
+are all different, because time advances in them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def numbers(
 
 
 def moments(folder: Path, *, keys: int, rows: int, each: int) -> Files:
-    """Files of `k`, `v` and `ts`, whose time goes on from file to file; see `numbers`."""
+    """Files of `k`, `v` and `ts`, whose time advances from file to file; see `numbers`."""
 
     def columns(draws: np.random.Generator, number: int) -> dict[str, object]:
         at = _BEGIN + _STEP * np.arange(number * each, (number + 1) * each)

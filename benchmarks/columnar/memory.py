@@ -15,7 +15,7 @@ _EVERY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """What was seen, oldest first."""
+    """The observations, oldest first."""
 
     samples: tuple[Sample, ...]
 

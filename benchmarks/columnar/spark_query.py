@@ -40,7 +40,7 @@ OF_WORK = {
 
 @dataclass(frozen=True)
 class Query:
-    """What to run.
+    """The query to run.
 
     Attributes:
         work: `keyed_sum`, `many_keys` or `windows`.

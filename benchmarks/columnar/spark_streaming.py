@@ -17,7 +17,7 @@ from columnar.spark_query import Query
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """How a query went.
+    """The outcome of a query.
 
     Attributes:
         rate: Rows a second in its steady part.

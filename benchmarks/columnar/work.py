@@ -17,7 +17,7 @@ from penstock import StreamEnvironment
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large and how long everything is.
+    """The sizes and durations of the work.
 
     Attributes:
         rows: Rows of the files where they are links.

@@ -1,4 +1,4 @@
-"""What `columns.py` measures on Parquet files: sums by key, by many keys, by minute; rows; checkpoints."""
+"""The work that `columns.py` measures on Parquet files: sums by key and by minute, rows, checkpoints."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Windows(_AgainstSpark):
     key = ("k", "window_start")
 
     def files(self, name: str, rows: int) -> Files:
-        """Files of their own, because time goes on."""
+        """Files of their own, because time advances."""
         most = min(rows // 3, 400_000_000)
         return files.moments(self.folder / name, keys=1000, rows=most, each=min(2_000_000, most // 2))
 

@@ -29,8 +29,8 @@ from penstock.runtime.barrier.handler import (
     BarrierCount,
     ChannelBlocking,
     CheckpointBarrierHandler,
-    EndOfPartitionPolicy,
 )
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
@@ -45,9 +45,9 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         channels: int,
         inputs: ChannelBlocking,
         clock: Clock,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
-        super().__init__(channels, clock, end_of_partition)
+        super().__init__(channels, clock, semantics)
         self._inputs = inputs
         self._alignment: BarrierCount | None = None
         self._blocked: list[int] = []
@@ -114,7 +114,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         running = self._alignment
         if running is None:
             return
-        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+        if self._semantics.end_counts_as_barrier:
             running.settle(channel)
             self._trigger_if_complete(running)
             return
@@ -158,7 +158,6 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
 
     Args:
         ignores_old: Whether ids that are not newer than the newest one seen do nothing.
-        end_of_partition: Kept for symmetry with handlers of several channels; both policies do the same.
     """
 
     def __init__(
@@ -166,9 +165,8 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
         clock: Clock,
         *,
         ignores_old: bool,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
     ) -> None:
-        super().__init__(1, clock, end_of_partition)
+        super().__init__(1, clock)
         self._ignores_old = ignores_old
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:

@@ -26,11 +26,11 @@ from penstock.runtime.barrier.checkpointed_input_gate import (
 from penstock.runtime.barrier.handler import (
     ChannelBlocking,
     CheckpointBarrierHandler,
-    EndOfPartitionPolicy,
 )
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
 from penstock.runtime.barrier.unaligner import AlignedWithTimeoutBarrierHandler, CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import Alignment, Checkpointing, CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
@@ -68,23 +68,23 @@ class BarrierSettings:
     unaligned: bool = False
     has_aligned_timeout: bool = False
     stores: bool = False
-    end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+    semantics: Semantics = Semantics.current()
 
     @classmethod
     def of_job(
         cls,
         checkpointing: Checkpointing | None,
-        end_of_partition: EndOfPartitionPolicy,
+        semantics: Semantics,
     ) -> BarrierSettings:
         """The settings of a job; without checkpointing no barrier ever comes."""
         if checkpointing is None:
-            return cls(end_of_partition=end_of_partition)
+            return cls(semantics=semantics)
         return cls(
             CheckpointingMode(checkpointing.mode),
             checkpointing.unaligned,
             checkpointing.aligned_timeout is not None,
             checkpointing.alignment is Alignment.STORE,
-            end_of_partition,
+            semantics,
         )
 
 
@@ -151,18 +151,18 @@ def create_input_gate(
         ConfigurationError: The settings contradict each other.
         ValueError: There are no channels, or `capture` or `storage` is needed and missing.
     """
-    channels, policy = len(gate), settings.end_of_partition
+    channels, semantics = len(gate), settings.semantics
     kind = select_handler(settings, channels)
     if kind is HandlerKind.STORING:
         blocked = StoredChannels()
-        aligner = CheckpointBarrierAligner(channels, blocked, clock, policy)
+        aligner = CheckpointBarrierAligner(channels, blocked, clock, semantics)
         return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind)())
     if kind not in (HandlerKind.ALTERNATING, HandlerKind.ALTERNATING_WITH_TIMEOUT):
         return CheckpointedInputGate(
-            gate, create_barrier_handler(settings.mode, channels, gate, clock, policy)
+            gate, create_barrier_handler(settings.mode, channels, gate, clock, semantics)
         )
-    unaligner = _unaligner(kind, gate, clock, policy, _given(capture, "capture", kind))
-    aligner = CheckpointBarrierAligner(channels, gate, clock, policy)
+    unaligner = _unaligner(kind, gate, clock, semantics, _given(capture, "capture", kind))
+    aligner = CheckpointBarrierAligner(channels, gate, clock, semantics)
     return CheckpointedInputGate(gate, AlternatingBarrierHandler(channels, clock, aligner, unaligner))
 
 
@@ -171,7 +171,7 @@ def create_barrier_handler(
     channels: int,
     inputs: ChannelBlocking,
     clock: Clock,
-    end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+    semantics: Semantics = Semantics.current(),
 ) -> CheckpointBarrierHandler:
     """Make a handler that only watches what is consumed; its listener is set afterwards.
 
@@ -180,20 +180,20 @@ def create_barrier_handler(
     """
     aligns = mode is CheckpointingMode.EXACTLY_ONCE
     if channels == 1:
-        return SingleChannelBarrierHandler(clock, ignores_old=aligns, end_of_partition=end_of_partition)
+        return SingleChannelBarrierHandler(clock, ignores_old=aligns)
     if aligns:
-        return CheckpointBarrierAligner(channels, inputs, clock, end_of_partition)
-    return CheckpointBarrierTracker(channels, clock, end_of_partition)
+        return CheckpointBarrierAligner(channels, inputs, clock, semantics)
+    return CheckpointBarrierTracker(channels, clock, semantics)
 
 
 def _unaligner(
-    kind: HandlerKind, gate: InputGate, clock: Clock, policy: EndOfPartitionPolicy, capture: InFlightCapture
+    kind: HandlerKind, gate: InputGate, clock: Clock, semantics: Semantics, capture: InFlightCapture
 ) -> CheckpointBarrierUnaligner:
     channels, aligned = len(gate), capture.aligned_channels
     if kind is HandlerKind.ALTERNATING:
-        return CheckpointBarrierUnaligner(channels, gate, capture.writer, clock, policy, aligned)
+        return CheckpointBarrierUnaligner(channels, gate, capture.writer, clock, semantics, aligned)
     return AlignedWithTimeoutBarrierHandler(
-        channels, gate, capture.writer, clock, capture.timers, policy, aligned
+        channels, gate, capture.writer, clock, capture.timers, semantics, aligned
     )
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Protocol
 
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
@@ -30,20 +30,6 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 
 #: The cause of an abort, where its reason says everything.
 ALIGNMENT_ABORTED: Final = "the alignment was aborted"
-
-
-class EndOfPartitionPolicy(Enum):
-    """The effect of a channel's end on checkpoints that wait for its barrier.
-
-    Example:
-        >>> EndOfPartitionPolicy("aborts").name
-        'ABORTS'
-    """
-
-    #: The channel owes no barrier any more; if it was the last one that did, the checkpoint triggers.
-    COUNTS_AS_BARRIER = "counts_as_barrier"
-    #: The checkpoints are aborted, as in Flink 1.11.
-    ABORTS = "aborts"
 
 
 class CheckpointListener(Protocol):
@@ -126,14 +112,14 @@ class CheckpointBarrierHandler(ABC):
         self,
         channels: int,
         clock: Clock,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
         if channels < 1:
             msg = f"a barrier handler needs at least one channel, not {channels}"
             raise ValueError(msg)
         self._channels = channels
         self._clock = clock
-        self._policy = end_of_partition
+        self._semantics = semantics
         self._open = set(range(channels))
         self._listener: CheckpointListener | None = None
         self._is_ready: Callable[[], bool] = always_ready

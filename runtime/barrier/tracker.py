@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import BarrierCount, CheckpointBarrierHandler
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
@@ -33,16 +34,16 @@ MAX_PENDING: Final = 50
 class CheckpointBarrierTracker(CheckpointBarrierHandler):
     """Counts barriers over several channels; see the module's docstring.
 
-    Under `EndOfPartitionPolicy.ABORTS` an ended channel still owes barriers, so no later checkpoint triggers.
+    When the end of a channel aborts, an ended channel still owes barriers, so no later checkpoint triggers.
     """
 
     def __init__(
         self,
         channels: int,
         clock: Clock,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
-        super().__init__(channels, clock, end_of_partition)
+        super().__init__(channels, clock, semantics)
         # Only ids above all earlier ones are added, so the order of the dict is the order of ids.
         self._counts: dict[int, BarrierCount] = {}
 
@@ -87,7 +88,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         may be a savepoint, which a newer checkpoint does not replace.
         """
         self._close(channel)
-        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+        if self._semantics.end_counts_as_barrier:
             for count in list(self._counts.values()):
                 if count.settle(channel):
                     self._finish_if_complete(count)
@@ -97,7 +98,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             self._abort_pending(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
     def _begin(self, checkpoint_id: int, barrier: CheckpointBarrier | None) -> BarrierCount:
-        counts_all = self._policy is EndOfPartitionPolicy.ABORTS
+        counts_all = not self._semantics.end_counts_as_barrier
         owing = range(self._channels) if counts_all else self._open
         count = BarrierCount(checkpoint_id, owing, self._clock.monotonic(), barrier)
         self._latest_id = checkpoint_id

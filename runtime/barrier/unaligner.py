@@ -46,7 +46,6 @@ from collections.abc import Iterable, Sequence
 
 from penstock.runtime.barrier.handler import (
     CheckpointBarrierHandler,
-    EndOfPartitionPolicy,
     InFlightInput,
 )
 from penstock.runtime.barrier.unaligned_states import (
@@ -57,6 +56,7 @@ from penstock.runtime.barrier.unaligned_states import (
     WaitingForAllBarriers,
     WaitingForFirstBarrier,
 )
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.network.channel_state import ChannelStateWriter, is_captured
 from penstock.runtime.ports import Clock, TimerService
 from penstock.runtime.record.elements import (
@@ -85,10 +85,10 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         inputs: InFlightInput,
         writer: ChannelStateWriter,
         clock: Clock,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
         aligned_channels: Iterable[int] = (),
     ) -> None:
-        super().__init__(channels, clock, end_of_partition)
+        super().__init__(channels, clock, semantics)
         self._inputs = OvertakenInput(
             inputs, writer, aligned_channels, lambda: self._is_ready(), self._trigger
         )
@@ -169,7 +169,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     def process_end_of_partition(self, channel: int) -> None:
         self._close(channel)
         self._end_arrived(channel)
-        if self._policy is EndOfPartitionPolicy.ABORTS:
+        if not self._semantics.end_counts_as_barrier:
             self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
         else:
             self._go_to(self._state.end_consumed(channel))
@@ -192,7 +192,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     def _begin(self, barrier: CheckpointBarrier) -> None:
         """Wait for a new checkpoint; the caller checks whether it is due already."""
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
-        counts = self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER
+        counts = self._semantics.end_counts_as_barrier
         arriving = self._unended if counts else self._open
         checkpoint = UnalignedCheckpoint(barrier, self._open, arriving, self._clock.monotonic())
         self._newest_id = barrier.checkpoint_id
@@ -204,7 +204,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
 
     def _end_arrived(self, channel: int) -> None:
         self._unended.discard(channel)
-        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+        if self._semantics.end_counts_as_barrier:
             self._go_to(self._state.barrier_arrived(channel))
 
     def _end(self) -> UnalignedCheckpoint | None:
@@ -242,10 +242,10 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
         writer: ChannelStateWriter,
         clock: Clock,
         timers: TimerService,
-        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
         aligned_channels: Iterable[int] = (),
     ) -> None:
-        super().__init__(channels, inputs, writer, clock, end_of_partition, aligned_channels)
+        super().__init__(channels, inputs, writer, clock, semantics, aligned_channels)
         self._timers = timers
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:

@@ -29,6 +29,7 @@ from typing import Protocol
 from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
 from penstock.runtime.checkpoint.channel_state_writer import BarrierOutputs, InFlight
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
@@ -145,7 +146,6 @@ class SubtaskCheckpointCoordinator:
         clock: For durations.
         in_flight: For jobs whose checkpoints may be unaligned.
         max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
-        decline_overtaken: Decline an id that a newer one overtook (Flink 1.11: it is dropped in silence).
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class SubtaskCheckpointCoordinator:
         in_flight: InFlight | None = None,
         *,
         max_recorded_aborted: int = MAX_RECORDED_ABORTED,
-        decline_overtaken: bool = True,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
         self._max_recorded_aborted = max_recorded_aborted
-        self._decline_overtaken = decline_overtaken
+        self._semantics = semantics
         self._state = state
         self._outputs = outputs
         self._responder = responder
@@ -383,7 +383,7 @@ class SubtaskCheckpointCoordinator:
             return  # it may still run: asking for it again must not disturb it
         self._dealt_with.append(checkpoint_id)
         self._give_up_in_flight(checkpoint_id)
-        if not self._decline_overtaken:
+        if not self._semantics.declines_overtaken:
             return
         detail = f"checkpoint {self._last_id} overtook it"
         self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)

@@ -14,6 +14,7 @@ from penstock.runtime.config.restart import (
     RestartConfig,
     restart_from_mapping,
 )
+from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import redacted, without_secrets
@@ -100,8 +101,6 @@ def state_backend_from_mapping(given: Mapping[str, Any]) -> StateBackend:
 AllowPickle: TypeAlias = bool | Literal["records"]
 
 Failover: TypeAlias = Literal["region", "full"]
-
-EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

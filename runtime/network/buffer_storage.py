@@ -99,12 +99,10 @@ class BufferStorage(ABC):
 
     Args:
         max_bytes: Above this it `is_full`; `None` for no limit.
-        page_size: Bytes that every element counts for, whatever its size; `None` counts sizes.
     """
 
-    def __init__(self, max_bytes: int | None = None, page_size: int | None = None) -> None:
+    def __init__(self, max_bytes: int | None = None) -> None:
         self._max_bytes = max_bytes
-        self._page_size = page_size
         self._pending: _Sized | None = None
         self._reading: _Sized | None = None
         self._interrupted: deque[_Sized] = deque()
@@ -152,7 +150,7 @@ class BufferStorage(ABC):
         spilled = sequence.spilled_bytes
         sequence.append(stored)
         self._spilled += sequence.spilled_bytes - spilled
-        cost = stored.size if self._page_size is None else self._page_size
+        cost = stored.size
         self._pending.size += cost
         self._elements += 1
         self._bytes += cost
@@ -252,9 +250,8 @@ class SpillingBufferStorage(BufferStorage):
         open_file: SpillFileOpener,
         memory_bytes: int = 0,
         max_bytes: int | None = None,
-        page_size: int | None = None,
     ) -> None:
-        super().__init__(max_bytes, page_size)
+        super().__init__(max_bytes)
         self._memory = _Memory(open_file, memory_bytes)
 
     def take_failure(self) -> str | None:

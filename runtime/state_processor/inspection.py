@@ -216,7 +216,7 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _native(handles: Sequence[KeyedStateHandle]) -> list[StateSummary]:
-    """State in the files of RocksDB: its names are known, and how many entries there are of all together."""
+    """State in the files of RocksDB: the names are known, and the number of entries of all together."""
     entries = sum(handle.entries for handle in handles)
     types = dict(pair for handle in handles for pair in handle.types)
     states = {saved.name: saved for handle in handles for saved in handle.states}

@@ -53,8 +53,6 @@ class KeyedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ListedValues:
-    """Values of one list state; both sequences have one length."""
-
     subtasks: Sequence[int]
     values: Sequence[Any]
 
@@ -89,7 +87,6 @@ def known_states(state: OperatorState, read: Read) -> tuple[str, ...]:
 
 
 def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> ConfigurationError:
-    """The error for a state that an operator does not have."""
     names = ", ".join(map(repr, known)) or "none"
     msg = (
         f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. That of "
@@ -182,13 +179,7 @@ def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec
 def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
-    """The values of a list state in some subtasks; only one copy of a broadcast state.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-        CodecError: A value can't be decoded here.
-        StorageError: A file could not be read.
-    """
+    """The values of a list state in some subtasks; only one copy of a broadcast state."""
     holders: list[int] = []
     values: list[Any] = []
     first = min((i for i, s in state.subtasks.items() if any(h.name == name for h in s.operator)), default=-1)

@@ -132,9 +132,8 @@ def write_keyed(
     """Write entries of one subtask as one file; blocks.
 
     Args:
-        subtask: Owns the keys.
         keys: Pairs of key and second part for a list or a map; those of one key stand together.
-        saved: What is known of the state; `None` for one value a key and nothing else.
+        saved: The description of the state; `None` for one value a key and nothing else.
 
     Raises:
         CodecError: A key or value can't be encoded.
@@ -150,14 +149,7 @@ def write_keyed(
 def write_columns(
     files: StateFiles, place: StatePlace, subtask: int, block: ColumnBlock, codec: ValueCodec
 ) -> KeyedStateHandle:
-    """Write a block of columns of one subtask as one file; blocks.
-
-    Args:
-        subtask: Owns the keys.
-
-    Raises:
-        StorageError: The file could not be written.
-    """
+    """Write a block of columns of one subtask as one file; blocks."""
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     data = write_chunk([block], place.max_parallelism, own, codec)
     return KeyedStateHandle(own, (files.write(data),), len(block))
@@ -166,12 +158,7 @@ def write_columns(
 def write_listed(
     files: StateFiles, name: str, mode: RedistributionMode, values: Iterable[Any], codec: ValueCodec
 ) -> OperatorStateHandle:
-    """Write the list state of one subtask; blocks.
-
-    Raises:
-        CodecError: A value can't be encoded.
-        StorageError: The file could not be written.
-    """
+    """Write the list state of one subtask; blocks."""
     atoms = [codec.dumps(value) for value in values]
     return OperatorStateHandle(name, mode, files.write(encode_atoms(atoms)), len(atoms))
 
@@ -228,11 +215,7 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """Add a new state to the operators.
-
-    Args:
-        operators: Their state so far, by id; not changed.
-    """
+    """Add a new state to the operators, which are not changed."""
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism
     )
@@ -251,7 +234,6 @@ def _without(
     read: Callable[[StateHandle], bytes],
     files: StateFiles,
 ) -> OperatorSubtaskState:
-    """A subtask's state without one table and one list."""
     keyed: list[KeyedStateHandle] = []
     need_canonical(subtask.keyed)
     for handle in subtask.keyed:

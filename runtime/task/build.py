@@ -11,9 +11,9 @@ from penstock.runtime.barrier.factory import (
     channels_to_align,
     create_input_gate,
 )
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, BarrierSender, InFlight
 from penstock.runtime.config.job_config import HeapState, StateBackend
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import (
     CodecError,
     ConfigurationError,
@@ -385,8 +385,8 @@ class _Builder:
         if not inputs:
             return None
         config = self._descriptor.config
-        policy = EndOfPartitionPolicy(config.end_of_partition)
-        settings = BarrierSettings.of_job(config.checkpointing, policy)
+        semantics = Semantics(end_of_partition=config.end_of_partition)
+        settings = BarrierSettings.of_job(config.checkpointing, semantics)
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
         gate = InputGate.of_specs(inputs, self._clock, config.advanced.gap_timeout)
         checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())

@@ -23,7 +23,7 @@ def data_of(buffer: ReceiveBuffer, position: int = 0, max_bytes: int = 1_000_000
 
 
 def closed(buffer: ReceiveBuffer, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
-    """What does not fit, or `None` and the epoch is closed."""
+    """The difference, or `None` and the epoch is closed."""
     problem = buffer.prepare(epoch, run, expected)
     return buffer.close(epoch) if problem is None else problem
 

@@ -25,7 +25,7 @@ def page(live: LivePage) -> Any:
 
 
 def advance(live: LivePage, acknowledged: int, status: CheckpointStatus) -> None:
-    """The checkpoint that runs goes on."""
+    """The running checkpoint continues."""
     subtasks = [each.subtask for each in live.job.current.subtasks]
     live.job.details[4] = {each: measured(each, 0.1) for each in subtasks[:acknowledged]}
     duration = 0.4 if status is CheckpointStatus.COMPLETED else None

@@ -18,7 +18,7 @@ VERTICES = ["orders", "parse", "enrich", "total-of-each-customer"]
 
 
 def view_of(page: Any) -> tuple[float, float, float]:
-    """How far the drawing is moved and zoomed: x, y and zoom."""
+    """Position and zoom of the drawing: x, y and zoom."""
     matrix = page.locator(".graph svg > g").evaluate(
         "each => { const m = each.transform.baseVal.consolidate().matrix; return [m.e, m.f, m.a]; }"
     )

@@ -1,4 +1,4 @@
-"""What is above the views of a job, its curves, its title, and one clock in all of them."""
+"""The head of a job's page, its curves, its title, and one clock in all views."""
 
 from __future__ import annotations
 

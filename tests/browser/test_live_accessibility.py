@@ -59,7 +59,7 @@ BY_SCHEME: dict[str, dict[str, Any]] = {
 
 
 def violations(page: Any) -> list[tuple[str, str, str]]:
-    """What breaks a rule in the dialog, or in the page when there is none."""
+    """Violations of rules in the dialog, or in the page when there is none."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(Axe().axe_script)
     found = []

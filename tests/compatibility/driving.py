@@ -44,7 +44,7 @@ _LARGEST_INLINE: Final = 80
 def take(name: str, folder: Path) -> None:
     """Run a job for a while in a new folder and leave it there as a crash would.
 
-    Everybody has acknowledged the last checkpoint, and it is complete; nobody has been told, so its files are
+    All subtasks have acknowledged the last checkpoint, and it is complete; no sink knows, so its files are
     not committed.
     """
     job = JOBS[name]
@@ -85,7 +85,7 @@ def copy_of(fixture: Path, folder: Path) -> Path:
 
 
 def place_of(folder: Path, snapshot: Path | None = None) -> Path:
-    """Where the newest snapshot of the job in a folder is."""
+    """The newest snapshot of the job in a folder."""
     if snapshot is not None:
         return snapshot
     snapshot = folder / SAVEPOINT
@@ -140,7 +140,7 @@ def list_state(opened: OpenedSnapshot, operator_id: str, name: str) -> list[Any]
 
 
 def coordinator_state(opened: OpenedSnapshot, operator_id: str) -> Any:
-    """What the coordinator of an operator gave, decoded without pickle."""
+    """The state of an operator's coordinator, decoded without pickle."""
     handle = opened.checkpoint.operators[operator_id].coordinator
     assert handle is not None
     return ValueCodec(allow_pickle=False).loads(read_state(opened.storage, handle))

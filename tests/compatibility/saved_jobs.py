@@ -241,7 +241,7 @@ KEYS: Final[tuple[Any, ...]] = (
 
 
 def values_of(i: int) -> dict[str, tuple[Any, type | None]]:
-    """What the states of a key are set to by number `i`, each with its declared type."""
+    """The states of a key after number `i`, each with its declared type."""
     return {
         "integer": (i, int),
         "large": (1 << 70 | i, None),

@@ -28,7 +28,7 @@ COMPACT_EVERY: Final = 5
 
 @dataclass(frozen=True)
 class Cut:
-    """What the master hook gives for a checkpoint."""
+    """The master hook's state for a checkpoint."""
 
     checkpoint_id: int
     letter: DeadLetter

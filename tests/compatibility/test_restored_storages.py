@@ -1,4 +1,4 @@
-"""What jobs on Ray have left in their storage, read by another version: log, checkpoints, savepoints, status.
+"""Storages of jobs on Ray, read by another version: log, checkpoints, savepoints, status.
 
 Two jobs have failed once and were rescaled once, and their logs were compacted several times. One was
 stopped, with a savepoint before that; the cluster of the other one died. What the first two attempts have

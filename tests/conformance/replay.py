@@ -60,7 +60,7 @@ def load_suite(path: Path) -> dict[str, Any]:
 
 
 def replay_case(suite: str, case: dict[str, Any], drivers: dict[str, Driver]) -> list[str]:
-    """What differs from what the case expects; an unexpected exception is a difference, too."""
+    """The differences from the case; an unexpected exception is one, too."""
     if suite not in drivers:
         return [f"no driver replays the suite {suite!r}"]
     try:

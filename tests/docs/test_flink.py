@@ -82,7 +82,10 @@ def names_of_flink() -> dict[str, tuple[str, ...]]:
 
 @functools.cache
 def definitions(path: Path) -> frozenset[str]:
-    """What a file defines: `name`, and `Class.member` for methods, fields and attributes set in methods."""
+    """The definitions of a file: `name`, and `Class.member`.
+
+    Members are methods, fields and attributes set in methods.
+    """
     found: set[str] = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         found.update(_bound(node))

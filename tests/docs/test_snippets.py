@@ -134,7 +134,7 @@ def test_a_block_runs_with_spark(snippet: Snippet, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         done = run(snippet, tmp_path, environment | {"RAY_TMPDIR": ray_folder})
-    # Every JVM tells of JAVA_TOOL_OPTIONS, which whoever runs the tests may have set.
+    # Every JVM tells of JAVA_TOOL_OPTIONS, which the environment of the tests may set.
     said = [line for line in done.stderr.splitlines() if "Picked up JAVA_TOOL_OPTIONS" not in line]
     assert not said, "a session that goes well is quiet"
 

@@ -28,7 +28,10 @@ _PATIENCE = 280
 
 @pytest.fixture
 def ray_folder() -> Iterator[str]:
-    """Where Ray finds no other cluster; its sockets need a short path, so it is not in pytest's folder."""
+    """A folder where Ray finds no other cluster.
+
+    Sockets need a short path, so it is not in pytest's folder.
+    """
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         yield folder
 

@@ -87,7 +87,7 @@ class Cluster:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on right now."""
+    """Ports that no process listens on right now."""
     with contextlib.ExitStack() as open_until_all_are_known:
         sockets = [open_until_all_are_known.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -96,14 +96,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does, on loopback."""
+    """Whether a process listens on a port of loopback."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
 
 
 def answers(dashboard: str, token: str | None) -> int | None:
-    """The status code that the dashboard answers with; `None` when nobody listens."""
+    """The status code that the dashboard answers with; `None` when no process listens."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
         with urllib.request.urlopen(

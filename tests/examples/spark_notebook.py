@@ -47,7 +47,7 @@ def for_readers(notebook: Any) -> Any:
 
 
 def _joined(found: Iterable[Any]) -> list[Any]:
-    """What a cell printed is one output, also where something that is left out came in between."""
+    """The printed text of a cell is one output, also where something that is left out came in between."""
     joined: list[Any] = []
     for output in found:
         if joined and output.get("name") == joined[-1].get("name") == "stdout":

@@ -1,4 +1,4 @@
-"""What a reader of the committed notebook sees: the results of a run, and nothing of its machine."""
+"""The committed notebook: it has the results of a run, and nothing of the machine."""
 
 from __future__ import annotations
 

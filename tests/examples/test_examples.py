@@ -28,7 +28,7 @@ RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def updates(output: Path) -> Counter[tuple[str, int]]:
-    """How often each update was committed; what a reader of folders would not see is left out."""
+    """The number of commits of each update, without what a reader of folders would not see."""
     lines = [
         json.loads(line)
         for file in output.iterdir()

@@ -155,7 +155,7 @@ class SecondNode:
 
 
 def nodes_of(status: str) -> set[str]:
-    """Where the processes of a job run, of `penstock status --json`."""
+    """Nodes of a job's processes, of `penstock status --json`."""
     report = json.loads(status)
     return {process["node_id"] for process in (*(s["process"] for s in report["subtasks"]), report["master"])}
 
@@ -168,7 +168,7 @@ def parallelism_of(operator: str, status: str) -> int:
 
 
 def outputs(said: str) -> list[str]:
-    """What each command of `jobs.commands` has printed. None may have failed."""
+    """The output of each command of `jobs.commands`. None may have failed."""
     ended = json.loads(said)
     assert [code for code, _, _ in ended] == [0] * len(ended), ended
     return [out.strip() for _, out, _ in ended]
@@ -178,7 +178,7 @@ def outputs(said: str) -> list[str]:
 def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
     cluster: Cluster, project: Path, tmp_path: Path
 ) -> None:
-    """Each job goes on without its driver, whose modules it needs. It is changed and stopped.
+    """Each job continues without its driver, whose modules it needs. It is changed and stopped.
 
     The first job has its commands from programs that are submitted, the second one from another machine.
     Each of these starts for seconds, so that several commands share one.

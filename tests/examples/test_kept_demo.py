@@ -58,7 +58,7 @@ def answers(address: str) -> bool:
 
 
 def processes_of(folder: str) -> list[str]:
-    """What runs with Ray's folder in its command line or environment."""
+    """Processes with Ray's folder in their command line or environment."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -133,7 +133,7 @@ def _found(module: str) -> list[Mutant]:
 
 
 class Outcomes:
-    """What became of mutants in earlier runs, in a file with one line for each.
+    """Outcomes of mutants in earlier runs, in a file with one line for each.
 
     Args:
         path: The file.
@@ -154,7 +154,7 @@ class Outcomes:
         return not self._known
 
     def of(self, mutant: Mutant) -> Outcome | None:
-        """What became of a mutant, if it was tried."""
+        """The outcome of a mutant, if it was tried."""
         return self._known.get(mutant.key)
 
     def add(self, mutant: Mutant, outcome: Outcome) -> None:

@@ -29,7 +29,7 @@ from hypothesis import Phase, settings
 
 #: Most memory of a trial, in bytes: a mutant may collect without end.
 MEMORY_LIMIT = 4 << 30
-#: What pytest is told in every trial. A test's own time limit is of the clock on the wall, so there is none.
+#: Arguments of pytest in every trial. A test's own time limit is of the clock on the wall, so there is none.
 PYTEST_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--timeout=0")
 #: Seconds between two looks at a trial, and of a standstill that ends it: no test waits so long.
 LOOK, STANDSTILL = 0.25, 3.0
@@ -48,7 +48,7 @@ _PRELOADED = (
 
 
 class Outcome(Enum):
-    """What became of a mutant."""
+    """The outcome of a mutant."""
 
     #: A test failed.
     KILLED = "killed"
@@ -85,7 +85,7 @@ def try_mutant(module: str, source: str, tests: Sequence[str], cpu_seconds: int)
         cpu_seconds: Seconds of processor time after which the mutant counts as one that never ends.
 
     Raises:
-        RuntimeError: Pytest did not get as far as the tests, or somebody else ended the trial.
+        RuntimeError: Pytest did not get as far as the tests, or another process ended the trial.
     """
     child = os.fork()
     if child == 0:
@@ -153,7 +153,7 @@ def _states(pid: int) -> Iterator[str]:
 
 
 def _stat(path: Path) -> list[str]:
-    """What the kernel says of a process or a thread, behind its name; nothing when it is gone."""
+    """The kernel's fields of a process or a thread, behind its name; nothing when it is gone."""
     try:
         return (path / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -54,12 +54,12 @@ class Test:
     kills: int = 0
 
     def cost(self) -> float:
-        """How late to run it."""
+        """Delay of the run."""
         return (self.seconds + 0.001) / (1 + self.kills)
 
 
 class Source:
-    """What a module looks like without mutants.
+    """A module's code without mutants.
 
     Args:
         module: Its path, from the top folder.
@@ -135,7 +135,7 @@ class Calls:
         sys.setprofile(self._called)
 
     def stop(self) -> frozenset[Function]:
-        """What was called since the start."""
+        """The functions that were called since the start."""
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
         seen = frozenset(self.seen)

@@ -84,7 +84,7 @@ def line_of(number: Reading) -> str:
 
 
 def kind_of(path: str) -> str:
-    """What a file in the checkpoint storage is for, by its path below the job's folder."""
+    """The purpose of a file in the checkpoint storage, by its path below the job's folder."""
     folder, _, name = path.partition("/")
     if STAGED in path:
         return "half-written"
@@ -94,7 +94,7 @@ def kind_of(path: str) -> str:
 
 
 def files_by_kind(storage: Path) -> Counter[str]:
-    """How many files of each kind there are now."""
+    """Numbers of files of each kind."""
     found: Counter[str] = Counter()
     for folder, _, names in os.walk(storage):  # it passes over folders that go away meanwhile
         below = Path(folder).relative_to(storage).parts[1:]
@@ -103,7 +103,7 @@ def files_by_kind(storage: Path) -> Counter[str]:
 
 
 def most_files(attempts: int) -> dict[str, int]:
-    """What no moment of a run may exceed; the module's docstring tells why."""
+    """Limits for every moment of a run; the module's docstring gives the reasons."""
     checkpoints, subtasks = 3 + 1, max(_PARALLELISMS)
     return {
         # With the newest compaction and the hint.
@@ -123,7 +123,7 @@ def most_files(attempts: int) -> dict[str, int]:
 
 @dataclass
 class Figures:
-    """What was seen; of memory, descriptors and each kind of files the most at one moment."""
+    """The observations; of memory, descriptors and each kind of files the most at one moment."""
 
     faults: Counter[str] = field(default_factory=Counter)
     well_after: dict[str, list[float]] = field(default_factory=dict)

@@ -195,7 +195,7 @@ def test_an_older_checkpoint_will_do_for_damaged_in_flight_data_when_the_user_al
 
 @pytest.mark.parametrize("victim", [pytest.param("count", marks=pytest.mark.long), "master"])
 def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path, victim: str) -> None:
-    """Somebody deletes the job's folder: starting again from nothing would write everything twice."""
+    """A user deletes the job's folder: starting again from nothing would write everything twice."""
     job = stopped_checkpoints(tmp_path)
     before = committed_updates(tmp_path / "out")
     shutil.rmtree(tmp_path / "checkpoints" / job.job_id)

@@ -1,4 +1,4 @@
-"""A cancelled job: what was committed stays, nothing else becomes visible, nobody is left."""
+"""A cancelled job: what was committed stays, nothing else becomes visible, no process is left."""
 
 from __future__ import annotations
 

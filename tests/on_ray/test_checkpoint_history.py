@@ -1,4 +1,4 @@
-"""The JobMaster dies: the history of checkpoints goes on, with what each subtask measured."""
+"""The JobMaster dies: the history of checkpoints continues, with what each subtask measured."""
 
 from __future__ import annotations
 

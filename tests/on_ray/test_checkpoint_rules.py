@@ -78,19 +78,19 @@ def ask_for(job: RayJobHandle, checkpoints: int) -> list[Any]:
 
 
 def statistics(job: RayJobHandle, vertex: str) -> SubtaskStatistics:
-    """What the first subtask of a vertex counts."""
+    """Counters of the first subtask of a vertex."""
     return subtask_statistics(job)[SubtaskId(vertex, 0)]
 
 
 def barriers(job: RayJobHandle, vertex: str) -> BarrierHandlerStatistics:
-    """What its barrier handler counts."""
+    """Counters of its barrier handler."""
     counted = statistics(job, vertex).barriers
     assert counted is not None
     return counted
 
 
 def taken(job: RayJobHandle, vertex: str) -> int:
-    """How many checkpoints it has taken."""
+    """Number of checkpoints that it has taken."""
     counted = statistics(job, vertex).checkpoints
     assert counted is not None
     return counted.taken

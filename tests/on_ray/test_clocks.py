@@ -1,7 +1,7 @@
 """The wall clock of a whole cluster is set forward and back by an hour: nothing depends on it.
 
 libfaketime shifts the wall clock of every process of a cluster of its own, Ray's servers among them, while
-they run. The monotonic clock goes on, as when somebody sets a machine's clock. The clock of this machine
+they run. The monotonic clock continues, as when a user sets a machine's clock. The clock of this machine
 stays.
 """
 
@@ -28,7 +28,7 @@ HOUR = 3_600
 
 
 def library() -> Path | None:
-    """Where libfaketime for programs with threads is."""
+    """Path of libfaketime for programs with threads."""
     found = ctypes.util.find_library("faketimeMT")
     places = [Path("/usr/lib"), Path("/usr/local/lib")]
     if found is not None and Path(found).is_absolute():

@@ -143,7 +143,7 @@ def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(ended:
 
 
 def test_lines_that_no_process_of_the_job_wrote_are_left_out(ended: RayJobHandle) -> None:
-    """A file of a stranger's, lines behind the job's own, and a pipe that nobody writes to."""
+    """A file of a stranger's, lines behind the job's own, and a pipe without a writer."""
     folder, forged = logs_folder(), "2026-01-01T00:00:00.000000Z log 0011223344556677 ERROR forged\n"
     own = next(folder.glob(log_file_pattern(ended.job_id)))
     header = own.read_bytes().split(b"\n", 1)[0]

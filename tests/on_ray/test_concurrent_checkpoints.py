@@ -50,7 +50,7 @@ def two_pipelines(tmp_path: Path, count: int, kills: int) -> StreamEnvironment:
 
 
 def in_progress(report: JobReport) -> int:
-    """How many checkpoints of the running attempt are not complete."""
+    """Number of incomplete checkpoints of the running attempt."""
     attempt = report.statistics.attempt
     running = (r for r in report.checkpoint_history if r.status is CheckpointStatus.IN_PROGRESS)
     return sum(r.attempt == attempt for r in running)

@@ -147,7 +147,10 @@ def bring_back(tmp_path: Path) -> None:
 
 
 def test_a_job_a_restart_and_a_job_master_wait_for_a_storage_that_is_away(tmp_path: Path) -> None:
-    """First nobody dies, and the job goes on without checkpoints. Then a subtask dies, then the JobMaster."""
+    """First no process dies, and the job continues without checkpoints.
+
+    Then a subtask dies, then the JobMaster.
+    """
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     restart = FixedDelay(attempts=1_000, delay=0.2)
     job = submit(word_count(tmp_path, source, restart=restart, tolerable_failures=None))

@@ -1,4 +1,4 @@
-"""A disk without room, and files that somebody deletes while a job runs.
+"""A disk without room, and files that are deleted while a job runs.
 
 A full disk is a small file system in memory; to mount one needs root. It is skipped by name elsewhere.
 """
@@ -66,7 +66,7 @@ def without_room(disk: Path) -> Iterator[None]:
 
 
 def said_of_rocksdb(report: JobReport) -> list[str]:
-    """What failed checkpoints and attempts say of RocksDB."""
+    """RocksDB's messages in failed checkpoints and attempts."""
     said = [record.detail for record in report.checkpoint_history]
     said += [failure.root.message for failure in report.failures]
     return [each for each in said if "RocksDB" in each]
@@ -74,7 +74,7 @@ def said_of_rocksdb(report: JobReport) -> list[str]:
 
 @pytest.mark.parametrize("victim", [None, "count", "master"])
 def test_checkpoints_find_no_room_for_a_while(tmp_path: Path, small: Path, victim: str | None) -> None:
-    """Attempts fail as often as the disk is full; nobody has to do anything but make room."""
+    """Attempts fail as often as the disk is full; users only have to make room."""
     env = environment(small, restart=FixedDelay(attempts=1_000, delay=0.2))
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     counted(env.from_source("lines", source), FileSink.json(tmp_path / "out"))

@@ -112,7 +112,7 @@ def test_a_handle_waits_for_a_job_master_that_is_being_brought_back(tmp_path: Pa
     job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
     after_checkpoints(job, 1)
     kill_master(job)
-    # At this moment nobody answers; each of these waits for the next JobMaster.
+    # At this moment no JobMaster answers; each of these waits for the next JobMaster.
     report = job.report()
     assert report.status in (JobStatus.RESTARTING, JobStatus.DEPLOYING, JobStatus.RUNNING)
     assert "numbers" in [vertex.id for vertex in report.graph.vertices]

@@ -1,4 +1,4 @@
-"""The head of a cluster dies and comes back, with Redis behind its GCS: the job goes on without a person.
+"""The head of a cluster dies and comes back, with Redis behind its GCS: the job continues without a person.
 
 Needs root, for hosts with networks and process ids of their own: see `jobs/hosts.py`. It takes minutes.
 """
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def waits() -> dict[str, str]:
-    """How long processes wait for a head: as long as Ray has it."""
+    """Seconds that processes wait for a head: as long as Ray has it."""
     return {}
 
 
@@ -77,7 +77,10 @@ def test_the_head_dies_and_another_one_is_started_in_its_place(
 
 
 def test_the_head_is_away_for_longer_than_processes_wait_for_it(tmp_path: Path, hosts: Network) -> None:
-    """Workers leave after a minute without a GCS. Their nodes are started again; nobody submits again."""
+    """Workers leave after a minute without a GCS.
+
+    Their nodes are started again; no job is submitted again.
+    """
     job = WatchedJob.submitted(hosts, tmp_path)
     job.after_checkpoints(2)
     hosts.head.end()
@@ -115,7 +118,7 @@ def test_with_the_setting_of_the_operations_guide_nodes_wait_for_a_head_that_is_
 
 
 def test_a_frozen_gcs_goes_on_where_it_was(tmp_path: Path, hosts: Network) -> None:
-    """SIGSTOP for twenty seconds: nobody can be placed or found meanwhile, and nobody has to be."""
+    """SIGSTOP for twenty seconds: no process can be placed or found meanwhile, and none has to be."""
     job = WatchedJob.submitted(hosts, tmp_path)
     before = job.after_checkpoints(2).report
     frozen = gcs_server(hosts)

@@ -55,7 +55,7 @@ def needs(there: bool, reason: str) -> None:
 
 
 def dropped_packets(host: Host) -> int:
-    """How many packets the first rule for what comes in has dropped."""
+    """Number of packets that the first rule for incoming ones has dropped."""
     return int(host.run("iptables", "-L", "INPUT", "-v", "-x", "-n").splitlines()[2].split()[0])
 
 

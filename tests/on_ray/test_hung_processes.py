@@ -48,7 +48,7 @@ QUICK = JobConfig(advanced=AdvancedConfig(heartbeat_timeout=3.0))
 
 @contextmanager
 def stopped(process: SubtaskProcess | JobMasterProcess) -> Iterator[float]:
-    """Stop a process with SIGSTOP, and tell when; it goes on at the end if it still lives."""
+    """Stop a process with SIGSTOP, and return the time; it continues at the end if it still lives."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
         yield time.monotonic()

@@ -1,4 +1,4 @@
-"""A checkpoint storage that does not answer: each call is given up, and the job goes on or is cancelled."""
+"""A checkpoint storage that does not answer: each call is given up, and the job continues or is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JobMaster dies, or the program that submitted the job ends: the job goes on."""
+"""The JobMaster dies, or the program that submitted the job ends: the job continues."""
 
 from __future__ import annotations
 

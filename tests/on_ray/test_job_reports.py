@@ -1,4 +1,4 @@
-"""What the report of a running job says: rates, the bottleneck, the fill of edges, and the user's line."""
+"""The report of a running job: rates, the bottleneck, the fill of edges, and the user's line."""
 
 from __future__ import annotations
 

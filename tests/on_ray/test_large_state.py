@@ -1,4 +1,4 @@
-"""State in RocksDB that does not fit the memory of its process: the job is killed, and goes on."""
+"""State in RocksDB that does not fit the memory of its process: the job is killed, and continues."""
 
 from __future__ import annotations
 

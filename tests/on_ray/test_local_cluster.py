@@ -103,7 +103,7 @@ def join(address: str, folder: Path, environment: dict[str, str]) -> subprocess.
 
 
 def answer_without_token(address: str) -> grpc.StatusCode:
-    """What the cluster answers to a call that carries no token."""
+    """The cluster's answer to a call without a token."""
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetAllNodeInfo")
         with pytest.raises(grpc.RpcError) as refused:

@@ -1,4 +1,4 @@
-"""Errors of users' code in the JobMaster: the job or the hook is named, and the process goes on."""
+"""Errors of users' code in the JobMaster: the job or the hook is named, and the process continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def takeovers(job: RayJobHandle) -> int:
-    """How often another process became the JobMaster, because the one before it had died."""
+    """Number of takeovers by another process after the death of a JobMaster."""
     return sum(isinstance(entry, Takeover) for entry in job.report().history)
 
 

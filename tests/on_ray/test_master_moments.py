@@ -1,8 +1,9 @@
 """The JobMaster is killed at the moments of a checkpoint that matter, and at exactly these.
 
-In the middle of the checkpoint: a sink has pre-committed, nobody has acknowledged. Beside its record in the
-log: the put was about to be made, or is done and nobody has been told. Between pre-commit and commit: a sink
-has been told and has committed nothing.
+In the middle of the checkpoint: a sink has pre-committed, no subtask has acknowledged. Beside its record in
+the
+log: the put was about to be made, or is done and no subtask knows. Between pre-commit and commit: a sink
+knows the decision and has committed nothing.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _PATIENCE = 120.0
 
 
 def exported() -> str:
-    """What a Prometheus server would scrape from this node."""
+    """The metrics that a Prometheus server would scrape from this node."""
     node = ray.nodes()[0]
     url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     with urllib.request.urlopen(url, timeout=10) as answer:

@@ -50,7 +50,7 @@ class Server:
         new.replace(self.folder / "rules.json")
 
     def struck(self, fault: str) -> int:
-        """How often a fault has struck since the server was started."""
+        """Number of faults since the server was started."""
         try:
             return int(json.loads((self.folder / "struck.json").read_text()).get(fault, 0))
         except FileNotFoundError:
@@ -158,7 +158,7 @@ def test_writes_that_are_refused_or_whose_answers_are_lost(
 @pytest.mark.parametrize("fault", ["hangs", "hangs_after"])
 @pytest.mark.parametrize("part", ["/log/", "/chk-", "/ids/"])
 def test_a_write_that_gets_no_answer_at_all(tmp_path: Path, fair: Server, fault: str, part: str) -> None:
-    """It is stored (`hangs_after`) or is not (`hangs`), and nobody can know: the call is given up."""
+    """It is stored (`hangs_after`) or is not (`hangs`), and no client can know: the call is given up."""
     job = submit(counting(tmp_path, storage_timeout=3.0))
     after_checkpoints(job, 2)
     before = fair.struck(fault)
@@ -195,7 +195,7 @@ def test_a_slow_storage_only_makes_checkpoints_slow(tmp_path: Path, fair: Server
 
 
 def test_a_record_whose_answer_is_lost_while_the_job_master_dies(tmp_path: Path, fair: Server) -> None:
-    """The record stands in the log, and nobody has been told."""
+    """The record stands in the log, and no subtask knows."""
     job = submit(counting(tmp_path))
     after_checkpoints(job, 2)
     before = fair.struck("hangs_after")

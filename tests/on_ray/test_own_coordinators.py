@@ -1,4 +1,7 @@
-"""Coordinators of users' operators in jobs on Ray: counts and limits are exactly once, whoever is killed."""
+"""Coordinators of users' operators in jobs on Ray.
+
+Counts and limits are exactly once, whichever process is killed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ CODEC = ValueCodec()
 
 
 def counted(url: Path) -> tuple[int, int]:
-    """What a snapshot's coordinator has counted, with what was on its way to it, and its limit."""
+    """The count of a snapshot's coordinator, with events on their way to it, and its limit."""
     handle = open_snapshot(str(url), open_location).checkpoint.operators["limited"].coordinator
     assert isinstance(handle, InlineHandle)
     state, on_the_way = CODEC.loads(handle.data)
@@ -75,7 +78,7 @@ def test_many_kills_lose_and_repeat_no_count_and_no_limit(
 def test_counts_and_limits_are_exactly_once_when_processes_are_killed_and_at_another_parallelism(
     tmp_path: Path,
 ) -> None:
-    """A subtask and the JobMaster die, then the job is stopped; another one goes on with two subtasks."""
+    """A subtask and the JobMaster die, then the job is stopped; another one continues with two subtasks."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     first = submit(limited(tmp_path, source, EVERY, parallelism=3))
     before = after_checkpoints(first, 2)

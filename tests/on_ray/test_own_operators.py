@@ -32,7 +32,7 @@ def words(count: int) -> Counter[str]:
 
 
 def committed(folder: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """What was added to each word, and what the subtasks said at their end.
+    """The numbers added to each word, and the subtasks' messages at their end.
 
     Each total must be the sum of what was added so far.
     """

@@ -59,7 +59,7 @@ def larger(a: int, b: int) -> int:
 
 
 class OnSchedule:
-    """The time at which a number would come if nobody slowed the source down, so the lag grows."""
+    """The time at which a number would come from a source that is not slowed down, so the lag grows."""
 
     def __init__(self) -> None:
         self.began = time.time()

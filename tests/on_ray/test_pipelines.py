@@ -1,7 +1,7 @@
 """A job of `tests/pipelines` in real processes.
 
-A process is killed, the job is stopped midway with a savepoint, and another one goes on from there at another
-parallelism. What both have written must be what is expected.
+A process is killed, the job is stopped midway with a savepoint, and another one continues from there at
+another parallelism. What both have written must be what is expected.
 """
 
 from __future__ import annotations

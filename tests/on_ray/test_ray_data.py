@@ -80,7 +80,7 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
     numbers.filter(lambda row: row["n"] % 2 == 1).sink("odd", both)
     numbers.filter(lambda row: row["n"] > 99).sink("large", large)
     running = submit(env)
-    del env, numbers, both, large  # nobody but the job has them
+    del env, numbers, both, large  # only the job has them
     with pytest.raises(PenstockError, match="are 'even', 'large', 'odd': name one of them with id="):
         to_ray_dataset(running)
     assert sorted(row["n"] for row in to_ray_dataset(running, id="even").take_all()) == [0, 2, 4, 6, 8]

@@ -1,4 +1,4 @@
-"""What the raylet says of a killed worker: in `penstock logs`, and not in the program's output."""
+"""The raylet's message about a killed worker: in `penstock logs`, and not in the program's output."""
 
 from __future__ import annotations
 

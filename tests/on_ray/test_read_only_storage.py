@@ -47,7 +47,7 @@ def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Iterator[Mounted]:
-    """Where the jobs of `word_count` have their checkpoints."""
+    """Folder of the checkpoints of the jobs of `word_count`."""
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     if shutil.which("mount") is None:

@@ -1,4 +1,4 @@
-"""Checkpoints by hand: their results, their errors, and a job that goes on from one."""
+"""Checkpoints by hand: their results, their errors, and a job that continues from one."""
 
 from __future__ import annotations
 

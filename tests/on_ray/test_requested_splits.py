@@ -1,4 +1,4 @@
-"""Splits on request: whoever dies, a reader in the midst of a split or the JobMaster that has the rest."""
+"""Splits on request, while a reader dies in a split, or the JobMaster that has the rest."""
 
 from __future__ import annotations
 

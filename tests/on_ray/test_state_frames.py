@@ -48,7 +48,10 @@ def test_a_job_starts_with_state_from_a_table_and_goes_on_counting(tmp_path: Pat
 
 
 def test_a_savepoint_is_read_and_corrected_and_the_job_goes_on_from_it(tmp_path: Path) -> None:
-    """What is read is what the input counts to. One operator's state is replaced, the source goes on."""
+    """The counts that are read equal those of the input.
+
+    One operator's state is replaced, the source continues.
+    """
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     job = submit(word_count(tmp_path, source, parallelism=2))
     when_records_flow(job, "count", 500)

@@ -1,4 +1,4 @@
-"""Alignments that store: the sender of a blocked channel goes on, kills cost nothing, limits hold.
+"""Alignments that store: the sender of a blocked channel continues, kills cost nothing, limits hold.
 
 A file holds the slow branch up, so an alignment is open for as long as a test wants. No test compares times.
 """

@@ -100,7 +100,7 @@ TEMPLATE = "penstock.actors.template.template_process"
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What workers of a program of its own tell of themselves."""
+    """Facts that workers of a separate program report about themselves."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     mine |= {"RAY_worker_niceness": "3", "RAY_raylet_start_wait_time_s": "120"}
     program = subprocess.run(

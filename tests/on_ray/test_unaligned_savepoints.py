@@ -2,7 +2,8 @@
 
 Checkpoints of such a job overtake what waits; a savepoint is aligned and waits with it. Each round asks for a
 savepoint or a stop while every exchange is full, kills a process before it is complete, and asks again. A job
-that was stopped goes on from its savepoint at another parallelism. In the end every number is in one window.
+that was stopped continues from its savepoint at another parallelism. In the end every number is in one
+window.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ROUNDS = ("savepoint", "stop", "drain")
 
 
 class Pressed:
-    """A job that is stopped and goes on, again and again.
+    """A job that is stopped and continued, again and again.
 
     Args:
         folder: Of the test.
@@ -85,7 +86,7 @@ class Pressed:
         return job
 
     def saves(self) -> None:
-        """Take a savepoint under back pressure, while nobody dies."""
+        """Take a savepoint under back pressure, while no process dies."""
         self._when_exchanges_are_full()
         self.saved.append(self._ask("savepoint", PATIENCE))
 
@@ -94,11 +95,11 @@ class Pressed:
 
         Args:
             what: A savepoint, or a stop with or without drain.
-            parallelism: At which a stopped job goes on.
-            config: With which it goes on.
+            parallelism: At which a stopped job continues.
+            config: With which it continues.
         """
         before = self._when_exchanges_are_full()
-        with contextlib.suppress(JobTimeoutError):  # nobody waits; it goes on
+        with contextlib.suppress(JobTimeoutError):  # no caller waits; it continues
             self._ask(what, ASKING)
         self.killer.strike(self.job, IN_A_SAVEPOINT, since=before)
         self._when_exchanges_are_full(before.statistics.attempt + 1)
@@ -141,7 +142,7 @@ class Pressed:
 def test_savepoints_and_stops_under_back_pressure_cost_nothing_whoever_dies_in_their_midst(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """What was saved while the job went on is whole, too: another job goes on from there by itself."""
+    """A savepoint of the running job is whole, too: another job continues from there by itself."""
     pressed = Pressed(tmp_path, COUNT, Kills(5, ["windows"]))
     pressed.saves()
     pressed.round("stop", 1)

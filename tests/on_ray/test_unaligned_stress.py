@@ -104,7 +104,7 @@ def fail_after(job: RayJobHandle, folder: Path, where: str, *, attempt: int, com
 
 
 def failures_told(job: RayJobHandle) -> list[str]:
-    """Where the job has failed, as its history tells it."""
+    """Places where the job has failed, from its history."""
     return re.findall(
         r"told to fail: fail in (\w+)", "\n".join(step.cause for step in job.report().transitions)
     )

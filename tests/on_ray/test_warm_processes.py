@@ -42,7 +42,7 @@ def end_warm(process: str) -> None:
 
 
 def run(function: Callable[[int], Any], config: JobConfig | None = None) -> Any:
-    """What a job of one subtask got from one call of a function."""
+    """The result of one call of a function in a job of one subtask."""
     results = RayCollector()
     env = StreamEnvironment("one", config=config or JobConfig())
     env.from_source("in", GeneratorSource(int, count=ONE)).map(function).sink("out", CollectSink(results))

@@ -7,7 +7,7 @@ import re
 import pytest
 from pipelines.programs import run_program
 
-#: What sessions say where nobody sees to it that they are quiet.
+#: Messages of sessions that are not made quiet.
 NOISE = re.compile(
     r"\b(TRACE|DEBUG|INFO|WARN)\b|WARNING: |SLF4J|log4j|[Ii]llegal reflective|Setting default log level|"
     r"To adjust logging level|Unable to load native-hadoop|default log4j profile"
@@ -16,7 +16,7 @@ NOISE = re.compile(
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a program printed whose session was stopped at bad moments."""
+    """The output of a program whose session was stopped at bad moments."""
     pytest.importorskip("raydp")
     return run_program("sessions.py", tmp_path_factory.mktemp("sessions"))
 

@@ -58,7 +58,7 @@ def named_table(spark: SparkSession, folder: Path, name: str, columns: str) -> S
 
 
 def by_name(spark: SparkSession, name: str) -> Counter[int]:
-    """What Spark finds in a table of its catalog."""
+    """The rows that Spark finds in a table of its catalog."""
     spark.catalog.refreshTable(name)
     return Counter(row.id for row in spark.table(name).select("id").collect())
 

@@ -1,4 +1,4 @@
-"""What the package imports is declared: as a dependency, or as an extra that is imported where it is used."""
+"""Imports of the package are declared: as a dependency, or as an extra that is imported where it is used."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ DOOR = ROOT / "src" / "penstock"
 
 
 def package_files() -> set[str]:
-    """What must be installed, as paths in site-packages."""
+    """Installed files, as paths in site-packages."""
     behind = {
         f"penstock/{file.relative_to(ROOT).as_posix()}"
         for part in PARTS
@@ -33,7 +33,7 @@ def package_files() -> set[str]:
 
 
 def copy_of_the_checkout(target: Path) -> None:
-    """What a fresh clone would have of the files that are packaged; links stay links."""
+    """The packaged files of a fresh clone; links stay links."""
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (target / name).write_bytes((ROOT / name).read_bytes())
     for file in package_files():

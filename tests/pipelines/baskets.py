@@ -1,4 +1,4 @@
-"""What lies in each basket, in a `MapState`: items are put in, taken out and paid for."""
+"""The contents of each basket, in a `MapState`: items are put in, taken out and paid for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next version of a function has a state more and a state less; the one in the middle goes on."""
+"""The next version of a function has a state more and a state less; the one in the middle stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source that has nothing to say for long holds nobody up: after a while it is idle.
+"""A source without records holds up no operator: after a while it is idle.
 
 Its few records come last and lie behind all others in event time. So they are not late, although windows fire
 while the source is idle.

@@ -36,7 +36,7 @@ class OneByOne:
 
 
 class OneReader:
-    """Goes on at a position."""
+    """Continues at a position."""
 
     def __init__(self, records: Sequence[Record], position: int) -> None:
         self.records, self.position = records, position

@@ -45,7 +45,7 @@ def expected(numbers: list[int]) -> list[int]:
 
 
 def comparable(bundles: Iterable[list[Any]]) -> list[Any]:
-    """Which numbers meet in a bundle depends on the order; that each is in one does not."""
+    """The numbers that meet in a bundle depend on the order; that each is in one does not."""
     bundles = list(bundles)
     assert all(1 <= len(bundle) <= 5 for bundle in bundles), f"bundles of another size: {bundles}"
     return [number for bundle in bundles for number in bundle]

@@ -1,6 +1,6 @@
 """The next version of a program keeps cents instead of euros: a state with another name, type and unit.
 
-`build_again` goes on from the savepoint of `build`. Whenever that was taken, the totals are the same.
+`build_again` continues from the savepoint of `build`. Whenever that was taken, the totals are the same.
 """
 
 from __future__ import annotations

@@ -70,5 +70,5 @@ def expected(readings: list[Reading]) -> list[Alert]:
     ]
 
 
-#: A drain fires all timers early, which are alerts that nobody can predict.
+#: A drain fires all timers early, which are unpredictable alerts.
 whole = None

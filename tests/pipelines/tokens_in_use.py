@@ -1,4 +1,4 @@
-"""A token works until nobody has used it for ten seconds: a TTL that reads refresh, in event time."""
+"""A token expires ten seconds after its last use: a TTL that reads refresh, in event time."""
 
 from __future__ import annotations
 

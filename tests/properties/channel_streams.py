@@ -1,4 +1,4 @@
-"""What the laws of barriers feed: streams of channels, written down as plain values."""
+"""Input of the laws of barriers: streams of channels, written down as plain values."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import BarrierSettings, InFlightCapture, create_input_gate
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -29,7 +29,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+COUNTS, ABORTS = Semantics.current(), Semantics.flink_1_11()
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 #: A list of steps: the kind, the channel, and the number of elements. Kinds 0 to 2: a frame arrives (1: last
 #: of all, 2: twice). Kinds 3 to 5: the task consumes. Kind 6: time passes.
@@ -38,11 +38,11 @@ Schedule = list[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What flows, and how barriers are dealt with."""
+    """The flowing elements, and the handling of barriers."""
 
     streams: list[Stream]
     schedule: Schedule
-    policy: EndOfPartitionPolicy = COUNTS
+    semantics: Semantics = COUNTS
     savepoints: frozenset[int] = frozenset()
     aligned_channels: frozenset[int] = frozenset()
     timeout: float | None = None
@@ -60,7 +60,7 @@ def plans(draw: st.DrawFn, *, clean: bool = False, kinds: bool = False, cancels:
     return Plan(
         streams,
         draw(st.lists(step, min_size=1, max_size=40)),
-        draw(st.sampled_from(EndOfPartitionPolicy)),
+        draw(st.sampled_from([Semantics.current(), Semantics.flink_1_11()])),
         draw(st.frozensets(st.integers(0, 5))) if kinds else frozenset(),
         draw(st.frozensets(st.integers(0, count - 1))) if draw(st.booleans()) else frozenset(),
         draw(st.sampled_from([None, 1.0])),
@@ -91,7 +91,7 @@ class Run:
             CheckpointingMode.EXACTLY_ONCE,
             unaligned=True,
             has_aligned_timeout=plan.timeout is not None,
-            end_of_partition=plan.policy,
+            semantics=plan.semantics,
         )
         capture = InFlightCapture(Writer(self), self.timers, plan.aligned_channels)
         self.input: CheckpointedInputGate = create_input_gate(barrier_settings, self.gate, clock, capture)

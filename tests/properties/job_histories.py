@@ -168,7 +168,7 @@ happenings = st.lists(
 
 @dataclass
 class History:
-    """One case, as it goes on."""
+    """One case, step by step."""
 
     shape: Shape
     parallelism: Sequence[int]

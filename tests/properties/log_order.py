@@ -1,4 +1,4 @@
-"""What no decision log may ever show, whoever wrote it and whenever they died."""
+"""States that no decision log may ever show, whichever process wrote it and whenever it died."""
 
 from __future__ import annotations
 

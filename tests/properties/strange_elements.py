@@ -1,4 +1,4 @@
-"""What a stranger puts in flight: elements of every kind, with any header, and columns that lie.
+"""Elements that an attacker puts in flight: of every kind, with any header, and columns that lie.
 
 A column may point outside of its data, or be of an extension type. The type here does what Ray's type of
 pickled objects does: it loads a pickle when a value is taken out. It also does so when a schema is read.

@@ -4,9 +4,9 @@ The search knows no vertices, only subtasks and channels. A moment is the set of
 checkpoint. At each moment it looks for subtasks that could wait for each other for ever. Each call ends
 when its outputs have credits, and not before.
 
-* A subtask goes on when those that it sends to do. Where it has sent its barrier, and its receiver has not
+* A subtask continues when its receivers do. Where it has sent its barrier, and its receiver has not
   taken the checkpoint, the receiver has to take it first.
-* Subtasks may have ended, with all upstream of them. Nobody waits for these.
+* Subtasks may have ended, with all upstream of them. No subtask waits for these.
 * A subtask takes the checkpoint when it can go on, and the senders of its aligned channels have taken it. One
   without aligned channels needs a barrier of any sender.
 """
@@ -73,7 +73,7 @@ class Channels:
         return made
 
     def without(self, ended: frozenset[int]) -> Channels:
-        """What is left when these subtasks have ended."""
+        """The rest of the graph when these subtasks have ended."""
         left = [subtask for subtask in range(len(self.receivers)) if subtask not in ended]
         number = {subtask: position for position, subtask in enumerate(left)}
         ends = self.receivers, self.aligned, self.overtaking

@@ -1,4 +1,4 @@
-"""Sources of a group that wait for each other: nobody runs away, and all come to their end.
+"""Sources of a group that wait for each other: none runs ahead, and all come to their end.
 
 Reports and answers are delayed and overtake each other, answers are lost. Subtasks end, pause and restart.
 """

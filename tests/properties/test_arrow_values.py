@@ -1,4 +1,4 @@
-"""What goes into an Arrow column comes back equal and of the same type, or is refused by name."""
+"""Values of an Arrow column come back equal and of the same type, or are refused by name."""
 
 from __future__ import annotations
 

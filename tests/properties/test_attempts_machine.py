@@ -137,7 +137,7 @@ class Attempt:
         assert checkpoint_id not in self.told or self.told[checkpoint_id] != self.number
 
     def fail_job(self, cause: str) -> None:
-        """The job would restart; here it goes on."""
+        """The job would restart; here it continues."""
 
     def fenced(self) -> None:
         self.is_fenced = True

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -33,7 +33,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
-COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+COUNTS, ABORTS = Semantics.current(), Semantics.flink_1_11()
 
 
 @st.composite
@@ -56,7 +56,7 @@ class Run:
 
     streams: list[Stream]
     mode: CheckpointingMode
-    policy: EndOfPartitionPolicy
+    semantics: Semantics
     got: list[list[str]] = field(default_factory=list)
     ended: set[int] = field(default_factory=set)
     triggered: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Run:
         count = len(self.streams)
         self.got = [[] for _ in range(count)]
         self.gate = InputGate(InputChannel(index, clock) for index in range(count))
-        handler = create_barrier_handler(self.mode, count, self.gate, clock, self.policy)
+        handler = create_barrier_handler(self.mode, count, self.gate, clock, self.semantics)
         self.input = CheckpointedInputGate(self.gate, handler)
         self.input.set_listener(self)
 
@@ -95,7 +95,7 @@ class Run:
         assert checkpoint_id not in self.triggered, "F3"
         self.aborted.append((checkpoint_id, reason))
         if reason is CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM:
-            assert self.policy is ABORTS
+            assert self.semantics == ABORTS
         assert self.gate.blocked_channels == (), "A2"
 
     # -- the run ------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Run:
         else:
             assert isinstance(element, EndOfPartition)
             self.ended.add(channel)
-            assert self.policy is COUNTS or not self.gate.blocked_channels, "A2"
+            assert self.semantics == COUNTS or not self.gate.blocked_channels, "A2"
         self.check_blocking()
         return True
 
@@ -154,7 +154,7 @@ class Run:
 
 
 modes = st.sampled_from(CheckpointingMode)
-policies = st.sampled_from(EndOfPartitionPolicy)
+policies = st.sampled_from([Semantics.current(), Semantics.flink_1_11()])
 
 
 @settings(max_examples=130 * DEEP)
@@ -163,9 +163,9 @@ def test_laws_hold_for_barriers_cancellations_gaps_and_ends(
     made: list[Stream],
     schedule: list[tuple[int, bool]],
     mode: CheckpointingMode,
-    policy: EndOfPartitionPolicy,
+    semantics: Semantics,
 ) -> None:
-    Run(made, mode, policy).play(schedule)
+    Run(made, mode, semantics).play(schedule)
 
 
 @given(streams(clean=True), schedules, modes, policies)
@@ -173,9 +173,9 @@ def test_clean_run_triggers_every_checkpoint_in_order(
     made: list[Stream],
     schedule: list[tuple[int, bool]],
     mode: CheckpointingMode,
-    policy: EndOfPartitionPolicy,
+    semantics: Semantics,
 ) -> None:
-    run = Run(made, mode, policy).play(schedule)
+    run = Run(made, mode, semantics).play(schedule)
     assert run.triggered == [entry for entry in made[0] if isinstance(entry, int)], "A3, T2"
     assert run.aborted == []
     assert run.gate.blocked_channels == ()

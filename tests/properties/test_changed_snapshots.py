@@ -1,4 +1,4 @@
-"""Whoever changes a snapshot, with its checksums, neither runs code nor touches files of others."""
+"""A changed snapshot, with valid checksums, neither runs code nor touches files of others."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Place:
         return build_execution_graph(env.build())
 
     def backend(self, kind: str) -> StateBackend:
-        """Where its keyed state is."""
+        """Path of its keyed state."""
         return RocksDB(8 * 1024 * 1024, str(self.root)) if kind == "rocksdb" else HeapState()
 
     def strings(self) -> list[str]:
-        """What an attacker would write into a snapshot."""
+        """Values that an attacker would write into a snapshot."""
         up = "../" * 3
         return [
             str(self.outside / "secret"),
@@ -108,7 +108,10 @@ class Place:
         ]
 
     def folders(self, storage: str) -> list[str]:
-        """Where an attacker would say that a savepoint is; only the first ones are inside of the storage."""
+        """Places that an attacker would give for a savepoint.
+
+        Only the first ones are inside of the storage.
+        """
         return [
             f"{storage}/saved",
             f"{storage}/elsewhere",

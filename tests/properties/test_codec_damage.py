@@ -1,4 +1,4 @@
-"""Damaged bytes are told as such by the codecs, and never anything else."""
+"""Codecs report damaged bytes as such, and raise nothing else."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def sums(stream: DataStream[Any]) -> DataStream[Any]:
 
 
 def fewer(count: int, **options: Any) -> dict[str, Any]:
-    """How often a job is simulated; PENSTOCK_DEEP=N: N times as often."""
+    """Number of simulations of a job; PENSTOCK_DEEP=N: N times as many."""
     return {"seeds": range((count + 1) // 2 * DEEP), "interleavings": 1, **options}
 
 
@@ -188,7 +188,7 @@ def test_windows_of_all_records_combine_in_front_of_their_subtask_whatever_fails
 
 
 class Bits(VectorizedAggregate):
-    """Which of the numbers from 0 to 62 were there, as bits."""
+    """The numbers from 0 to 62 that were there, as bits."""
 
     state: ClassVar[Any] = {"bits": "int64"}
 
@@ -242,7 +242,7 @@ def test_a_function_of_the_users_own_is_exact_by_key_and_in_windows_whatever_fai
 
 
 def late_and_in_time(stream: DataStream[Any]) -> DataStream[Any]:
-    """How many records each window has, and one record for each that is late."""
+    """The number of records of each window, and one record for each that is late."""
     strategy: WatermarkStrategy[Any] = WatermarkStrategy.for_bounded_out_of_orderness(0)
     timed = stream.assign_timestamps_and_watermarks(strategy.with_timestamp_column("at"))
     windows = timed.key_by("k").window(TumblingEventTimeWindows(4)).aggregate("panes", n=Count())
@@ -424,7 +424,7 @@ def panes_of(build: Callable[[], Any]) -> Counter[tuple[str, int, int, int, int]
 
 
 def outcome(build: Callable[[], Any], key: tuple[str, ...]) -> dict[Any, Any]:
-    """What a job leaves after a run with failures."""
+    """The output of a job after a run with failures."""
     found: list[dict[Any, Any]] = []
     simulate(build, output=lambda results: found.append(last_values(results, key)) or "done", **fewer(1))
     return found[-1]

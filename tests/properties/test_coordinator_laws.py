@@ -160,7 +160,7 @@ class World:
 
     def check(self) -> None:
         pending = set(self.coordinator.pending_ids)
-        if not self.planner.unfinished:  # nobody is left to be notified
+        if not self.planner.unfinished:  # no subtask is left to be notified
             self.unheard |= self.ran - pending
         self.ran = pending
         for checkpoint_id, ends in self.ends.items():
@@ -173,7 +173,7 @@ class World:
                 assert self.storage.get(file.path), "a needed file is there"
 
     def check_base_files(self) -> None:
-        """What a running checkpoint may name again is still there."""
+        """Files that a running checkpoint may name again are still there."""
         for checkpoint_id in self.coordinator.pending_ids:
             base = self.barriers[checkpoint_id].confirmed_id
             for subtask in SUBTASKS:

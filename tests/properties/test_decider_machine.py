@@ -41,7 +41,7 @@ def who_goes_first(one: CheckpointRequest, other: CheckpointRequest) -> int:
 
 
 class DeciderMachine(RuleBasedStateMachine):
-    """A coordinator around the decider: what it is told is what its decisions have led to."""
+    """A coordinator around the decider: it receives the outcomes of its decisions."""
 
     def __init__(self) -> None:
         super().__init__()

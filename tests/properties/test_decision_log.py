@@ -99,7 +99,7 @@ class World:
         self.listings.append(self.storage.list(PATHS.log))
 
     def truth(self) -> LogView:
-        """What all records come to, without any compaction."""
+        """The state after all records, without any compaction."""
         assert sorted(self.history) == list(range(len(self.history)))
         view = LogView()
         for slot in sorted(self.history):
@@ -127,7 +127,7 @@ class World:
 
 
 def comparable(view: LogView) -> LogView:
-    """What a log comes to, however it was compacted and whatever it has passed over."""
+    """The state after a log, however it was compacted and whatever was skipped."""
     return replace(view, compacted_at=None, passed_slots=(), to_pass=())
 
 
@@ -144,7 +144,7 @@ class WithListing(MemoryStorage):
 
 
 class Writer(threading.Thread):
-    """One process: it begins, decides things, and notes what it was told."""
+    """One process: it begins, decides things, and notes the answers."""
 
     def __init__(self, world: World, number: int, actions: list[str], compact_every: int) -> None:
         super().__init__(daemon=True)

@@ -152,7 +152,7 @@ def merged(total: Record, row: Record) -> Record:
 
 
 class Outcome(NamedTuple):
-    """What comes of a step for all records: the main stream, and the side output."""
+    """The output of a step for all records: the main stream, and the side output."""
 
     main: list[Record]
     side: list[Record]
@@ -240,7 +240,7 @@ def source(count: int) -> list[Record]:
 
 
 def expected(steps: list[str], count: int) -> dict[str, list[Record]]:
-    """What the model gives for each sink."""
+    """The model's output for each sink."""
     rows, sinks = source(count), {}
     for place, step in enumerate(steps):
         sinks[f"before-{place}"] = rows

@@ -55,7 +55,7 @@ def graph(count: int, pieces: int, parallelism: int, target: Collector) -> Execu
 
 
 def run_job(seed: int, crashes: int) -> tuple[Counter[int], int]:
-    """What a job commits that is interrupted now and then, and what it should."""
+    """The output of a job that is interrupted now and then, and the expected one."""
     random = Random(seed)
     count, pieces = random.randint(0, 60), random.randint(1, 12)
     target = Collector()

@@ -1,4 +1,4 @@
-"""What is computed for rows is the same for any cut into batches, or fails with the same error."""
+"""The result for rows is the same for any cut into batches, or fails with the same error."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def cut(rows: Sequence[Any], lengths: Sequence[int]) -> list[list[Any]]:
 
 
 def outcome(make: Callable[[], Operator], batches: Sequence[list[Any]]) -> tuple[list[Any], str]:
-    """What comes out, and the error, each with its types."""
+    """The output, and the error, each with its types."""
     rows: list[Any] = []
     try:
         with OperatorHarness(make()) as harness:

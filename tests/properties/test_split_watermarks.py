@@ -30,7 +30,7 @@ HAPPENINGS = st.lists(
 
 
 class Scripted:
-    """A source whose one reader does what it is told."""
+    """A source whose one reader follows a script."""
 
     def __init__(self, *, columnar: bool) -> None:
         self.columnar = columnar
@@ -69,7 +69,7 @@ class Scripted:
 
 @dataclass
 class Model:
-    """What the subtask's event time should be, counted second by second."""
+    """The expected event time of the subtask, counted second by second."""
 
     splits: dict[Any, tuple[int | None, int]] = field(default_factory=dict)
     waits: bool = False

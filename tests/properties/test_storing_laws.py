@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 
@@ -22,11 +22,16 @@ from hypothesis import strategies as st
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate, StoringInputGate
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.spill_file import open_spill_file
-from penstock.runtime.network.buffer_storage import BufferStorage, CachedBufferStorage, SpillingBufferStorage
+from penstock.runtime.network.buffer_storage import (
+    BufferStorage,
+    CachedBufferStorage,
+    SpillingBufferStorage,
+    StoredElement,
+)
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.ports import SpillFile
@@ -37,7 +42,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.disks import SpillDisk
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
-COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+COUNTS = Semantics.current()
 NOT_STORED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
 LIMIT_EXCEEDED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
 
@@ -54,7 +59,7 @@ def streams(draw: st.DrawFn, *, clean: bool = False, channels: int = 4) -> list[
 
 
 schedules = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40)
-policies = st.sampled_from(EndOfPartitionPolicy)
+policies = st.sampled_from([Semantics.current(), Semantics.flink_1_11()])
 
 
 @dataclass
@@ -135,8 +140,15 @@ class Run:
         self.input.close()
 
 
-def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
-    return BarrierSettings(EXACTLY_ONCE, stores=True, end_of_partition=policy)
+class PagedStorage(CachedBufferStorage):
+    """Every element counts for ten bytes."""
+
+    def add(self, stored: StoredElement) -> None:
+        super().add(replace(stored, size=10))
+
+
+def storing(semantics: Semantics = COUNTS) -> BarrierSettings:
+    return BarrierSettings(EXACTLY_ONCE, stores=True, semantics=semantics)
 
 
 @settings(max_examples=130 * DEEP)
@@ -144,11 +156,11 @@ def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
 def test_laws_hold_with_and_without_a_limit(
     made: list[Stream],
     schedule: list[tuple[int, bool]],
-    policy: EndOfPartitionPolicy,
+    semantics: Semantics,
     limit: int | None,
 ) -> None:
-    storage = CachedBufferStorage(limit, page_size=10)
-    run = Run(made, storing(policy), storage if len(made) > 1 else None).play(schedule)
+    storage = PagedStorage(limit)
+    run = Run(made, storing(semantics), storage if len(made) > 1 else None).play(schedule)
     if limit is None:
         assert LIMIT_EXCEEDED not in run.aborted.values()
     if len(made) > 1:
@@ -192,12 +204,12 @@ class MoodyDisk:
 def test_laws_hold_on_a_disk_that_has_room_now_and_then(
     made: list[Stream],
     schedule: list[tuple[int, bool]],
-    policy: EndOfPartitionPolicy,
+    semantics: Semantics,
     moods: list[bool],
     memory: int,
 ) -> None:
     storage = SpillingBufferStorage(MoodyDisk(moods), memory)
-    run = Run(made, storing(policy), storage if len(made) > 1 else None).play(schedule)
+    run = Run(made, storing(semantics), storage if len(made) > 1 else None).play(schedule)
     if all(moods):
         assert NOT_STORED not in run.aborted.values()
     if len(made) > 1:
@@ -229,6 +241,6 @@ def test_aligner_and_tracker_cut_alike_on_one_channel(
 def test_no_more_than_one_element_above_the_limit_is_kept_for_an_alignment(
     made: list[Stream], schedule: list[tuple[int, bool]], pages: int
 ) -> None:
-    storage = CachedBufferStorage(pages * 10, page_size=10)
+    storage = PagedStorage(pages * 10)
     Run(made, storing(), storage).play(schedule)
     assert storage.statistics().largest_alignment <= (pages + 1) * 10

@@ -131,7 +131,7 @@ class StateWithTtl(RuleBasedStateMachine):
         return self.watermarks[subtask] if self.event else self.now(None)
 
     def seen(self, table: str, key: Any) -> dict[Any, Any]:
-        """What the model shows of a key; reads refresh it."""
+        """The model's value of a key; reads refresh it."""
         now = self.now(key)
         assert now is not None
         found = {}
@@ -150,7 +150,7 @@ class StateWithTtl(RuleBasedStateMachine):
         self.model[entry] = value, now if before is None else max(now, before[1])
 
     def forget_over(self) -> None:
-        """What is over for the clean-up is over for good."""
+        """A value that the clean-up removes has expired for good."""
         ends = {entry[1]: self.swept_to(self.subtask_of[entry[1]]) for entry in self.model}
         self.model = {
             entry: (value, stamp)
@@ -221,7 +221,7 @@ class StateWithTtl(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 100))
     def the_clock_is_set_back(self, seconds: int) -> None:
-        self.now(None)  # a clock that nobody has looked at has not gone anywhere
+        self.now(None)  # a clock that was not read has not moved
         for backend in self.backends:
             assert backend.time.processing() == self.latest or self.event
         self.clock.set_wall_clock(self.clock.now() - seconds)

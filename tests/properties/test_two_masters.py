@@ -1,8 +1,8 @@
 """Several JobMasters of one job alive at once: only what the newest one writes counts.
 
-An older one does not know that it is past. It goes on: it triggers, collects, writes, restarts, ends the job,
-each of its steps at any moment between steps of the others. Each has a scheduler, a coordinator and a log of
-its own; the storage is the same.
+An older one does not know that it is past. It works on: it triggers, collects, writes, restarts, ends the
+job, each of its steps at any moment between steps of the others. Each has a scheduler, a coordinator and a
+log of its own; the storage is the same.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Job:
         assert checkpoint_id <= self.log().highest_checkpoint_id
 
     def check(self) -> None:
-        """Every checkpoint of the log is whole, whoever swept and deleted meanwhile."""
+        """Every checkpoint of the log is whole, whichever process swept and deleted meanwhile."""
         for record in self.log().completed:
             checkpoint = read_metadata(self.storage, record.metadata)
             for handle in checkpoint.files():

@@ -92,7 +92,7 @@ class NumbersReader:
 
 
 def strings(target: Collector) -> dict[int, tuple[Item, ...]]:
-    """What each key has grown to; every length on the way was committed exactly once."""
+    """The final length of each key; every length on the way was committed exactly once."""
     return {key: longest(grown) for key, grown in target.by_key().items()}
 
 
@@ -105,7 +105,7 @@ def longest(grown: list[tuple[Item, ...]]) -> tuple[Item, ...]:
 
 @dataclass(frozen=True)
 class Shape:
-    """A job: the edges into its middle, what the middle does, and how it goes on."""
+    """A job: the edges into its middle, the work of the middle, and its continuation."""
 
     counts: tuple[int, int]
     edges: Sequence[tuple[int, str, str]]  # (source, "records" or "dead letters", how they are dealt out)
@@ -116,7 +116,7 @@ class Shape:
     parallelism: Sequence[int]  # of the sources, the middle, the relay, the keyed operator and the sink
 
     def expected(self) -> dict[int, Counter[Item]]:
-        """How often each item must be in the string of its key."""
+        """The number of times that each item must be in the string of its key."""
         of_middle, of_relay = self.parallelism[1:3]
         strings: dict[int, Counter[Item]] = {}
         for source, what, how in self.edges:
@@ -225,7 +225,7 @@ happenings = st.lists(
 
 @dataclass
 class History:
-    """One case, as it goes on."""
+    """One case, step by step."""
 
     shape: Shape
     config: JobConfig

@@ -1,7 +1,7 @@
 """Windows computed the slow way: every record is kept, and everything is found by looking at all of them.
 
-The model knows nothing of the operators. It is told what a window's trigger does in words: how many records
-make a result, or how much time. It is also told whether a result is forgotten, and what an evictor leaves.
+The model knows nothing of the operators. Its arguments describe a window's trigger in words: the records, or
+the time, of a result. It is also told whether a result is forgotten, and what an evictor leaves.
 """
 
 from __future__ import annotations

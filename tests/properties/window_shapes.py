@@ -165,7 +165,7 @@ class Shape:
         return TumblingEventTimeWindows(timedelta(microseconds=3 * self.size))
 
     def expected(self) -> tuple[dict[tuple[int, int], list[Item]], dict[tuple[int, int], list[Item]]]:
-        """What each window holds, and each window of windows."""
+        """The contents of each window, and of each window of windows."""
         narrow: dict[tuple[int, int], list[Item]] = {}
         wide: dict[tuple[int, int], list[Item]] = {}
         moment = in_order if self.monotonous else jittering
@@ -206,7 +206,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a job has committed."""
+    """The committed rows of a job."""
 
     narrow: Target = field(default_factory=StrictCollector)
     wide: Target = field(default_factory=StrictCollector)

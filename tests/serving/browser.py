@@ -46,7 +46,7 @@ def until(page: Any, expression: str, argument: object = None) -> None:
 
 @contextmanager
 def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
-    """A page at an address. It may ask nobody but the server, and may not fail."""
+    """A page at an address. It may call only the server, and may not fail."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     page.set_default_timeout(PATIENCE)

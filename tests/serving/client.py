@@ -16,7 +16,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]

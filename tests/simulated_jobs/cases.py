@@ -110,7 +110,7 @@ _KEY_GROUPS: Final = 24
 
 
 class RescaledBy(Enum):
-    """How a job gets to its new parallelism."""
+    """The way of a job to its new parallelism."""
 
     REQUEST = "rescaled while it runs"
     NEW_JOB = "started again from its last checkpoint"
@@ -119,7 +119,7 @@ class RescaledBy(Enum):
 def rescale_scenario(
     shape: str, old: int, new: int, mode: HandlerMode, by: RescaledBy, seed: int = 1
 ) -> Scenario:
-    """A job that goes on at another parallelism.
+    """A job that continues at another parallelism.
 
     Args:
         shape: How its records travel; a key of `SHAPES`.
@@ -228,7 +228,7 @@ def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode
 
 
 def happened_failures(result: SimulationResult) -> int:
-    """How many of the five have happened."""
+    """Number of the five that have happened."""
     kinds = (FaultKind.USER_ERROR, FaultKind.CRASH, FaultKind.CRASH_IN_STEP)
     return sum(result.happened.get(kind, 0) for kind in kinds)
 

@@ -177,7 +177,7 @@ def draw_columns(draws: Draws) -> ColumnShape | None:
 def column_problems(
     shape: ColumnShape, system: ExternalSystem, *, complete: bool, exactly_once: bool, whole_windows: bool
 ) -> list[str]:
-    """What is wrong with the committed output.
+    """Violations in the committed output.
 
     Args:
         complete: Whether the job has come to its end.

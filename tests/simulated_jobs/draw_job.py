@@ -52,7 +52,7 @@ class _Drawing:
         self._paths: dict[int, int] = {}
 
     def shape(self) -> Shape:
-        """Sources, what reads them, and a sink behind everything that nobody reads."""
+        """Sources, what reads them, and a sink behind everything that has no reader."""
         draws = self._draws
         for _ in range(draws.pick((1, 1, 1, 2, 2, 3))):
             self._add_source()
@@ -86,7 +86,7 @@ class _Drawing:
         before = list(range(len(self._vertices)))
         if sum(self._paths.values()) >= MOST_PATHS:
             return
-        # What nobody reads yet comes first, so that graphs grow long more often than wide.
+        # Steps without a reader come first, so that graphs grow long more often than wide.
         unread = [position for position in before if position not in self._read]
         readable = unread if unread and draws.chance(0.7) else before
         inputs = _some(draws, readable, draws.pick((1, 1, 1, 2, 2, 3)))
@@ -201,7 +201,7 @@ def draw_sources(draws: Draws, shape: Shape, *, hooks: bool) -> Shape:
 
 
 def draw_axis_faults(draws: Draws, shape: Shape) -> tuple[PlannedFault, ...]:
-    """What goes wrong with them, and what the user wants meanwhile."""
+    """The failures of a job, and the user's requests meanwhile."""
     planned = []
     if any(vertex.has_hook for vertex in shape.vertices):
         for _ in range(draws.between(0, 2)):
@@ -237,9 +237,9 @@ def draw_second_job(draws: Draws, shape: Shape) -> tuple[SecondJob | None, tuple
 
 
 def draw_windows(draws: Draws, shape: Shape) -> Shape:
-    """Perhaps give the records of a source timestamps, and let windows read them beside whoever does.
+    """Perhaps give the records of a source timestamps, and let windows read them beside its other readers.
 
-    Splits on request come one after the other, so nobody knows how far behind the next one is: not for them.
+    Splits on request come one after the other, so the lag of the next one is unknown: not for them.
     """
     sources = [
         position

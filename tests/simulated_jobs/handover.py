@@ -29,7 +29,7 @@ from simulated_jobs.records import ExternalSystem
 
 
 class StartFrom(Enum):
-    """What the second job starts from."""
+    """The start of the second job."""
 
     NEWEST = "the newest snapshot"
     OLDER = "the one before the newest"
@@ -37,7 +37,7 @@ class StartFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecondJob:
-    """How a second job is to be started when the first one was stopped or cancelled.
+    """The start of a second job when the first one was stopped or cancelled.
 
     Attributes:
         parallelism: Of vertices that are to have another one, by their first operator.

@@ -41,7 +41,7 @@ Split = tuple[int, int, int]
 
 
 class CodeHooks(Protocol):
-    """What users' code meets in a simulation."""
+    """The events that users' code meets in a simulation."""
 
     def record(self, operator: str, subtask: int) -> None:
         """A record is processed: takes its time, and may fail."""
@@ -156,7 +156,7 @@ class StepOperator(Operator):
                 yield RowBatch([(origin, (*route, (self._number, self._lane, copy))) for copy in made])
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """What was counted."""
+        """The counts."""
         return {COUNTED: SavedList((sum(self._counted),))}
 
 

@@ -47,7 +47,7 @@ _Way = tuple[tuple[int, int, int], ...]
 
 @dataclass(slots=True)
 class Expectation:
-    """What must come out.
+    """The expected output.
 
     Attributes:
         output: What each sink must have committed, by the sink's id.
@@ -164,7 +164,7 @@ class Oracle:
     # -- the output ---------------------------------------------------------------------------------------
 
     def _rows(self, system: ExternalSystem, sink: str, number: int) -> Iterator[Record]:
-        """What was committed, with the sink's subtask as the last step."""
+        """The committed records, with the sink's subtask as the last step."""
         for (_, subtask, *_), rows in system.transactions(sink).items():
             for origin, route in rows:
                 yield origin, (*route, (number, subtask, 0))

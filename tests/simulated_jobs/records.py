@@ -39,14 +39,14 @@ Key: TypeAlias = int | str
 
 
 class Copies(Enum):
-    """How many records an operator makes of one."""
+    """Number of records that an operator makes of one."""
 
     ONE = "one"
     NONE_TO_TWO = "none to two"
     ONE_OR_TWO = "one or two"
 
     def of(self, origin: Origin) -> int:
-        """How many it makes of this one.
+        """Number of records that it makes of this one.
 
         Example:
             >>> [Copies.NONE_TO_TWO.of((0, 0, i)) for i in range(4)]
@@ -71,7 +71,7 @@ def key_of(origin: Origin, operator: int, keys: int, *, text: bool) -> Key:
 
 
 def identity_of(origin: Origin, steps: Route, broadcast: frozenset[tuple[int, int]]) -> Identity:
-    """What names a record after these steps; `broadcast` are the exchanges that give it to all subtasks."""
+    """The name of a record after these steps; `broadcast` are the exchanges that give it to all subtasks."""
     way = zip((None, *(step[0] for step in steps)), steps, strict=False)
     return origin, tuple((s[0], s[2], s[1] if (before, s[0]) in broadcast else -1) for before, s in way)
 
@@ -92,7 +92,7 @@ TransactionKey: TypeAlias = tuple[str, int, str, int, int]
 
 
 class ProtocolViolation(AssertionError):
-    """A sink was told to do what it must never be told."""
+    """A sink got a call that it must never get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class ExternalSystem:
     def take_back_to(self, checkpoint_id: int) -> int:
         """Go back to what was visible when this checkpoint was taken; returns how much is hidden again.
 
-        Whoever starts a job from an older checkpoint does that with the world outside. Output that became
+        A user who starts a job from an older checkpoint does that with the world outside. Output that became
         visible with this checkpoint or a later one is staged again. If the checkpoint covers it, a job that
         starts from there commits it again.
         """

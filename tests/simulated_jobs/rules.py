@@ -71,7 +71,7 @@ def is_by_rule(reason: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UsedRestarts:
-    """How a job has restarted.
+    """The restarts of a job.
 
     Attributes:
         rule: What its user allows.
@@ -109,7 +109,7 @@ class UsedRestarts:
         return []
 
     def problems(self) -> list[str]:
-        """Where it has restarted although it should have failed."""
+        """Restarts of a job that should have failed."""
         limit, used = self._limit, len(self.ledger.deployed) - 1 - self.rescales
         if limit is not None and used > limit:
             return [f"it has restarted {used} times, with {self.rule}"]
@@ -127,7 +127,7 @@ class UsedRestarts:
 
     @property
     def _failed(self) -> int:
-        """How often something failed; the end of a JobMaster is a failure, too."""
+        """Number of failures; the end of a JobMaster is one, too."""
         return len(self.failures) + max(0, self.ledger.masters - 1)
 
     def _too_early(self, rule: FailureRate) -> list[str]:
@@ -237,7 +237,7 @@ class FinalState:
         return Counter(item for moments in due.values() for items in moments.values() for item in items)
 
     def timer_problems(self, operator: str) -> list[str]:
-        """What is wrong with the timers of processing time: each is that of records which wait for it."""
+        """Violations of timers of processing time: each is that of records which wait for it."""
         backend = self._backend(operator)
         due = backend.table(DUE, nested=True).entries
         timers = backend.table(PROCESSING_TIMERS, nested=True).entries
@@ -248,7 +248,7 @@ class FinalState:
         ]
 
     def counted(self, operator: str) -> int:
-        """How many records the subtasks of a step have counted."""
+        """Number of records that the subtasks of a step have counted."""
         return sum(self._values(operator, COUNTED))
 
     def unread(self, operator: str) -> list[Any]:
@@ -287,7 +287,7 @@ class FinalState:
 
 
 def used_restarts(run: SimulatedRun) -> list[UsedRestarts]:
-    """How each job of a run has restarted."""
+    """The restarts of each job of a run."""
     return [_restarting(run.world, control) for control in run.controls]
 
 
@@ -327,7 +327,7 @@ def problems_of_the_ends(run: SimulatedRun) -> list[str]:
 def end_problems(
     storage: SnapshotStorage, job: SimulatedJob, statuses: Sequence[SchedulerStatistics]
 ) -> list[str]:
-    """What is wrong with the answers of an ended job; none for one whose end could not be recorded.
+    """Violations in the answers of an ended job; none for one whose end could not be recorded.
 
     Args:
         storage: It answers.
@@ -340,7 +340,7 @@ def end_problems(
     if not isinstance(found, EndedBefore):
         return [f"{job.id} has ended, and another JobMaster begins an attempt"]
     problems = []
-    with suppress(CorruptSnapshotError):  # nobody can start from a damaged savepoint, so it is none
+    with suppress(CorruptSnapshotError):  # no job can start from a damaged savepoint, so it is none
         newest = newest_checkpoint(storage, job.id)
         is_stopped = newest is not None and newest.kind is SnapshotKind.SYNC_SAVEPOINT
         if is_stopped is not (found.savepoint is not None):

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
-from penstock.runtime.config.job_config import AdvancedConfig, EndOfPartitionMode, JobConfig
+from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -17,6 +17,7 @@ from penstock.runtime.config.restart import (
     NoRestart,
     RestartConfig,
 )
+from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.testing.simulation.injection.damage_faults import draw_damage
 from penstock.runtime.testing.simulation.injection.families import draw_family_faults
 from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_faults
@@ -39,7 +40,7 @@ from simulated_jobs.timed import TIMED, draw_timed
 
 
 class HandlerMode(Enum):
-    """How barriers are dealt with."""
+    """The handling of barriers."""
 
     ALIGNED = "aligned"
     STORED = "stored"
@@ -110,7 +111,7 @@ class Scenario:
 
     @property
     def plan(self) -> Plan:
-        """What strikes the job from outside."""
+        """The faults that strike the job from outside."""
         shape = self.shape
         uploading = {v.head.id for v in shape.vertices if any(operator.is_padded for operator in v.operators)}
         rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
@@ -195,7 +196,7 @@ def draw_scenario(seed: int) -> Scenario:
 
 
 def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
-    """How the job takes checkpoints."""
+    """The checkpoints of the job."""
     if mode is HandlerMode.NO_CHECKPOINTS:
         return None
     unaligned = _is_unaligned(mode)
@@ -215,7 +216,7 @@ def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
 
 
 def _restart(draws: Draws, delay: float) -> RestartConfig:
-    """How often a job may restart: mostly as often as it has to, so that it gets to its end."""
+    """Limit of a job's restarts: mostly as many as it needs, so that it gets to its end."""
     if not draws.chance(_LIMITED):
         unlimited: tuple[RestartConfig, ...] = (FixedDelay(10_000, delay), ExponentialBackoff(0.01, 0.5))
         return draws.pick(unlimited)

@@ -47,7 +47,7 @@ _MOST_MOVES: Final = 200_000
 #: Seconds between two periodic checkpoints: longer than any test.
 _NEVER: Final = 1e9
 
-#: No lease ends, and nobody looks at one before a checkpoint would be due.
+#: No lease ends, and none is checked before a checkpoint would be due.
 _LEASE: Final = 100 * _NEVER
 
 #: A checkpoint is over.
@@ -81,7 +81,7 @@ class JobStuckError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ScriptedStatistics:
-    """What happened in a scripted job.
+    """The events of a scripted job.
 
     Attributes:
         attempts: Attempts, of all jobs that followed each other.
@@ -112,7 +112,7 @@ class ScriptedJob:
         config: Its settings. It restarts as often and as soon as it has to, always as a whole.
         storage: For checkpoints.
         seed: Decides the order of moves.
-        clock: It moves when nothing else can happen, or when somebody else moves it.
+        clock: It moves when nothing else can happen, or when the test moves it.
         restore_from: URL of the snapshot to start from.
         allow_non_restored_state: Leave out what it holds for operators that the graph lacks.
         open_location: Opens places that are not in `storage`.
@@ -149,7 +149,7 @@ class ScriptedJob:
         self._world = _World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
-        # Its storage may have the log of a job that it goes on with.
+        # Its storage may have the log of a job that it continues.
         job = SimulatedJob(job_id, self._started(graph), self._config, is_new=False)
         self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
         self._begin()
@@ -186,7 +186,7 @@ class ScriptedJob:
 
     @property
     def newest_url(self) -> str | None:
-        """Where the newest snapshot is, as a job can be told to start from it."""
+        """URL of the newest snapshot, as for `restore_from`."""
         newest = self.newest
         return None if newest is None else snapshot_url(newest, self.storage.url)
 
@@ -195,7 +195,7 @@ class ScriptedJob:
         return self.tasks[SubtaskId(vertex, index)].subtask
 
     def statistics(self) -> ScriptedStatistics:
-        """What happened."""
+        """The events."""
         statuses, counts = self._run.statuses(), self._world.counts.by_kind()
         return ScriptedStatistics(
             sum(status.attempt for status in statuses),

@@ -36,7 +36,7 @@ from simulated_jobs.timed import TimedShape, timestamps, windows
 
 
 class OperatorKind(Enum):
-    """What an operator of a simulated job does."""
+    """The work of an operator of a simulated job."""
 
     SOURCE = "source"
     STEP = "step"
@@ -164,7 +164,7 @@ class Shape:
 
     @property
     def subtasks(self) -> int:
-        """How many subtasks there are."""
+        """Number of subtasks."""
         return sum(vertex.parallelism for vertex in self.vertices)
 
     def paths(self) -> Iterator[tuple[int, ...]]:

@@ -41,7 +41,7 @@ _SEEN_IN_HISTORY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """How a run went.
+    """The outcome of a run.
 
     Attributes:
         problems: What is wrong; empty when nothing is.
@@ -127,7 +127,7 @@ class Simulation:
 
         Raises:
             StandstillError: A job does not end.
-            Exception: Something failed that nobody had injected: a bug of the runtime, or of the simulation.
+            Exception: Something failed that was not injected: a bug of the runtime, or of the simulation.
         """
         for line in self.scenario.describe() if self.world.trace.is_on else ():
             self.world.trace.note(line)
@@ -231,7 +231,7 @@ _MOST_TEXT: Final = 2000
 
 
 def run_seed(seed: int, write: Callable[[str], None] | None = None) -> SimulationResult:
-    """Run one seed; an error that nobody had injected is a problem of the result.
+    """Run one seed; an error that was not injected is a problem of the result.
 
     Args:
         write: Takes the lines of the trace; `None` for no trace.
@@ -253,7 +253,7 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Simulatio
 
 @dataclass(slots=True)
 class Summary:
-    """What many runs came to.
+    """The outcome of many runs.
 
     Attributes:
         passed: Seeds without a problem.
@@ -311,7 +311,7 @@ class Summary:
 
 
 def describe_failure(result: SimulationResult) -> list[str]:
-    """What went wrong with a seed, and how to see it again."""
+    """The failure of a seed, and the command that repeats it."""
     problems = [f"  {problem[:_MOST_TEXT]}" for problem in result.problems]
     return [
         f"seed {result.seed} FAILED after {result.moves} moves:",

@@ -120,7 +120,7 @@ class _WatchedContext:
 
 
 def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
-    """Looks at the real valve, which is nobody's business but the watcher's."""
+    """Looks at the real valve, which only the watcher may do."""
     assert isinstance(context, SourceCoordinator), f"{context!r} is no coordinator of a source"
     holder = context._context
     assert isinstance(holder, OperatorCoordinatorHolder), f"{holder!r} has no valve"
@@ -129,7 +129,7 @@ def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What users' code meets.
+    """The events that users' code meets.
 
     Attributes:
         hooks: Make it slow, fail it, let its process die.

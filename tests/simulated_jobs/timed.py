@@ -2,7 +2,7 @@
 
 Its source has a watermark for each split, and may keep its splits aligned. Splits are read at different
 speeds. Behind it one keyed operator does one of four things (`TimedKind`). A second source may have nothing
-to say, and is idle. Both end when the sink has all rows. Until then each split that is through goes on with
+to say, and is idle. Both end when the sink has all rows. Until then each split that is through continues with
 *beats*: records of a late moment, which belong to nothing. So if an idle source held event time up, a paused
 split stayed paused, or a timer never fired, the job would never end.
 
@@ -84,7 +84,7 @@ def windows(number: int, select: Callable[[Record], Key], length: int) -> Window
 def whole_windows(
     identities: Iterable[Identity], key_of: Callable[[Origin], Key], length: int
 ) -> Counter[KeyedWindow]:
-    """How many records each window must have held."""
+    """Number of records that each window must have held."""
     starts = _assigner(length).starts
     return Counter((key_of(origin), starts(origin[2] * UNIT)[0]) for origin, _ in identities)
 
@@ -151,7 +151,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class TimedKind(Enum):
-    """What the keyed operator does."""
+    """The work of the keyed operator."""
 
     SESSIONS = "sessions"
     EVENT_TIMERS = "event-time timers"

@@ -1,4 +1,4 @@
-"""What must come out of the part of a job that lives by time (`jobs/timed.py`).
+"""The expected output of the part of a job that lives by time (`jobs/timed.py`).
 
 Each record is in one row of the output, or still waits for its timer in the last checkpoint. Sessions are
 those that a walk over all records finds. A timer of event time has fired, or was deleted, as its record says.
@@ -33,7 +33,7 @@ class TimedRule:
     Args:
         exactly_once: Whether nothing may count twice.
         is_whole: Whether nothing may fire or expire before its time, as a drain does.
-        clocks_disagree: Whether somebody sets wall clocks, or processes have different ones. Then a value may
+        clocks_disagree: Whether wall clocks are set, or processes have different ones. Then a value may
             have lived longer by the clock of the process that wrote it than by that of the next one.
     """
 
@@ -54,7 +54,7 @@ class TimedRule:
         self._clocks_disagree = clocks_disagree
 
     def problems(self, *, complete: bool, state: FinalState | None, may_lack: bool) -> list[str]:
-        """What is wrong.
+        """Violations.
 
         Args:
             complete: Whether the job has come to its end.
@@ -125,7 +125,7 @@ def sessions(shape: TimedShape) -> list[Row]:
 
 
 def fates(shape: TimedShape) -> dict[Item, str]:
-    """What becomes of each record's timer."""
+    """The fate of each record's timer."""
     items = {*shape.items}
     found = {}
     for split, index in shape.items:

@@ -93,7 +93,7 @@ def restored_splits_are_never_idle(patch: pytest.MonkeyPatch) -> None:
 
 def wait_for_splits_of_subtasks_that_are_gone(patch: pytest.MonkeyPatch) -> None:
     def keep(self: AlignmentGroups, *subtask: Any) -> None:
-        """What was reported before still counts."""
+        """Earlier reports still count."""
 
     patch.setattr(AlignmentGroups, "forget", keep)
     patch.setattr(AlignmentGroups, "forget_all", keep)

@@ -10,7 +10,7 @@ from simulated_jobs.simulation import describe_failure, run_seed
 
 pytestmark = pytest.mark.simulation
 
-#: An unaligned barrier came before its receiver was started, and was sent on to nobody
+#: An unaligned barrier came before its receiver was started, and was sent on to no receiver
 #: (`test_frame_that_comes_before_the_subtask_is_started_waits_for_its_first_step`).
 SENT_BEFORE_IT_WAS_STARTED = (96, 104, 287, 430, 548)
 
@@ -20,7 +20,7 @@ WAITED_FOR_WHOEVER_HAD_LEFT = (87,)
 #: A process that died in a commit while its subtask was opened (a bug of the simulation).
 DIED_WHILE_IT_WAS_OPENED = (232, 368, 798)
 
-#: A subtask at its end was told of a checkpoint whose hook had not been asked
+#: A subtask at its end got a checkpoint whose hook had not been asked
 #: (`test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_sources`).
 TOLD_BEFORE_THE_HOOKS = (0,)
 

@@ -46,7 +46,7 @@ for seed in sys.argv[1:]:
 
 
 def traces(seeds: Sequence[int], hash_seed: str) -> dict[str, list[str]]:
-    """What a process says of each seed."""
+    """A process's results of each seed."""
     done = run("-c", TRACES, *map(str, seeds), hash_seed=hash_seed)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     told: dict[str, list[str]] = {}

@@ -40,7 +40,7 @@ class Run:
 
 
 def runs_of(case: Case) -> list[Run]:
-    """Where the parallelism stays there is nothing to ask of a running job: another one starts."""
+    """At the same parallelism there is no rescale to request: another job starts."""
     if case.old == case.new:
         return [Run(case, mode, RescaledBy.NEW_JOB) for mode in (HandlerMode.ALIGNED, HandlerMode.UNALIGNED)]
     return [

@@ -26,7 +26,7 @@ SEEDS_IN_A_PART = 100
 
 @cache
 def part(number: int) -> tuple[Summary, tuple[str, ...]]:
-    """Some of the seeds; every part is run once, whoever asks first."""
+    """Some of the seeds; every part is run once, for whichever test comes first."""
     lines: list[str] = []
     first = number * SEEDS_IN_A_PART
     summary = run_seeds(range(first, first + SEEDS_IN_A_PART), lines.append)

@@ -80,6 +80,7 @@ from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
@@ -151,9 +152,6 @@ class CheckpointCoordinator:
         initialize_location: By default there is nothing to prepare.
         targets: Tries folders of savepoints outside of the job's storage; by default they are not tried.
         note_request: Takes notes for the job's log about requests that wait.
-        coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
-        end_starts: An abort ends the start that is going on. In Flink 1.11 the next answer of a hook or a
-            coordinator does, which may never come.
     """
 
     def __init__(
@@ -175,8 +173,7 @@ class CheckpointCoordinator:
         initialize_location: InitializeLocation | None = None,
         targets: SavepointTargets | None = None,
         note_request: Callable[[RequestNote], None] = lambda _: None,
-        coalesce_periodic: bool = True,
-        end_starts: bool = True,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
         self._config = config
         self._planner = planner
@@ -193,7 +190,7 @@ class CheckpointCoordinator:
         self._targets = targets
         #: The preparation of a place in the job's storage.
         self._place = WriteProbe(runner, timers, config.timeout_seconds)
-        self._end_starts = end_starts
+        self._semantics = semantics
         self._coordinators.when_event_came(self._event_came)
         self._masters = MasterSnapshots(self._coordinators, self._hooks)
         self._history = CheckpointHistory()
@@ -206,7 +203,7 @@ class CheckpointCoordinator:
             timers,
             self._start,
             self._pending,
-            coalesce_periodic=coalesce_periodic,
+            semantics=semantics,
             given_up=self._given_up,
             note=note_request,
         )
@@ -705,7 +702,7 @@ class CheckpointCoordinator:
             self._targets.withdraw_all(reason, detail)
         self._requests.abort_waiting(reason, detail)
         self.abort_all(reason, detail)
-        if self._end_starts and self._place.is_running:
+        if self._semantics.abort_ends_start and self._place.is_running:
             self._end_start(reason, detail)
 
     def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
@@ -740,7 +737,7 @@ class CheckpointCoordinator:
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
         self._files.release(self._oldest_base())
-        was_starting = self._end_starts and request is self._requests.starting
+        was_starting = self._semantics.abort_ends_start and request is self._requests.starting
         if was_starting:
             self._masters.stop()
         if self._attempt is not None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.restore import finished_on_restore
@@ -65,15 +66,10 @@ class NotAllRunning:
 
 
 class CheckpointPlanner:
-    """Knows the subtasks of the current attempt and plans checkpoints.
+    """Knows the subtasks of the current attempt and plans checkpoints."""
 
-    Args:
-        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished (Flink
-            1.11: they do not).
-    """
-
-    def __init__(self, graph: ExecutionGraph, *, checkpoints_after_tasks_finish: bool = True) -> None:
-        self._after_finish = checkpoints_after_tasks_finish
+    def __init__(self, graph: ExecutionGraph, semantics: Semantics = Semantics.current()) -> None:
+        self._semantics = semantics
         self._finished_count = 0
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
@@ -193,7 +189,7 @@ class CheckpointPlanner:
             return NotAllRunning(tuple(by_status[SubtaskStatus.CREATED]))
         if self._leaving:
             return NotAllRunning(tuple(sorted(self._leaving)))
-        if not running or (finished and not self._after_finish and not is_last):
+        if not running or (finished and not self._semantics.checkpoints_after_tasks_finish and not is_last):
             return NotAllRunning(())
         gone = frozenset(finished)
         trigger = tuple(s for s in running if self._senders[s] <= gone or s in self._data_ended)

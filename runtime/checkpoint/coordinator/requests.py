@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
@@ -252,7 +253,6 @@ class CheckpointRequests:
         timers: For the interval, the pause and the second tries.
         start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
         pending: The checkpoints that run; only their number is looked at.
-        coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         given_up: Told of a request whose checkpoint was begun and aborted, when there will be no other try.
         note: Takes notes for the job's log about requests that wait.
 
@@ -268,7 +268,7 @@ class CheckpointRequests:
         start: Callable[[CheckpointRequest], None],
         pending: Sized,
         *,
-        coalesce_periodic: bool = True,
+        semantics: Semantics = Semantics.current(),
         given_up: Callable[[CheckpointRequest, CheckpointFailed], None] | None = None,
         note: Callable[[RequestNote], None] = lambda _: None,
     ) -> None:
@@ -285,7 +285,7 @@ class CheckpointRequests:
         self._pending = pending
         self._answers: dict[int, OnAnswer] = {}
         self._numbers = 0
-        self._coalesce_periodic = coalesce_periodic
+        self._semantics = semantics
         self._starting: CheckpointRequest | None = None
         self._is_in_start = False
         self._last_completion = float("-inf")
@@ -415,7 +415,7 @@ class CheckpointRequests:
     def _tick(self) -> None:
         self._set_periodic(self._interval)
         waits = any(request.periodic for request in self._decider.queued)
-        if not (waits and self._coalesce_periodic):
+        if not (waits and self._semantics.coalesces_periodic_requests):
             self.submit(periodic=True)
 
     def _serve_again(self) -> None:

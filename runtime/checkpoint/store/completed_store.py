@@ -31,6 +31,7 @@ from typing import Protocol, TypeVar
 
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
 from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -160,8 +161,6 @@ class CompletedCheckpointStore:
         retained: Number of checkpoints that are kept.
         may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`); by
             default all do.
-        savepoints_count: Keep a savepoint like a checkpoint, in the order of completion, as Flink 1.11
-            does. A late savepoint then displaces a newer checkpoint, so jobs don't use it.
 
     Raises:
         ConfigurationError: `retained` is less than 1.
@@ -172,14 +171,14 @@ class CompletedCheckpointStore:
         retained: int = 1,
         *,
         may_delete: Callable[[FileHandle], bool] | None = None,
-        savepoints_count: bool = False,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
         if retained < 1:
             msg = f"retain={retained!r}: at least 1 completed checkpoint must be kept"
             raise ConfigurationError(msg)
         self._retained = retained
         self._may_delete = may_delete
-        self._savepoints_count = savepoints_count
+        self._semantics = semantics
         self._completed: list[CompletedCheckpoint] = []
         self._held: list[CompletedCheckpoint] = []
         self._keep_after: dict[int, KeepAfter] = {}
@@ -199,15 +198,6 @@ class CompletedCheckpointStore:
     def latest_checkpoint(self) -> CompletedCheckpoint | None:
         """The newest one that is no savepoint: the only one whose files another checkpoint may name again."""
         return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
-
-    def newest(self, *, prefer_checkpoint: bool) -> CompletedCheckpoint | None:
-        """What a restart begins with.
-
-        Args:
-            prefer_checkpoint: Take the newest checkpoint even when a savepoint is newer (an option of Flink
-                1.11). Jobs don't: sinks have committed what the savepoint covers.
-        """
-        return (self.latest_checkpoint if prefer_checkpoint else None) or self.latest
 
     def add(
         self,
@@ -233,7 +223,7 @@ class CompletedCheckpointStore:
         self._take(checkpoint)
         if keep_after is not None:
             self._keep_after[checkpoint.checkpoint_id] = keep_after
-        if self._savepoints_count:
+        if self._semantics.savepoints_count:
             kept, gone = self._completed[-self._retained :], self._completed[: -self._retained]
         else:
             kept, gone = split_retained(self._completed, self._retained)

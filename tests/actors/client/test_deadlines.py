@@ -1,4 +1,4 @@
-"""How long a call may take, and what its error says."""
+"""Time limits of calls, and their errors."""
 
 from __future__ import annotations
 

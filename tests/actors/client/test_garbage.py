@@ -1,4 +1,4 @@
-"""What may be deleted of what jobs have left in the cluster: nothing that one may still need."""
+"""Garbage of jobs in the cluster: nothing that may still be needed is deleted."""
 
 from __future__ import annotations
 

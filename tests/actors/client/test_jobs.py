@@ -1,4 +1,4 @@
-"""Which job a user means."""
+"""The job that a user means."""
 
 from __future__ import annotations
 

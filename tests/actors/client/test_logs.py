@@ -1,4 +1,4 @@
-"""What actors print is kept whole, in order, bounded, and is found again."""
+"""Output of actors is kept whole, in order, bounded, and is found again."""
 
 from __future__ import annotations
 

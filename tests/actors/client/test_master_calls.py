@@ -1,4 +1,4 @@
-"""What a request is answered with when its JobMaster died and the job has ended since."""
+"""The answer to a request whose JobMaster died and whose job has ended since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line that is shown while somebody waits for a job."""
+"""The line that is shown during the wait for a job."""
 
 from __future__ import annotations
 

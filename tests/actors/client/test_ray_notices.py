@@ -1,4 +1,4 @@
-"""What Ray itself says: out of the program's output, into its log and the logs of its jobs."""
+"""Ray's own messages: out of the program's output, into its log and the logs of its jobs."""
 
 from __future__ import annotations
 

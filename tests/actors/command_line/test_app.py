@@ -1,4 +1,4 @@
-"""What needs no cluster of the command line: how it looks, and what it says where there is no cluster."""
+"""The command line without a cluster: its looks, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the cluster's store keep their order, and a store that does not answer holds up nobody."""
+"""Calls of the cluster's store keep their order, and a store that does not answer holds up no caller."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_answers_at_once_hold_up_an_event_loop_for_two_of_ten_seconds(
     monkeypatch.setattr(cluster_calls, "wait", time_passes)
 
     def ask(passing: float) -> list[float]:
-        """How long the event loop waits for an answer when so much time passes."""
+        """Seconds for which the event loop waits for an answer when so much time passes."""
         passes[:], waits[:] = [passing], []
         assert calls.at_once("claim a process", lambda: "a process", None) is None
         return list(waits)

@@ -1,4 +1,4 @@
-"""An error in the scheduler ends the process of its JobMaster; one in anything else is told."""
+"""An error in the scheduler ends the process of its JobMaster; one in anything else is logged."""
 
 from __future__ import annotations
 

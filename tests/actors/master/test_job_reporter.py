@@ -1,4 +1,4 @@
-"""What a JobMaster makes of the scheduler's view, the processes and the subtasks' counters."""
+"""The JobMaster's report, made of the scheduler's view, the processes and the subtasks' counters."""
 
 from __future__ import annotations
 

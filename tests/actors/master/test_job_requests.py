@@ -1,4 +1,4 @@
-"""What users ask of a job, at moments that are hard to meet on a cluster."""
+"""Users' requests, at moments that are hard to meet on a cluster."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
 
 
 def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> CheckpointReply:
-    """What comes back when the coordinator gives this answer, after the job has come up."""
+    """The result when the coordinator gives this answer, after the job has come up."""
 
     async def scenario() -> CheckpointReply:
         end = asyncio.Event()

@@ -32,7 +32,7 @@ SOON = 0.01
 
 
 class KeyValues:
-    """The cluster's store, which answers unless it is told not to."""
+    """The cluster's store, which answers unless it is switched off."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
@@ -92,7 +92,10 @@ async def ended(runner: JobRunner) -> JobReport:
 
 @pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough tries at once, then pauses that no test outlasts; outside of Ray nobody can be taken over."""
+    """Enough tries at once, then pauses that no test outlasts.
+
+    Outside of Ray there are no processes to take over.
+    """
 
     def no_processes(*_: object) -> None:
         raise RayError
@@ -152,7 +155,7 @@ def test_a_message_of_a_subtask_of_another_job_is_not_handed_on(unreachable: str
 def test_a_job_without_a_log_whose_job_master_died_is_not_run_again(
     store: KeyValues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows what it has done: it would write over its own output."""
+    """Its progress is unknown: it would write over its own output."""
 
     async def scenario() -> None:
         runner = runner_of_job(None, came_back=True)

@@ -1,4 +1,4 @@
-"""Where the traces of a job go, and that nothing is sent where nobody has asked for it."""
+"""The destination of a job's traces; without one nothing is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray raises is a value for those who decide, and every call is answered, later and once.
+"""Ray's errors are values for `runtime/execution`, and every call is answered, later and once.
 
 A cluster that does not answer holds up only those who need it.
 """
@@ -72,7 +72,7 @@ def processes_in(cluster: ClusterCalls) -> RayProcesses:
 
 
 def stop(handle: Handle | None) -> list[object]:
-    """What is heard of a stop, and whether anything was heard before the call had returned."""
+    """The answer to a stop, and whether there was one before the call had returned."""
 
     async def scenario() -> list[object]:
         processes = processes_in(ClusterCalls())
@@ -111,7 +111,7 @@ def test_an_open_call_of_a_process_that_was_killed_says_why() -> None:
 
 
 def test_a_process_that_is_claimed_too_late_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's store answers when the JobMaster has gone on without: nobody else could claim it."""
+    """The cluster's store answers when the JobMaster has gone on without: no other job could claim it."""
     offered: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     answers, asked = threading.Event(), threading.Event()
 

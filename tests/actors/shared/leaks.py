@@ -127,7 +127,7 @@ LOCALE = locale.setlocale(locale.LC_ALL)
 
 
 def said_after(deed: Callable[[], object]) -> str:
-    """What `ProcessResidue` says in a copy of this process in which something was done."""
+    """The answer of `ProcessResidue` in a copy of this process in which something was done."""
     reader, writer = os.pipe()
     copy = os.fork()
     if copy == 0:

@@ -1,4 +1,4 @@
-"""What an ended job leaves in its storage."""
+"""Reports of ended jobs in their storage."""
 
 from __future__ import annotations
 

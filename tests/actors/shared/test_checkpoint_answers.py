@@ -1,4 +1,4 @@
-"""What the answer to a request for a checkpoint becomes for whoever asked for it."""
+"""The answer to a request for a checkpoint, as its caller gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which classes of a program travel with its job."""
+"""The classes of a program that travel with its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of actors can be told apart and taken apart."""
+"""Names of actors are distinct and can be parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a savepoint's answer becomes for whoever asked for it."""
+"""A savepoint's answer, as its caller gets it."""
 
 from __future__ import annotations
 

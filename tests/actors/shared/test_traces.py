@@ -1,4 +1,4 @@
-"""What a job may leave in a process, and what ends the process."""
+"""Traces of a job in a process: those that may stay, and those that end the process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> P
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, str]:
-    """What was said after each deed, all from one program."""
+    """The answers after each deed, all from one program."""
     program = [sys.executable, leaks.__file__]
     return dict(json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout))
 

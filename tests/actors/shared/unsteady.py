@@ -18,7 +18,7 @@ DEAD = ray.exceptions.ActorDiedError()
 
 
 class Answer:
-    """What a call of an actor gives."""
+    """The outcome of a call of an actor."""
 
     def __init__(self) -> None:
         self._future: Future[Any] = Future()

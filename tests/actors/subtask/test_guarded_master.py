@@ -1,4 +1,4 @@
-"""How a guard reaches its JobMaster, also before that has deployed anything here."""
+"""A guard reaches its JobMaster, also before that has deployed anything here."""
 
 from __future__ import annotations
 

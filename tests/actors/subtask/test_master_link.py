@@ -23,7 +23,7 @@ def report(checkpoint_id: int) -> SubtaskReport:
 
 
 class Master:
-    """Keeps what it is told, or fails over it."""
+    """Keeps its messages, or fails over them."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.told: list[tuple[Role, SubtaskReport]] = []

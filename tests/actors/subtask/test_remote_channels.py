@@ -84,7 +84,7 @@ def test_a_receiver_that_is_gone_is_sent_nothing_more_and_told_of_once() -> None
 def test_a_frame_is_sent_again_with_its_number_when_the_connection_breaks(
     monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    """A broken connection says nothing of the receiver: the channel goes on."""
+    """A broken connection says nothing of the receiver: the channel continues."""
     monkeypatch.setattr(remote_channels, "RESEND_DELAY", 0.001)
     told, receiver = threading.Event(), Receiver()
     sender = Sender(Unsteady(receiver, {"deliver": 2}, arrives=arrives), told.set)

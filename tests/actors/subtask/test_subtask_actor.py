@@ -486,7 +486,7 @@ def test_who_asks_keeps_a_process_without_a_role_and_no_other_one() -> None:
 def test_a_process_lives_though_the_code_that_it_prepares_can_not_be_loaded(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The deployment raises it again, where it is told with its operator."""
+    """The deployment raises it again, with its operator in the message."""
 
     async def scenario() -> None:
         actor = SubtaskActor("9f04", 1_000, Needs(0.0, 0.0, 0))

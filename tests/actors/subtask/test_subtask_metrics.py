@@ -1,4 +1,4 @@
-"""What a subtask publishes: each amount once, also over attempts."""
+"""The metrics of a subtask: each amount once, also over attempts."""
 
 from __future__ import annotations
 

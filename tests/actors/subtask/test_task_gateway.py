@@ -1,4 +1,4 @@
-"""What a subtask tells its JobMaster becomes a report, and what it sends goes to its channels."""
+"""A subtask's messages to its JobMaster become a report; others go to its channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANNEL = OutputChannelSpec(SubtaskId("sink", 0), 0)
 
 
 class Said(list[Any]):
-    """Keeps what it is told."""
+    """Keeps its messages."""
 
     def report(self, report: Any) -> None:
         self.append(report)

@@ -27,7 +27,7 @@ Step = StepResult | BaseException | Callable[[], StepResult]
 
 
 class Played:
-    """A subtask that notes what happens to it, and does step by step what it is told.
+    """A subtask that notes what happens to it, and follows a script step by step.
 
     Args:
         steps: What each step leaves or raises.
@@ -54,7 +54,7 @@ class Played:
             raise self._closing
 
     async def has_stepped(self) -> None:
-        """Wait for a step that nobody has waited for."""
+        """Wait for the next step that no earlier call has waited for."""
         while not self.stepped.acquire(blocking=False):
             await asyncio.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""What the list of jobs says of a job, made of its report."""
+"""The entry of a job in the list of jobs, made of its report."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_a_storage_is_enough_to_show_jobs_that_have_ended(tmp_path: Path) -> Non
     leave(storage, report_of("words-1f2e", "words", storage))
     token.touch(mode=0o600)
     token.write_text(TOKEN)
-    with socket.socket() as closed:  # nobody listens: other tests may have a cluster on this machine
+    with socket.socket() as closed:  # no server listens: other tests may have a cluster on this machine
         closed.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{closed.getsockname()[1]}"
         command = [sys.executable, "-m", "penstock.actors.command_line", "ui", "--json", "--no-open"]

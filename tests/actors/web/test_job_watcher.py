@@ -1,4 +1,4 @@
-"""What the server says of a job whose JobMaster answers, answers no more, and answers again."""
+"""The server's view of a job whose JobMaster answers, answers no more, and answers again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kept samples say about a lag: whether it grows, stays, or when it is gone."""
+"""The trend of a lag in the kept samples: whether it grows, stays, or when it is gone."""
 
 from __future__ import annotations
 

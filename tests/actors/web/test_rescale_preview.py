@@ -1,4 +1,4 @@
-"""What the preview of a rescale says about vertices with and without keyed state."""
+"""The preview of a rescale, for vertices with and without keyed state."""
 
 from __future__ import annotations
 

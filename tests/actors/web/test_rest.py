@@ -1,4 +1,4 @@
-"""What REST answers about jobs, against the description that programs are given."""
+"""REST's answers about jobs, against the description that programs are given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_path_is_described_once() -> None:
     assert len(names) == len(set(names))
 
 
-#: Paths that need no running job, as somebody asks for them.
+#: Paths that need no running job, as a client requests them.
 ASKED = {
     "/v1/info": "/v1/info",
     "/v1/jobs/overview": "/v1/jobs/overview",

@@ -1,4 +1,4 @@
-"""What `take_stacks` makes of py-spy's answers; a script stands for py-spy."""
+"""`take_stacks` and py-spy's answers; a script stands for py-spy."""
 
 from __future__ import annotations
 

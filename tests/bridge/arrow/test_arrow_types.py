@@ -1,4 +1,4 @@
-"""What each Spark type travels as, and that none is left without an answer."""
+"""The Arrow type of each Spark type; every type has an answer."""
 
 from __future__ import annotations
 

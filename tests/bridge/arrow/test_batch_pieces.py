@@ -1,4 +1,4 @@
-"""How large batches are cut."""
+"""Cutting large batches."""
 
 from __future__ import annotations
 

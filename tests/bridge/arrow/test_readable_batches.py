@@ -1,4 +1,4 @@
-"""What a stream carries becomes batches that Spark reads right, with every value as it was."""
+"""A stream's records become batches that Spark reads correctly, with every value as it was."""
 
 from __future__ import annotations
 

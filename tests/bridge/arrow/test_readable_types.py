@@ -1,4 +1,4 @@
-"""What Spark reads of Arrow's types, and what is refused by the name of its column."""
+"""Arrow types that Spark reads, and those that are refused by the name of their column."""
 
 from __future__ import annotations
 

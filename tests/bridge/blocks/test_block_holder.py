@@ -1,4 +1,4 @@
-"""Which job's blocks a holder gives: those of the newest run, unless a job is named."""
+"""The blocks that a holder gives: those of the newest job, unless a job is named."""
 
 from __future__ import annotations
 

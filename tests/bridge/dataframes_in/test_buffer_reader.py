@@ -1,4 +1,4 @@
-"""A reader goes on when Ray could not reach its receive buffer for a moment, and gives no row twice."""
+"""A reader continues when Ray could not reach its receive buffer for a moment, and gives no row twice."""
 
 from __future__ import annotations
 

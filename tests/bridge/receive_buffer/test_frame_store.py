@@ -1,4 +1,4 @@
-"""Frames lie in memory while there is room, and in files that nobody can see otherwise."""
+"""Frames lie in memory while there is room, and otherwise in files without names."""
 
 from __future__ import annotations
 

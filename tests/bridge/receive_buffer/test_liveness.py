@@ -1,4 +1,4 @@
-"""A receive buffer looks again and again for the other readers of its job, also when nobody answers."""
+"""A receive buffer looks again and again for the other readers of its job, also when no actor answers."""
 
 from __future__ import annotations
 

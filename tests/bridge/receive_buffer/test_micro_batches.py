@@ -125,7 +125,7 @@ def test_a_micro_batch_is_emitted_when_the_reader_has_emitted_all_of_it(staged: 
     assert not staged.epochs.is_emitted(0), "what was read may still wait in the reader"
     staged.epochs.emitted = 0
     assert staged.epochs.is_emitted(0)
-    staged.epochs.emitted = -1  # a reader was restored, and goes on from before
+    staged.epochs.emitted = -1  # a reader was restored, and continues from before
     assert not staged.epochs.is_emitted(0)
     staged.confirm(1, epoch=0)
     assert not staged.epochs.is_emitted(0), (

@@ -1,4 +1,4 @@
-"""Which receive buffer a partition goes to."""
+"""The receive buffer of a partition."""
 
 from __future__ import annotations
 

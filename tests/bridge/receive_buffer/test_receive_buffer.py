@@ -1,4 +1,4 @@
-"""What a receive buffer accepts, drops, refuses, gives out and lets go."""
+"""Frames that a receive buffer accepts, drops, refuses, gives out and releases."""
 
 from __future__ import annotations
 

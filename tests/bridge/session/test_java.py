@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none."""
+"""The Java that is taken, and the error when there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a Spark session, as far as it is refused before anything starts."""
+"""Arguments of a Spark session that are refused before anything starts."""
 
 from __future__ import annotations
 

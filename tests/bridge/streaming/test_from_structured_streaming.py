@@ -1,4 +1,4 @@
-"""How the query of a streaming DataFrame ends for the receive buffers of its job."""
+"""The end of a streaming DataFrame's query, as the receive buffers of its job see it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from penstock.bridge.streaming.from_structured_streaming import LONGEST, QueryRe
 
 
 class Clock:
-    """Its time passes while somebody waits; at some time what is waited for happens."""
+    """Its time passes during a wait; at some time the awaited event happens."""
 
     def __init__(self, happens_at: float = 1_000.0) -> None:
         self.now = 0.0

@@ -24,7 +24,7 @@ def driven(sink: Sink[Any], **settings: Any) -> OperatorHarness:
 
 
 def committed(folder: Path) -> list[int]:
-    """What readers of the folder see."""
+    """The rows that readers of the folder see."""
     return sorted(i for file in folder.glob("part-*") for i in pq.read_table(file)["id"].to_pylist())
 
 

@@ -1,4 +1,4 @@
-"""How a partition is cut into frames."""
+"""Cutting a partition into frames."""
 
 from __future__ import annotations
 

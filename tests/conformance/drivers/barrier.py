@@ -20,9 +20,10 @@ from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import CheckpointBarrierHandler
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -78,15 +79,15 @@ def make_handler(
     kind: str, channels: int, gate: InputGate, clock: ManualClock, writer: RecordingWriter
 ) -> CheckpointBarrierHandler:
     """The handler that a suite is about."""
-    policy = EndOfPartitionPolicy.ABORTS
+    semantics = Semantics.flink_1_11()
     if kind in ("unaligner", "alternating"):
-        unaligner = CheckpointBarrierUnaligner(channels, gate, writer, clock, policy)
+        unaligner = CheckpointBarrierUnaligner(channels, gate, writer, clock, semantics)
         if kind == "unaligner":
             return unaligner
-        aligner = CheckpointBarrierAligner(channels, gate, clock, policy)
+        aligner = CheckpointBarrierAligner(channels, gate, clock, semantics)
         return AlternatingBarrierHandler(channels, clock, aligner, unaligner)
     mode = CheckpointingMode.EXACTLY_ONCE if kind == "aligner" else CheckpointingMode.AT_LEAST_ONCE
-    return create_barrier_handler(mode, channels, gate, clock, policy)
+    return create_barrier_handler(mode, channels, gate, clock, semantics)
 
 
 class BarrierRun:
@@ -107,11 +108,11 @@ class BarrierRun:
         self.sent = [0] * channels
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The task is told to take a checkpoint; the handler persists what waits when this returns."""
+        """The task gets the call for a checkpoint; the handler persists what waits when this returns."""
         self.trace.append({"trigger": barrier.checkpoint_id})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
-        """The task is told that a checkpoint is aborted."""
+        """The task learns that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def step(self, step: dict[str, Any]) -> list[Event]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -25,9 +26,8 @@ JOB_STATES = {"finished": "finished", "canceled": "cancelled", "failed": "failed
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     try:
-        store = CompletedCheckpointStore(case["config"]["retained"])
+        store = CompletedCheckpointStore(case["config"]["retained"], semantics=Semantics.flink_1_11())
     except ConfigurationError as error:
         return [] if case.get("create_error") == "illegal_argument" else [str(error)]
     if "create_error" in case:
@@ -48,7 +48,8 @@ def run(store: CompletedCheckpointStore, op: dict[str, Any]) -> dict[str, Any]:
             checkpoint = completed(op["checkpoint"], op.get("type", "checkpoint"))
             discarded = store.add(checkpoint, keep_after=KEPT[op.get("retention")])
         case "latest":
-            newest = store.newest(prefer_checkpoint=op.get("prefer_checkpoint", False))
+            preferred = store.latest_checkpoint if op.get("prefer_checkpoint", False) else None
+            newest = preferred or store.latest
             seen["latest"] = None if newest is None else newest.checkpoint_id
         case "shutdown":
             discarded = store.shutdown(JOB_STATES[op["job_status"]], KeepAfter.ALWAYS)

@@ -203,7 +203,7 @@ class CoordinatorRun(CoordinatorWorld):
         self.storage.fails_once = True
 
     def do_run(self, op: dict[str, Any]) -> None:
-        """What waits runs after each operation."""
+        """Queued work runs after each operation."""
 
     def do_put_completed(self, op: dict[str, Any]) -> None:
         codec = ValueCodec()
@@ -226,7 +226,6 @@ class CoordinatorRun(CoordinatorWorld):
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     try:
         run = CoordinatorRun(case["config"])
     except ConfigurationError as error:

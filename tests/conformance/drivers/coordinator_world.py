@@ -27,6 +27,7 @@ from penstock.runtime.checkpoint.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
@@ -147,7 +148,7 @@ class CaseHook:
 
 
 class CoordinatorWorld:
-    """One coordinator under test, and its gateway, which writes down what it is told."""
+    """One coordinator under test, and its gateway, which writes its calls down."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.events: list[Event] = []
@@ -161,7 +162,7 @@ class CoordinatorWorld:
         self.planner = GivenTasks(config)
         self.retained = config.get("retained", 1)
         self.store = CompletedCheckpointStore(
-            self.retained, may_delete=self.paths.may_delete, savepoints_count=True
+            self.retained, may_delete=self.paths.may_delete, semantics=Semantics.flink_1_11()
         )
         self.hooks = MasterHooks()
         self.operator_coordinators = OperatorCoordinators()
@@ -182,8 +183,7 @@ class CoordinatorWorld:
             hooks=self.hooks,
             coordinators=self.operator_coordinators,
             initialize_location=self.initialize_location,
-            coalesce_periodic=False,
-            end_starts=False,
+            semantics=Semantics.flink_1_11(),
         )
         self.coordinator.begin_attempt(ATTEMPT, self.store, -1)
 

@@ -1,4 +1,4 @@
-"""What drivers have in common: events as the suites write them, and values that are not as expected."""
+"""The common parts of drivers: events as the suites write them, and values that are not as expected."""
 
 from __future__ import annotations
 

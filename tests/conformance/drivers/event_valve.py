@@ -188,7 +188,6 @@ def by_subtask(sent: list[Any]) -> dict[int, list[str]]:
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     config = case["config"]
     run = BareValve(config) if config["level"] == "valve" else Holder(config)
     differences = []

@@ -44,7 +44,6 @@ SUITES = ("request_decider", "pending_checkpoint", "failure_manager")
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     return {
         "request_decider": replay_decider,
         "pending_checkpoint": replay_pending,

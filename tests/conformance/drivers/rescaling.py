@@ -13,7 +13,7 @@ SPLIT = RedistributionMode.SPLIT_DISTRIBUTE
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs in what the new subtasks get.
+    """The differences in the parts of the new subtasks.
 
     A case that compares `split_balanced` does not fix the subtask of each element. Each element must be
     assigned once, and the numbers of two subtasks differ by at most one.
@@ -33,7 +33,7 @@ def replay(suite: str, case: dict[str, Any]) -> list[str]:
 
 
 def old_states(case: dict[str, Any]) -> list[dict[str, tuple[RedistributionMode, list[Any]]]]:
-    """Each partition as (state, old subtask, offset), so that it can be told where it came from."""
+    """Each partition as (state, old subtask, offset), so that its origin can be seen."""
     return [
         {
             name: (RedistributionMode(state["mode"]), [(name, index, offset) for offset in state["offsets"]])

@@ -11,7 +11,7 @@ from drivers.differences import Event, different, taken
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.checkpointed_input_gate import StoredChannels, StoringInputGate
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.network.buffer_storage import (
     ELEMENT_OVERHEAD,
@@ -38,10 +38,15 @@ def storages(config: dict[str, Any], folder: str) -> list[BufferStorage]:
         return open_spill_file(Path(folder))
 
     limit = None if config["max_buffered_bytes"] == -1 else config["max_buffered_bytes"]
-    page = config["page_size"] if config["accounting"] == "page" else None
     memories = (0, 2 * ELEMENT_OVERHEAD, 1_000_000)
-    spilling = [SpillingBufferStorage(open_file, memory, limit, page) for memory in memories]
-    return [CachedBufferStorage(limit, page), *spilling]
+    spilling = [SpillingBufferStorage(open_file, memory, limit) for memory in memories]
+    return [CachedBufferStorage(limit), *spilling]
+
+
+def size_of(config: dict[str, Any], fed: dict[str, Any]) -> int:
+    """Bytes that an element counts for: those that the case gives, or a page of Flink's memory."""
+    size: int = config["page_size"] if config["accounting"] == "page" else fed.get("size", 1)
+    return size
 
 
 class EndingGate(StoringInputGate):
@@ -70,25 +75,25 @@ class StoringRun:
         count = sum(config["gates"])
         channels = StoredChannels()
         self.gate = InputGate(InputChannel(index, clock) for index in range(count))
-        self.handler = CheckpointBarrierAligner(count, channels, clock, EndOfPartitionPolicy.ABORTS)
+        self.handler = CheckpointBarrierAligner(count, channels, clock, Semantics.flink_1_11())
         self.input = EndingGate(self.gate, self.handler, channels, storage, self.size_of)
         self.input.set_listener(self)
+        self.config = config
         self.fed: dict[str, Any] = {}
         self.sent = [0] * count
         self.trace: list[Event] = []
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The task is told to take a checkpoint."""
+        """The task gets the call for a checkpoint."""
         self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
-        """The task is told that a checkpoint is aborted."""
+        """The task learns that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def size_of(self, element: StreamElement) -> int:
         """The size that the case gives; it asks for the element that was fed last."""
-        size: int = self.fed.get("size", 1)
-        return size
+        return size_of(self.config, self.fed)
 
     def feed(self, fed: dict[str, Any]) -> list[Event]:
         """One element arrives and is consumed or stored; everything observable that comes of it."""
@@ -138,7 +143,7 @@ def replay_storage(case: dict[str, Any], storage: BufferStorage) -> list[str]:
     for number, op in enumerate(case["ops"], 1):
         label = None
         if op["op"] == "add":
-            storage.add(StoredElement(0, Buffer(op["label"].encode(), 1), op.get("size", 1)))
+            storage.add(StoredElement(0, Buffer(op["label"].encode(), 1), size_of(case["config"], op)))
         elif op["op"] == "roll_over":
             storage.roll_over()
         else:

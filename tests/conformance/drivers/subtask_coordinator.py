@@ -22,6 +22,7 @@ from penstock.runtime.checkpoint.operator_snapshot import (
 )
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import SavedList
 from penstock.runtime.record.elements import (
@@ -130,7 +131,7 @@ class SubtaskRun:
             clock,
             self.in_flight,
             max_recorded_aborted=config["max_recorded_aborted"],
-            decline_overtaken=False,
+            semantics=Semantics.flink_1_11(),
         )
 
     # -- the state and the outputs ----------------------------------------------------------------------
@@ -253,7 +254,6 @@ class SubtaskRun:
 
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
-    """What differs from what the case expects."""
     run = SubtaskRun(case["config"])
     state: dict[str, Any] = {}
     differences = []

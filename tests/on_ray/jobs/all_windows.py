@@ -186,7 +186,7 @@ def _results(
 
 @dataclass(frozen=True)
 class Expected:
-    """What windows of one kind hold, computed without Penstock.
+    """The contents of windows of one kind, computed without Penstock.
 
     Attributes:
         windows: The numbers of each key and start, in their order.
@@ -229,7 +229,7 @@ def expected_rows(count: int, names: Sequence[str] = WINDOWS) -> dict[str, list[
 
 
 def _made(function: str, of: Expected) -> list[Row]:
-    """What a function makes of the windows."""
+    """The results of a function over the windows."""
     each = list(of.windows.items())
     if function == "reduce":
         return [(key, min(held), len(held), sum(held)) for (key, _), held in each]

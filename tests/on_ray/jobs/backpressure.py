@@ -110,7 +110,7 @@ def running(report: JobReport) -> CheckpointRecord | None:
 
 
 def record_of(report: JobReport, checkpoint_id: int) -> CheckpointRecord | None:
-    """What the report tells of a checkpoint."""
+    """A checkpoint's entry in the report."""
     return next((r for r in report.checkpoint_history if r.checkpoint_id == checkpoint_id), None)
 
 

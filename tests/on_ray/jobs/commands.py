@@ -19,7 +19,7 @@ from penstock.actors.command_line.app import main
 
 
 class Done(NamedTuple):
-    """How a command has ended, and what it has said."""
+    """The exit code and the output of a command."""
 
     returncode: int
     stdout: str

@@ -139,7 +139,7 @@ def penstock_actors() -> list[dict[str, str]]:
 
 
 def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:
-    """What the living subtasks count right now."""
+    """The counters of the living subtasks."""
     found = {}
     for name in subtask_actors(job):
         try:

@@ -37,7 +37,7 @@ class EagerEnumerator:
             self._context.signal_no_more_splits(subtask)
 
     def handle_split_request(self, subtask: int) -> None:
-        """It was told."""
+        """The commit has arrived."""
 
     def add_splits_back(self, splits: Sequence[Any]) -> None:
         raise AssertionError("no region restarts in this job")

@@ -17,7 +17,7 @@ def pid_of(_: int) -> int:
 
 
 def calls_so_far(_: int) -> int:
-    """How often this function was called in this process; a module's global."""
+    """The number of calls of this function in this process; a module's global."""
     global _calls
     _calls += 1
     return _calls

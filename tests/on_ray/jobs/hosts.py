@@ -141,7 +141,7 @@ class Host:
         return done.stdout
 
     def cut(self) -> None:
-        """Pull the cable: nothing comes or goes, and nobody is told."""
+        """Pull the cable: nothing comes or goes, and no process gets a notice."""
         _ip("link", "set", self.interface, "down")
 
     def heal(self) -> None:
@@ -191,7 +191,7 @@ class Network:
 
     @property
     def address(self) -> str:
-        """Where the cluster is, for those inside the network."""
+        """The cluster's address inside the network."""
         return f"{self.head.address}:6379"
 
     def start_head(self, cpus: int = 0) -> subprocess.Popen[bytes]:
@@ -209,7 +209,7 @@ class Network:
         return head
 
     def clear_sockets(self) -> None:
-        """What a head that was killed has left behind."""
+        """Remains of a head that was killed."""
         for left in self.folder.glob("ray/ray_current_cluster"):
             left.unlink()
 
@@ -292,7 +292,7 @@ def _ip(*words: str) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped does not."""
+    """Whether a process runs; an unreaped one does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

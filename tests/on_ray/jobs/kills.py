@@ -23,7 +23,7 @@ MASTER = "JobMaster"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the next kill comes.
+    """The place of the next kill.
 
     Attributes:
         name: In the count.
@@ -91,7 +91,7 @@ class Kills:
         return self._counts.total()
 
     def strike(self, job: RayJobHandle, *places: Place, since: JobReport | None = None) -> str:
-        """Wait for a place and kill somebody there; who died, or "" when the job has ended before.
+        """Wait for a place and kill a process there; return its name, or "" when the job has ended before.
 
         Args:
             places: To choose from; any when left out. A job may end only at a place that expects it.

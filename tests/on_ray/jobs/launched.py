@@ -106,7 +106,7 @@ class Machines:
         return self.machines[-1]
 
     def carry_out(self, name: str, home: str, cwd: str, arguments: Sequence[str]) -> dict[str, Any]:
-        """What `ssh` and `rsync` would do."""
+        """The effect of `ssh` and `rsync`."""
         if name == "rsync":
             return self._copy(home, cwd, *arguments[-2:])
         at = next(index for index, word in enumerate(arguments) if "@" in word and "=" not in word)
@@ -159,7 +159,7 @@ def machines(count: int = 4) -> Iterator[Machines]:
             name, home, cwd, *arguments = json.loads(self.rfile.readline())
             try:
                 answer = made.carry_out(name, home, cwd, arguments)
-            except Exception as error:  # the other side must be told, whatever it is
+            except Exception as error:  # the other side must learn of it, whatever it is
                 answer = {"code": 255, "said": f"{name} {arguments}: {error!r}\n"}
             self.wfile.write((json.dumps(answer) + "\n").encode())
 

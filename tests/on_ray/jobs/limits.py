@@ -1,4 +1,4 @@
-"""A job whose operator has a coordinator: subtasks report counts and are told each new limit."""
+"""A job whose operator has a coordinator: subtasks report counts and receive each new limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.operators import (
 
 
 class Limits(OperatorCoordinator):
-    """Adds counts up; all subtasks are told of each limit that is reached."""
+    """Adds counts up; all subtasks receive each limit that is reached."""
 
     def __init__(self, context: OperatorCoordinatorContext, every: int) -> None:
         self.context, self.every = context, every

@@ -1,7 +1,7 @@
 """A JobMaster that dies while it writes a checkpoint's record, and the log and sinks afterwards.
 
 A source's master hook is user code that runs in the JobMaster's process. This one wraps the put of every
-record. The real storage writes the real file. Before the call returns, the process is killed, so nobody
+record. The real storage writes the real file. Before the call returns, the process is killed, so no caller
 learns the outcome.
 """
 

@@ -189,7 +189,7 @@ def pids_on(report: JobReport, node_id: str) -> Sequence[int]:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that nobody has reaped does not."""
+    """Whether a process runs; an unreaped one does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What a word count must have committed, computed without Penstock."""
+"""The output that a word count must have committed, computed without Penstock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def committed_rows(folder: Path) -> list[Any]:
 
 
 def committed_updates(folder: Path) -> Updates:
-    """How often each (word, n) was committed."""
+    """The number of commits of each (word, n)."""
     return Counter((row["word"], row["count"]) for row in committed_rows(folder))
 
 

@@ -78,7 +78,7 @@ class Outside:
             database.close()
 
     def rows(self, query: str, *values: Any) -> list[Any]:
-        """What a query finds."""
+        """The result of a query."""
         database = sqlite3.connect(self._path, timeout=60)
         try:
             return database.execute(query, values).fetchall()
@@ -88,7 +88,7 @@ class Outside:
     # -- hooks ----------------------------------------------------------------------------------------------
 
     def cut(self, hook: str, checkpoint_id: int, *, marks: bool) -> dict[str, Any]:
-        """What a hook does outside: a new position, and the marks of the checkpoint behind all data."""
+        """The outside effects of a hook: a new position, and the marks of the checkpoint behind all data."""
         with self._open() as database:
             insert = "INSERT INTO given (hook, checkpoint_id) VALUES (?, ?)"
             position = database.execute(insert, (hook, checkpoint_id)).lastrowid
@@ -306,7 +306,7 @@ class JournalReader:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What the decision log of a job says.
+    """The decisions in the log of a job.
 
     Attributes:
         restored: The checkpoint that each attempt began from, in order.

@@ -45,7 +45,7 @@ def redis_server(folder: Path, host: str, port: int, password: str, *before: str
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on right now."""
+    """A port of loopback that no process listens on right now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -12,7 +12,10 @@ STUCK_AT = 1_000
 
 
 def backtrack(seconds: float) -> None:
-    """Run one regular expression for at least this long, about twice as long at most; nobody else runs."""
+    """Run one regular expression for at least this long, about twice as long at most.
+
+    No other thread runs.
+    """
     letters, taken = 16, 0.0
     while taken < 0.4:
         letters += 1

@@ -205,7 +205,7 @@ class Stress:
 
 @dataclass(frozen=True)
 class Anomalies:
-    """What must not be.
+    """States that must not be.
 
     Attributes:
         lost: Records that never arrived.

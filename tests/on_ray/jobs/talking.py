@@ -40,7 +40,7 @@ def larger(a: int, b: int) -> int:
 def tell_largest(n: int) -> int:
     """Tells the last seven numbers of every 500.
 
-    They are told whoever is ahead: the last number of a remainder is the largest of it whenever it comes.
+    They arrive in any order: the last number of a remainder is the largest of it whenever it comes.
     """
     if n % 500 > 492:
         print(f"largest {n}")

@@ -59,8 +59,8 @@ def as_row(record: Record) -> dict[str, Any]:
 class EndsWhenTold:
     """A source whose subtask hears that the checkpoint of its end is complete, and waits for a file.
 
-    Its end reaches nobody before that. It says in a file `.ended` that every checkpoint from now on covers
-    its end, and in a file `.reached` that it waits.
+    Its end reaches no receiver before that. It says in a file `.ended` that every checkpoint from now on
+    covers its end, and in a file `.reached` that it waits.
     """
 
     inner: GeneratorSource[Record]
@@ -121,7 +121,7 @@ def build(env: StreamEnvironment, folder: Path) -> None:
 
 
 def expected() -> Counter[tuple[str, int, str]]:
-    """What must be committed: each record once for each way that it goes."""
+    """The output that must be committed: each record once for each way through the graph."""
     ways = {"main": ["abc"], "short": ["abc"], "side": ["bc", "c"]}
     return Counter(
         (source, number, way)

@@ -58,7 +58,7 @@ class ThrottledWriter(WrappedWriter):
 
 
 def fail_if_armed(armed: str) -> None:
-    """Raise when a file exists, and take it away: whoever removes it is the only one that fails."""
+    """Raise when a file exists, and take it away: only the process that removes it fails."""
     try:
         Path(armed).unlink()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files that don't answer: whoever opens one hangs. Needs root."""
+"""Files that don't answer: opening one hangs. Needs root."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def unanswered(file: Path) -> Iterator[None]:
             pytest.skip(f"files can't be made to hang here: {os.strerror(ctypes.get_errno())}")
         yield
     finally:
-        os.close(group)  # lets go whoever still hangs
+        os.close(group)  # releases calls that still hang

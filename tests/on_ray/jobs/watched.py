@@ -28,14 +28,14 @@ SETTINGS: Final = {"count": COUNT, "rate": 2_000.0, "num_cpus": 1, "parallelism"
 
 @dataclass(frozen=True)
 class Seen:
-    """What the program on a host has written last."""
+    """The last output of the program on a host."""
 
     report: JobReport
     nodes: Mapping[str, str]
     alive: frozenset[str]
 
     def addresses(self, vertex: str | None = None) -> set[str]:
-        """Where the subtasks of a vertex run, or all of the job's processes."""
+        """Nodes of the subtasks of a vertex, or of all the job's processes."""
         named = [p for p in self.report.processes if vertex is None or p.subtask.vertex == vertex]
         found = {self.nodes[process.node_id] for process in named}
         if vertex is None and self.report.master is not None:

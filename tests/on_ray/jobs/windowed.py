@@ -67,7 +67,7 @@ def add_windows(
 
 
 def committed_windows(folder: Path) -> list[Window]:
-    """What windows have emitted."""
+    """The output of the windows."""
     return [tuple(row) for row in committed_rows(folder)]
 
 

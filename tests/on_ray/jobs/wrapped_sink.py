@@ -1,4 +1,4 @@
-"""What every sink around a file sink has in common: all of the inner sink's methods are reached.
+"""Wrappers of a file sink: all of the inner sink's methods are reached.
 
 Such a sink may be around another one of its kind.
 """

@@ -43,7 +43,7 @@ def too_many_executors() -> None:
 
 
 def stopped_session(folder: Path, spark: Any) -> None:
-    """One job has all of its rows and goes on; two others still read, a batch and a stream, and fail."""
+    """One job has all of its rows and continues; two others still read, a batch and a stream, and fail."""
     whole, partial = folder / "whole", folder / "partial"
     for place in (whole, partial):
         place.mkdir()

@@ -159,7 +159,7 @@ def frames(draw: st.DrawFn, local_times: bool) -> tuple[Any, list[tuple[Any, ...
 
 
 def schema_that_comes_back(schema: Any, columns_keep_not_null: bool) -> Any:
-    """What the schema of a frame is when it has been in a job; everything nested may be null."""
+    """The schema of a frame that was in a job; everything nested may be null."""
     from pyspark.sql import types as t
 
     return t.StructType(
@@ -192,14 +192,14 @@ def nullable_kind(kind: Any) -> Any:
 
 
 def columns_of(rows: list[tuple[Any, ...]], schema: Any) -> dict[str, list[Any]]:
-    """What a frame of these rows holds, column by column; Spark has no part in it."""
+    """The values of a frame of these rows, column by column; Spark has no part in it."""
     kinds = arrow_schema(schema, "UTC")
     columns = [pa.array(list(cells), f.type) for f, cells in zip(kinds, zip(*rows, strict=True), strict=True)]
     return comparable_columns(pa.Table.from_arrays(columns, kinds.names))
 
 
 def columns_in(df: DataFrame) -> dict[str, list[Any]]:
-    """What a frame holds, as Spark writes it in Arrow.
+    """The values of a frame, as Spark writes it in Arrow.
 
     `collect` gives times of this machine's zone: an hour comes twice in some, and the year 1 not at all.
     """

@@ -9,7 +9,7 @@ A file has these functions, in plain Python:
 
 And these where the job needs them:
 
-* `build_again(env, records)`: the program that goes on from a savepoint of `build`'s; by default `build`
+* `build_again(env, records)`: the program that continues from a savepoint of `build`'s; by default `build`
 * `read(folder)`: results that the job has written into `folder`, by name
 * `comparable(rows)`: what of the results is the same in every run; by default all of them
 * `whole(rows)`: makes of the results what is the same when a drain has fired windows and timers early. `None`
@@ -59,7 +59,7 @@ class Pipeline:
             env: Takes it.
             records: Its input.
             folder: Where it may write files.
-            again: Whether it goes on from a savepoint.
+            again: Whether it continues from a savepoint.
 
         Returns:
             The streams whose records are compared, by name.
@@ -70,15 +70,15 @@ class Pipeline:
         return {ONLY: built} if isinstance(built, DataStream) else dict(built or {})
 
     def expected(self, records: Any) -> Rows:
-        """What must come out."""
+        """The expected output."""
         return _by_name(self.module.expected(records))
 
     def read(self, folder: Path) -> Rows:
-        """What the job has written into its folder."""
+        """The rows that the job has written into its folder."""
         return _by_name(self.module.read(folder)) if hasattr(self.module, "read") else {}
 
     def comparable(self, rows: Rows) -> Rows:
-        """What of the results is the same in every run."""
+        """The part of the results that is the same in every run."""
         return self._viewed("comparable", rows)
 
     @property
@@ -97,7 +97,7 @@ class Pipeline:
         return getattr(self.module, "whole", ...) is not None
 
     def whole(self, rows: Rows) -> Rows:
-        """What is the same also when a drain has fired windows and timers early."""
+        """The part that is the same also when a drain has fired windows and timers early."""
         return self._viewed("whole", rows)
 
     def _viewed(self, name: str, rows: Rows) -> Rows:

@@ -31,16 +31,16 @@ BACKENDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rocksdb": {"state_backend": RocksDB(memory=8 * 1024 * 1024)},
 }
 
-#: The backend on which a job goes on that changes it.
+#: The backend of a continued job that changes it.
 OTHER_BACKEND: Final = {"heap": "rocksdb", "rocksdb": "heap"}
 
-#: The parallelism of a job at first, and of the one that goes on at another parallelism.
+#: The parallelism of a job at first, and of its continuation at another parallelism.
 PARALLELISM: Final = 2
 OTHER_PARALLELISM: Final = (1, 3)
 
 
 class Course(Enum):
-    """What happens to the job."""
+    """Events of the job's life."""
 
     PLAIN = "plain"
     #: Processes die, writes fail, the job is rescaled while it runs.
@@ -56,13 +56,13 @@ class Course(Enum):
 
     @property
     def is_restored(self) -> bool:
-        """Whether the job is stopped and goes on."""
+        """Whether the job is stopped and continued."""
         return self in (Course.STOPPED, Course.DRAINED, Course.RESCALED, Course.MOVED)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How a pipeline is run.
+    """Settings of a pipeline's run.
 
     Attributes:
         mode: One of `MODES`.
@@ -77,7 +77,7 @@ class Scenario:
 
     @property
     def backend_again(self) -> str:
-        """The backend of the job that goes on."""
+        """The backend of the continued job."""
         return OTHER_BACKEND[self.backend] if self.course is Course.MOVED else self.backend
 
     def arguments(self) -> str:

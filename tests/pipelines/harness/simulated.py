@@ -34,7 +34,7 @@ _STOPS: Final = (1.6, 2.6)
 
 
 class Results:
-    """What a job leaves: rows in collectors by name, and files in a folder."""
+    """The output of a job: rows in collectors by name, and files in a folder."""
 
     def __init__(self) -> None:
         self.collectors: dict[str, InMemoryCollector] = {}

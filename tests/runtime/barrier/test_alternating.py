@@ -10,8 +10,8 @@ import pytest
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -27,7 +27,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
-COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+COUNTS = Semantics.current()
 A = Buffer(b"a", 1)
 
 

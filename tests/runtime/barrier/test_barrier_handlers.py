@@ -11,27 +11,27 @@ from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import (
     BarrierHandlerStatistics,
     CheckpointBarrierHandler,
-    EndOfPartitionPolicy,
 )
 from penstock.runtime.barrier.tracker import MAX_PENDING, CheckpointBarrierTracker
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
-COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+COUNTS, ABORTS = Semantics.current(), Semantics.flink_1_11()
 
 
 class RecordingTask:
-    """A handler, with a task and an input that write down what they are told."""
+    """A handler, with a task and an input that write down their calls."""
 
     def __init__(
         self,
         mode: CheckpointingMode,
         channels: int,
-        policy: EndOfPartitionPolicy = COUNTS,
+        semantics: Semantics = COUNTS,
         clock: ManualClock | None = None,
     ) -> None:
         self.clock = clock or ManualClock(start=1000.0)
@@ -40,7 +40,7 @@ class RecordingTask:
         self.aborted: list[int] = []
         self.times: list[tuple[float, float]] = []
         self.handler: CheckpointBarrierHandler = create_barrier_handler(
-            mode, channels, self, self.clock, policy
+            mode, channels, self, self.clock, semantics
         )
         self.handler.set_listener(self)
 
@@ -151,13 +151,13 @@ def test_tracker_waits_for_ended_channels_when_ends_abort() -> None:
     assert task.triggered == []
 
 
-@pytest.mark.parametrize("policy", EndOfPartitionPolicy)
+@pytest.mark.parametrize("semantics", [COUNTS, ABORTS])
 @pytest.mark.parametrize("mode", CheckpointingMode)
 @pytest.mark.parametrize("channels", [1, 2])
 def test_event_on_an_ended_channel_is_corrupt(
-    mode: CheckpointingMode, policy: EndOfPartitionPolicy, channels: int
+    mode: CheckpointingMode, semantics: Semantics, channels: int
 ) -> None:
-    task = RecordingTask(mode, channels, policy)
+    task = RecordingTask(mode, channels, semantics)
     task.end(0)
     late: list[Callable[[], None]] = [
         lambda: task.barrier(0, 1),

@@ -1,4 +1,4 @@
-"""Which handler of barriers a job gets, and settings that contradict each other."""
+"""The barrier handler of a job, and settings that contradict each other."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
     select_handler,
 )
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
@@ -82,17 +82,17 @@ def test_settings_of_a_job_that_contradict_each_other_are_refused(changes: dict[
 
 
 def test_settings_follow_those_of_the_job() -> None:
-    counts, aborts = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+    counts, aborts = Semantics.current(), Semantics.flink_1_11()
     of_job = BarrierSettings.of_job
-    assert of_job(None, aborts) == BarrierSettings(end_of_partition=aborts)
+    assert of_job(None, aborts) == BarrierSettings(semantics=aborts)
     plain = Checkpointing(every=10, mode="at_least_once")
     assert of_job(plain, counts) == BarrierSettings(CheckpointingMode.AT_LEAST_ONCE)
     assert of_job(Checkpointing(every=10, alignment="store"), aborts) == BarrierSettings(
-        stores=True, end_of_partition=aborts
+        stores=True, semantics=aborts
     )
     later = Checkpointing(every=10, unaligned=True, aligned_timeout=3)
     assert of_job(later, aborts) == BarrierSettings(
-        unaligned=True, has_aligned_timeout=True, end_of_partition=aborts
+        unaligned=True, has_aligned_timeout=True, semantics=aborts
     )
     assert not of_job(Checkpointing(every=10, unaligned=True), counts).has_aligned_timeout
 

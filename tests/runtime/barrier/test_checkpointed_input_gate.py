@@ -8,8 +8,8 @@ import pytest
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import CheckpointingMode
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -48,11 +48,11 @@ class Input:
     def __init__(
         self,
         mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE,
-        policy: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        semantics: Semantics = Semantics.current(),
     ) -> None:
         clock = ManualClock()
         gate = InputGate((InputChannel(index, clock) for index in range(2)), gap_timeout=1.0)
-        self.gate = CheckpointedInputGate(gate, create_barrier_handler(mode, 2, gate, clock, policy))
+        self.gate = CheckpointedInputGate(gate, create_barrier_handler(mode, 2, gate, clock, semantics))
         self.task = RecordingTask()
         self.gate.set_listener(self.task)
         self.sent = [0, 0]
@@ -118,7 +118,7 @@ def test_checkpoint_that_an_end_completes_comes_before_the_end() -> None:
 
 
 def test_end_can_abort_the_running_checkpoint_and_releases_its_channels() -> None:
-    fed = Input(policy=EndOfPartitionPolicy.ABORTS)
+    fed = Input(semantics=Semantics.flink_1_11())
     fed.send(0, CheckpointBarrier(1, 0.0), A)
     fed.send(1, EndOfPartition())
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM

@@ -34,7 +34,7 @@ END = EndOfPartition()
 
 
 class Fed:
-    """A gate of two channels and a task that writes down what it is told and handed."""
+    """A gate of two channels and a task that writes down its calls and elements."""
 
     def __init__(self, limit: int | None = None, storage: BufferStorage | None = None) -> None:
         clock = ManualClock()

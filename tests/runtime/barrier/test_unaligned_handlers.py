@@ -12,7 +12,7 @@ from penstock.runtime.barrier.factory import (
     InFlightCapture,
     create_input_gate,
 )
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -31,7 +31,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+COUNTS, ABORTS = Semantics.current(), Semantics.flink_1_11()
 A, B, C = Buffer(b"a", 1), Buffer(b"b", 1), Buffer(b"c", 1)
 
 
@@ -44,12 +44,12 @@ class Input:
         *,
         timeout: bool = False,
         aligned: frozenset[int] = frozenset(),
-        policy: EndOfPartitionPolicy = COUNTS,
+        semantics: Semantics = COUNTS,
     ) -> None:
         clock = ManualClock()
         self.timers = ManualTimers(clock)
         self.channels = InputGate(InputChannel(index, clock) for index in range(channels))
-        settings = BarrierSettings(unaligned=True, has_aligned_timeout=timeout, end_of_partition=policy)
+        settings = BarrierSettings(unaligned=True, has_aligned_timeout=timeout, semantics=semantics)
         self.gate = create_input_gate(
             settings, self.channels, clock, InFlightCapture(Writer(self), self.timers, aligned)
         )
@@ -141,7 +141,7 @@ def test_end_of_a_channel_completes_a_checkpoint_when_it_arrives() -> None:
 
 
 def test_end_of_a_channel_aborts_a_checkpoint_when_it_is_consumed_as_in_flink_1_11() -> None:
-    fed = Input(policy=ABORTS)
+    fed = Input(semantics=ABORTS)
     fed.send(0, barrier(1))
     assert fed.send(1, EndOfPartition()) == []
     assert fed.run() == [("abort", 1), (1, EndOfPartition())]

@@ -33,7 +33,7 @@ BARRIER = CheckpointBarrier(7, 0.0, CheckpointOptions(aligned_timeout=5.0))
 
 
 class World:
-    """Two channels, a writer and a task that write down what they are told."""
+    """Two channels, a writer and a task that write down their calls."""
 
     def __init__(self, aligned: Sequence[int] = (), *, is_ready: bool = True) -> None:
         self.log: list[Any] = []

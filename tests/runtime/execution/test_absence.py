@@ -1,4 +1,4 @@
-"""How long a receiver that does not answer is called again."""
+"""Time for which a silent receiver is called again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process holds which role: found again, started, reused, ended."""
+"""Processes and their roles: found again, started, reused, ended."""
 
 from __future__ import annotations
 

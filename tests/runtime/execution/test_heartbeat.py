@@ -1,4 +1,4 @@
-"""A hung process is told from a busy one by its processor time, and a frozen observer blames nobody."""
+"""Processor time distinguishes a hung process from a busy one; a frozen observer blames none."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_busy_process_that_is_stopped_later_hangs_two_seconds_after_that() -> 
 def test_a_reading_that_is_old_convicts_nobody() -> None:
     followed = Followed(lambda now: 1.5)
     followed.until(5.5)
-    followed.beat.ask()  # nobody answers this one
+    followed.beat.ask()  # this one gets no answer
     assert followed.until(59.5) is Pulse.SILENT
 
 

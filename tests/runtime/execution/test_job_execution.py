@@ -36,7 +36,7 @@ BARRIER = CheckpointBarrier(1, 0)
 
 
 class Heard:
-    """The scheduler: notes what it is told."""
+    """The scheduler: notes its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int, Any]] = []

@@ -1,4 +1,4 @@
-"""How long an actor lives without a sign of its JobMaster."""
+"""The life of an actor without a sign of its JobMaster."""
 
 from __future__ import annotations
 

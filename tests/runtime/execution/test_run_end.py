@@ -1,4 +1,4 @@
-"""What the end of a call says of a failure: its kind, its operator and the user's lines."""
+"""The end of a call and its failure: its kind, its operator and the user's lines."""
 
 from __future__ import annotations
 

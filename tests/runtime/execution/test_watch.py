@@ -1,4 +1,4 @@
-"""Leases are renewed, counters are read, and nobody waits for a process that is silent."""
+"""Leases are renewed, counters are read, and no caller waits for a silent process."""
 
 from __future__ import annotations
 

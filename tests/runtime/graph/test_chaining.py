@@ -128,7 +128,7 @@ def windowed(source: Any) -> DataStream[int]:
 def test_a_second_event_time_is_not_chained_behind_a_side_output_that_is_read(
     env: StreamEnvironment, source: Any, discard: Any
 ) -> None:
-    """What watermarks it makes must not be told to those who read the late records of the first one."""
+    """Its watermarks must not reach the readers of the first one's late records."""
     largest = windowed(source)
     largest.map(abs).assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
     largest.side_output("late_records").sink("late", discard)

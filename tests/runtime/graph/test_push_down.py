@@ -24,7 +24,7 @@ def rows(env: StreamEnvironment) -> DataStream[Any]:
 
 
 def told(env: StreamEnvironment) -> tuple[tuple[str, ...] | None, list[str], str]:
-    """What the source is told: columns, expressions, and the filter."""
+    """The source's view of a query: columns, expressions, and the filter."""
     source = next(o.source for v in env.build().vertices for o in v.operators if o.source is not None)
     assert isinstance(source, FileSource)
     needed: NeededColumns = source.form.needed

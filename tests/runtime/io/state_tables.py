@@ -55,7 +55,7 @@ def entries_of(table: pa.Table) -> dict[Any, Any]:
 
 
 def restored(url: str, operator: str, table: str, parallelism: int, groups: int) -> dict[Any, Any]:
-    """What the subtasks of a job would find, each in its own range."""
+    """The state that the subtasks of a job would find, each in its own range."""
     opened = open_snapshot(url, open_location)
     found: dict[Any, Any] = {}
     handles = [h for s in opened.checkpoint.operators[operator].subtasks.values() for h in s.keyed]

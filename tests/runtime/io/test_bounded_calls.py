@@ -1,4 +1,4 @@
-"""A call that never returns is given up; what comes back late disturbs nobody."""
+"""A call that never returns is given up; a late answer disturbs no caller."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_what_was_put_is_found_listed_and_deleted(server: GcsServer) -> None:
 def test_a_record_that_is_refused_or_whose_answer_is_lost_is_written_once(
     server: GcsServer, fault: str
 ) -> None:
-    """The client tries again, and is told that its own record is there already."""
+    """The client tries again, and learns that its own record is there already."""
     log = DecisionLog(opened(), PATHS)
     server.strike("PUT", fault)
     begun = log.begin_attempt(1.0)

@@ -169,7 +169,7 @@ def test_no_folder_that_was_removed_is_held_open(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder of somebody's own, beside the storage."""
+    """Another user's folder, beside the storage."""
     home = tmp_path / "home"
     (home / "documents").mkdir(parents=True)
     for path in (home / "1-1-x-0-0", home / "notes#draft", home / "documents" / "thesis.tex"):
@@ -263,7 +263,10 @@ def test_only_plain_files_are_read_and_nothing_else_is_waited_for(tmp_path: Path
 
 
 def open_below(folder: Path) -> list[str]:
-    """What this process has open there; other tests of the process may open and close files elsewhere."""
+    """Files that this process has open there.
+
+    Other tests of the process may open and close files elsewhere.
+    """
     found = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself

@@ -46,7 +46,7 @@ def without_groups(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def tables_of(url: str, state: str, parallelism: int) -> list[ColumnTable]:
-    """What the subtasks of a job would find."""
+    """The state that the subtasks of a job would find."""
     opened = open_snapshot(url, open_location)
     handles = [h for s in opened.checkpoint.operators["sums"].subtasks.values() for h in s.keyed]
 

@@ -154,7 +154,7 @@ def test_open_windows_of_a_key_are_read_by_their_start(taken: Taken) -> None:
 
 
 def test_lists_that_are_split_joined_or_broadcast_are_read(taken: Taken) -> None:
-    """What sinks have prepared, how far event time has come, and what windows there are."""
+    """Prepared transactions of sinks, the event time, and the windows."""
     pending = read_state(taken.url, "seen", "committables", value=lambda prepared: prepared[0])
     newest = taken.checkpoint.checkpoint_id
     assert pending.to_pydict() == {"subtask": [0, 1], "value": [newest] * LANES}

@@ -68,7 +68,7 @@ class LiveJob:
         return checkpoint
 
     def acknowledged(self, checkpoint_id: int) -> int:
-        """How many subtasks have acknowledged a checkpoint."""
+        """Number of subtasks that have acknowledged a checkpoint."""
         records = self.scheduler.statistics().checkpoint_history
         return sum(record.acknowledged for record in records if record.checkpoint_id == checkpoint_id)
 

@@ -44,7 +44,7 @@ def report(
 
 
 def allowed(run: Run, subtask: SubtaskId, number: int, seconds: int | None, **more: Any) -> int | None:
-    """How far the answer lets a subtask read, in seconds."""
+    """The event time up to which the answer lets a subtask read, in seconds."""
     ((_, to, answer),) = report(run, subtask, number, seconds, **more)
     assert (to, answer.number) == (subtask, number)
     return answer.allowed if answer.allowed in (None, END_OF_TIME) else answer.allowed // SECOND

@@ -62,7 +62,7 @@ def cancel_after_savepoint_of_stop(run: Run) -> None:
 
 
 def cancel_before_the_next_attempt(run: Run) -> None:
-    """The savepoint is complete; a JobMaster that comes back is told to cancel before it has begun."""
+    """The savepoint is complete; a JobMaster that comes back must cancel before it has begun."""
     run.stop(drain=True)
     run.acknowledge()
     again = Run(run.storage, run.places)
@@ -84,7 +84,7 @@ def fail_after_a_failed_stop(run: Run) -> None:
 
 
 def said(seen: SchedulerStatistics) -> tuple[object, ...]:
-    """What a user is told of the end."""
+    """The message to a user about the end."""
     failures = [(f.attempt, f.root) for f in seen.failures]
     assert seen.checkpoints is not None
     newest = seen.checkpoints.latest_completed_id

@@ -74,13 +74,13 @@ class Run:
         self.job.until_it_runs()
 
     def restored(self) -> dict[str, tuple[int | None, Any]]:
-        """What each hook of the newest JobMaster was asked to restore, once each."""
+        """States that each hook of the newest JobMaster was asked to restore, once each."""
         newest = self.outside.asked[-len(HOOKS) :]
         assert sorted(hook for hook, *_ in newest) == sorted(HOOKS)
         return {hook: (checkpoint_id, state) for hook, checkpoint_id, state in newest}
 
     def expected(self, completed: int | None) -> dict[str, tuple[int | None, Any]]:
-        """What each gave for a checkpoint: an id that is complete is never asked for again."""
+        """The states of each hook for a checkpoint: an id that is complete is never asked for again."""
         if completed is None:
             return dict.fromkeys(HOOKS, (None, None))
         return {hook: (completed, self.outside.given[hook, completed][-1]) for hook in HOOKS}

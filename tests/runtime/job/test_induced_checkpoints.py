@@ -29,7 +29,7 @@ READER = SubtaskId("numbers", 1)
 
 
 class World:
-    """What outlives a JobMaster: the journal, the storage, and what the job has put out."""
+    """The parts that outlive a JobMaster: the journal, the storage, and the job's output."""
 
     def __init__(self, seed: int) -> None:
         self.journal, self.storage, self.places = Journal(), MemoryStorage(), MemoryPlaces()
@@ -49,7 +49,7 @@ class World:
         return job, hook
 
     def positions(self, checkpoint: CompletedCheckpoint) -> list[Any]:
-        """What the readers have saved, part by part."""
+        """The positions that the readers have saved, part by part."""
         handles = [subtask.operator for subtask in checkpoint.operators["numbers"].subtasks.values()]
         place = self.storage if checkpoint.location is None else self.places(checkpoint.location)
         atoms = [decode_atoms(read_state(place, handle.state), "splits") for [handle] in handles]

@@ -142,7 +142,7 @@ class Run:
 
 
 def strike(run: Run, draws: Random, moment: str, victim: str) -> bool:
-    """Bring a checkpoint to a moment and kill there; whether somebody died."""
+    """Bring a checkpoint to a moment and kill there; whether a process died."""
     held, job = draws.randrange(PARTS), run.job
     attempt = job.scheduler.attempt
     begun: list[int] = []

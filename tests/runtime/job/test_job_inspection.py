@@ -1,4 +1,4 @@
-"""What is said of the state that a job keeps in its JobMaster, without running the job."""
+"""The inspection of state that a job keeps in its JobMaster, without running the job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class KeepsAnOffset(OnRequestEnumerator):
 
 
 def summary_of(run: Run, codec: ValueCodec | None = None) -> SnapshotSummary:
-    """What is said of the job's next checkpoint, as its metadata file gives it back."""
+    """The inspection of the job's next checkpoint, as its metadata file gives it back."""
     checkpoint: CompletedCheckpoint = run.checkpoint()
     assert checkpoint.metadata is not None
     stored = read_metadata(run.storage, checkpoint.metadata)

@@ -124,7 +124,7 @@ class LongLife:
         assert self.scheduler.attempt == attempt + 1
 
     def held(self):
-        """How many elements the collections hold that the scheduler can reach.
+        """Number of elements in the collections that the scheduler can reach.
 
         What stands for the world is left out, and the log: it names the slots of all attempts (its
         docstring says why).

@@ -1,4 +1,4 @@
-"""A job goes on while a storage or a user's folder hangs, and no place stays behind the end of the job."""
+"""A job continues while a storage or a user's folder hangs, and no place stays behind the end of the job."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_the_end_of_a_job_does_not_wait_for_a_storage_that_hangs_for_ever() -> N
 
 
 class Keeps(MemoryStorage):
-    """Deletes nothing while it is told so."""
+    """Deletes nothing while it is switched off."""
 
     keeps = False
 

@@ -1,4 +1,4 @@
-"""Coordinators of users' operators in a job of two regions, of which one fails while the other goes on."""
+"""Coordinators of users' operators in a job of two regions, of which one fails while the other continues."""
 
 from operators_setup import Run
 

@@ -1,4 +1,4 @@
-"""What fails, ends or is asked for while a region restarts."""
+"""Failures, ends and requests while a region restarts."""
 
 from __future__ import annotations
 

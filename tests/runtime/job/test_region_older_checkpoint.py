@@ -1,7 +1,7 @@
 """A region whose newest checkpoint is damaged does not start from an older one: the whole job does.
 
 Subtasks elsewhere have finished with the damaged checkpoint, and the coordinators of the region's sources
-have forgotten what it covers. A region alone lost records and kept old state of whoever had finished.
+have forgotten what it covers. A region alone lost records and kept old state of finished subtasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a savepoint is answered: as soon as the job needs nothing of it any more."""
+"""The answer to a savepoint comes as soon as the job needs nothing of it any more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def savepoint_complete(**checkpointing: Any) -> Run:
 
 
 def still_needed(run: Run) -> str:
-    """What the answer says, which must be that the savepoint is complete."""
+    """The text of the answer, which must be that the savepoint is complete."""
     (answer,) = run.answers
     assert isinstance(answer, CheckpointSucceeded)
     assert answer.checkpoint.checkpoint_id == 1

@@ -1,4 +1,4 @@
-"""What becomes of a job whose attempt, deployment, checkpoints or state fail."""
+"""A job whose attempt, deployment, checkpoints or state fail."""
 
 import pytest
 from scheduler_setup import COUNT, READ, READS, Run

@@ -85,7 +85,7 @@ def test_a_savepoint_that_a_leaving_subtask_breaks_is_taken_again() -> None:
 
 @pytest.mark.parametrize("who", ["a subtask", "the JobMaster"])
 def test_a_job_whose_savepoint_is_complete_never_reads_again(who: str) -> None:
-    """What comes back opens everything, so that sinks commit, starts nothing, and ends."""
+    """The restored job opens everything, so that sinks commit, starts nothing, and ends."""
     run = Run().start().stop()
     run.acknowledge()
     if who == "a subtask":

@@ -1,4 +1,4 @@
-"""What the output of a failed or cancelled job is left with: what a snapshot covers, and nothing else."""
+"""The output of a failed or cancelled job: all that a snapshot covers, and nothing else."""
 
 from __future__ import annotations
 

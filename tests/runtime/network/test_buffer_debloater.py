@@ -42,7 +42,7 @@ class Line:
 
     @property
     def waiting_seconds(self) -> float:
-        """How long the receiver needs for what it has not begun with."""
+        """Time that the receiver needs for frames that it has not begun with."""
         return sum(rows for _, rows in self._sent) / self.rate
 
     def run_for(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Which barriers overtake what waits at the sender, and what that gives to the checkpoint."""
+"""Barriers that overtake elements at the sender, and their share of the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the records of an edge find their channel."""
+"""Channels of an edge's records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from blocked channels is kept in memory, then in files; nothing is lost without room."""
+"""Elements of blocked channels are kept in memory, then in files; nothing is lost without room."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 def collected(build: Any, **settings: Any) -> list[Any]:
-    """What a job gives that reads a source and writes it to a sink, chained."""
+    """The output of a job that reads a source and writes it to a sink, chained."""
 
     def built() -> tuple[StreamEnvironment, InMemoryCollector]:
         env = StreamEnvironment("kept", checkpointing=Checkpointing(every=10, storage="memory:"), **settings)

@@ -20,7 +20,7 @@ class TwoArguments(Exception):
 
 
 class ReadsItself:
-    """Raises in the methods of its class that unpickling runs, as it was told."""
+    """Raises in chosen methods of its class that unpickling runs."""
 
     def __init__(self, raises: type[BaseException] | None) -> None:
         self.raises = raises

@@ -1,4 +1,4 @@
-"""What the value codec keeps."""
+"""Values that the value codec keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the value codec refuses: values without end, too deep, and damaged data."""
+"""Values that the value codec refuses: without end, too deep, and damaged data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of declared states that were added, dropped or renamed since the snapshot."""
+"""Warnings about declared states that were added, dropped or renamed since the snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a completed checkpoint tells of how it was taken, in its metadata."""
+"""Statistics of a completed checkpoint, in its metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUBTASKS = st.builds(SubtaskId, st.text(st.characters(exclude_categories=())), s
 
 
 def measured(subtasks: int) -> dict[SubtaskId, CheckpointMetrics]:
-    """What the subtasks of two vertices of a busy job measure: up to some seconds, up to gigabytes."""
+    """Measurements of the subtasks of two vertices of a busy job: up to some seconds, up to gigabytes."""
     draw = Random(3)
     return {
         SubtaskId(vertex, index): CheckpointMetrics(

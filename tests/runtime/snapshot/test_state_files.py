@@ -1,4 +1,4 @@
-"""Where a subtask's state goes."""
+"""The files of a subtask's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was acknowledged is there after a power cut, whichever call of the disk it strikes."""
+"""Acknowledged files are there after a power cut, whichever call of the disk it strikes."""
 
 from __future__ import annotations
 

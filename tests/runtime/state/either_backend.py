@@ -27,7 +27,7 @@ KINDS: dict[str, StateBackend] = {"heap": HeapState(), "rocksdb": RocksDB(MEMORY
 
 
 class Chosen:
-    """What the running test's backends are."""
+    """The backends of the running test."""
 
     config: StateBackend = KINDS["heap"]
     opened: ClassVar[list[Any]] = []

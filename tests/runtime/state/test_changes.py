@@ -1,4 +1,4 @@
-"""What has changed since the last snapshot, and how much work it is to take it."""
+"""Changes since the last snapshot, and the work of taking it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values a snapshot may keep a reference to, and which it has to encode at once."""
+"""Values to which a snapshot may keep a reference, and those that it has to encode at once."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ CHANGEABLE = [
     [],
     {},
     set(),
-    frozenset([1]),  # may be fixed; nobody looks into it
+    frozenset([1]),  # may be fixed; no code looks into it
     bytearray(b"x"),
     ([],),
     (1, (2, (3, {}))),

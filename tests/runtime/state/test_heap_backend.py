@@ -1,4 +1,4 @@
-"""What a snapshot of the heap backend holds, and what comes back of it."""
+"""The content of the heap backend's snapshots, and the state that is restored."""
 
 from __future__ import annotations
 

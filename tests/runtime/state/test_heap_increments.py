@@ -1,4 +1,4 @@
-"""Which older files a snapshot of the heap backend is built on, and when they are compacted."""
+"""Older files under a snapshot of the heap backend, and their compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kind of state does for the current key, and what is saved of it."""
+"""Operations of each kind of state for the current key, and its saved content."""
 
 from __future__ import annotations
 

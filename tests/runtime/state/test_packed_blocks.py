@@ -1,4 +1,4 @@
-"""Blocks of keyed state that somebody has changed, with their checksums."""
+"""Blocks of keyed state that were changed, with their checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a snapshot without running its job."""
+"""The inspection of a snapshot without running its job."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class SubtaskSetup:
     def run_freely(self) -> StepResult:
         """Step until there is nothing more to do, with receivers that consume everything at once.
 
-        Time goes on as far as idle channels rest before they send again.
+        Time advances as far as idle channels rest before they send again.
         """
         while True:
             result = self.run()

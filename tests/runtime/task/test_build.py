@@ -174,7 +174,7 @@ def test_state_handed_over_is_encoded_with_the_jobs_codec(make_subtask: MakeSubt
 
 
 class Opens(Operator):
-    """Logs, and fails where it is told to."""
+    """Logs, and fails where it is set to."""
 
     def __init__(self, name: str, log: Log, fails: str = "") -> None:
         self._name, self._log, self._fails = name, log, fails

@@ -1,4 +1,4 @@
-"""Where in-flight data of an unaligned checkpoint goes, in a job of the same shape and of another one."""
+"""The receivers of an unaligned checkpoint's in-flight data, in a job of the same or another shape."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_in_a_job_of_the_same_shape_everybody_gets_their_own_back() -> None:
 def test_every_record_has_one_receiver_at_another_parallelism_and_keeps_its_place(
     senders: int, receivers: int
 ) -> None:
-    """What one sender sent of a key stays in order: received part first, then what had waited."""
+    """Elements of one sender and key stay in order: the received part first, then the waiting one."""
     old_senders, old_receivers = 2, 2
     states: dict[SubtaskId, ChannelState] = {}
     expected: dict[tuple[int, str], list[int]] = {}

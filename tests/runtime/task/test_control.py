@@ -1,4 +1,4 @@
-"""What a message of the JobMaster does to a subtask, once or twice."""
+"""The effect of a JobMaster's message on a subtask, once or twice."""
 
 from __future__ import annotations
 

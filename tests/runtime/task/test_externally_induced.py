@@ -47,7 +47,7 @@ class Marked(CollectionSource[int]):
 
 
 class Rows:
-    """Where the numbers go."""
+    """The target of the numbers."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -66,7 +66,7 @@ def marked_job(count: int, seed: int = 0) -> tuple[ScriptedJob, Marked, Rows]:
 
 
 def position(job: ScriptedJob) -> list[Any]:
-    """What the newest checkpoint says is left to read."""
+    """The splits that are left to read in the newest checkpoint."""
     assert job.newest is not None
     [handle] = job.newest.operators["numbers"].subtasks[0].operator
     atoms = decode_atoms(read_state(job.storage, handle.state), "splits")

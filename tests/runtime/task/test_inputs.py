@@ -1,4 +1,4 @@
-"""Where a subtask's work comes from: channels or a source."""
+"""Inputs of a subtask's work: channels or a source."""
 
 from __future__ import annotations
 

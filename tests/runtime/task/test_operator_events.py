@@ -41,7 +41,7 @@ def assign(reader: SubtaskSetup) -> None:
 
 
 def splits_in(reader: SubtaskSetup, checkpoint_id: int) -> list[Any]:
-    """What the snapshot of the reader holds."""
+    """The snapshot of the reader."""
     while checkpoint_id not in reader.acknowledged:
         reader.subtask.step()
         reader.upload()

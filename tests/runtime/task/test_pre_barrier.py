@@ -1,4 +1,4 @@
-"""What an operator emits in front of a barrier: it is sent before the barrier and in front of every end."""
+"""Output in front of a barrier: it is sent before the barrier and in front of every end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed cost of a slice and the cost of a row are told apart, and small slices are not paid for twice."""
+"""The fixed cost of a slice and the cost of a row are kept apart, and small slices are not paid for twice."""
 
 from __future__ import annotations
 

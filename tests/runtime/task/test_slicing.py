@@ -1,4 +1,4 @@
-"""How many rows make a slice, and cutting batches."""
+"""The number of rows of a slice, and cutting batches."""
 
 from __future__ import annotations
 

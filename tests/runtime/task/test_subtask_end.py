@@ -1,4 +1,4 @@
-"""How a subtask ends: the end of its data, the checkpoint that covers it, and its leaving."""
+"""The end of a subtask: of its data, the checkpoint that covers it, and its leaving."""
 
 from __future__ import annotations
 

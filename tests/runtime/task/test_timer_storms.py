@@ -55,7 +55,7 @@ def timers(task: SubtaskSetup) -> list[str]:
 
 
 def restored(task: SubtaskSetup, snapshot: SubtaskSnapshot) -> TaskRestore:
-    """What the same subtask of another attempt starts with."""
+    """The start state of the same subtask in another attempt."""
     (state,) = snapshot.operators.values()
     assert state.channels is not None
     lists = {

@@ -1,4 +1,4 @@
-"""Timers of a subtask fire when whoever steps it says so, in the order of their times."""
+"""Timers of a subtask fire when the caller that steps it says so, in the order of their times."""
 
 from __future__ import annotations
 

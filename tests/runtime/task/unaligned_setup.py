@@ -1,4 +1,4 @@
-"""What tests of unaligned checkpoints share: barriers, jobs, and what was in flight in plain values."""
+"""Common parts of tests of unaligned checkpoints: barriers, jobs, and in-flight data in plain values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plain(encoded: bytes) -> Any:
 
 @dataclass(frozen=True)
 class InFlight:
-    """What was in flight in a subtask, by number of the input channel and by position of the output."""
+    """In-flight data of a subtask, by number of the input channel and by position of the output."""
 
     inputs: dict[int, list[Any]]
     outputs: dict[int, list[Any]]

@@ -1,4 +1,4 @@
-"""How long a stream has been quiet."""
+"""The quiet time of a stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.runtime.time.watermark_strategy import IdlenessTimer
 
-#: What happens: seconds pass, a record comes, somebody asks.
+#: What happens: seconds pass, a record comes, a caller asks.
 HAPPENS = st.lists(st.integers(1, 6) | st.sampled_from(["record", "ask"]), max_size=60)
 
 

@@ -1,4 +1,4 @@
-"""How records get event time, as users say it."""
+"""Event time of records, in users' words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which windows a timestamp belongs to."""
+"""Windows of a timestamp."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ from penstock.runtime.io.connectors.files.hive_partitions import (
 from penstock.runtime.io.connectors.files.paths import check_declared, list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
 from penstock.runtime.io.connectors.filesystems.local_files import filesystem_for
-from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
-from penstock.runtime.io.connectors.formats.csv_columns import declared_types, has_arrow_types
+from penstock.runtime.io.connectors.formats.csv_dialect import CsvDialect, declared_types, has_arrow_types
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
@@ -222,28 +221,30 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             ConfigurationError: A setting has a value that is not allowed.
         """
         declared = _declared(schema)
-        _check_csv(header, delimiter, columns, declared)
-        _check_dialect(delimiter, quotechar, escapechar, null_values, skip_rows)
+        _check_csv(header, columns, declared, null_values)
         infer = isinstance(schema, str)
-        columnar = checked_format(batch_format) == "arrow" or infer or has_arrow_types(declared)
+        in_columns = checked_format(batch_format) == "arrow" or infer or has_arrow_types(declared)
         lines_in, stored_as = checked_encoding(encoding)
-        text = CsvFormat(
-            header,
+        dialect = CsvDialect(
             delimiter,
-            None if columns is None else tuple(columns),
-            {} if columnar else declared,
-            lines_in,
-            max_field_size,
-            checked_on_error(on_error),
             quotechar,
             escapechar,
             tuple(null_values),
             skip_rows,
-            stored_as=stored_as,
+            lines_in,
+            stored_as,
+            max_field_size,
         )
-        form: FileFormat = text
-        if columnar:
-            form = ColumnarCsvFormat(text, declared_types(declared), infer, batch_format)
+        form = CsvFormat(
+            dialect,
+            header,
+            None if columns is None else tuple(columns),
+            declared_types(declared) if in_columns else declared,
+            checked_on_error(on_error),
+            in_columns,
+            infer,
+            batch_format,
+        )
         return _file_source(locations, form, partitioning, storage_options, filesystem, trust_paths)
 
     @staticmethod
@@ -365,10 +366,10 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         return FileReader(context, splits, partial(open_split, self.form), self._file_systems())
 
     def _partitions(self, files: Sequence[FileInfo], warnings: list[str]) -> Partitions | None:
-        csv = self.form.text if isinstance(self.form, ColumnarCsvFormat) else self.form
-        types = self.form.types if isinstance(self.form, CsvFormat | ColumnarCsvFormat) else {}
-        if isinstance(csv, CsvFormat) and not csv.header and csv.columns:
-            types = {name: kind for name, kind in types.items() if name not in csv.columns}
+        types: Mapping[str, Any] = {}
+        if isinstance(self.form, CsvFormat):
+            in_file = () if self.form.header else self.form.columns or ()
+            types = {name: kind for name, kind in self.form.types.items() if name not in in_file}
         partitions = Partitions(files, self.locations, self.partitioning, types)
         if not partitions.names:
             return None
@@ -476,47 +477,21 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
 
 
 def _check_csv(
-    header: bool, delimiter: str, columns: Sequence[str] | None, types: Mapping[str, Any] | None
+    header: bool, columns: Sequence[str] | None, types: Mapping[str, Any], null_values: Sequence[str]
 ) -> None:
-    if len(delimiter) != 1 or delimiter in "\r\n":
-        msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no line end"
-        raise ConfigurationError(msg)
     if isinstance(columns, str):
         msg = f"columns={columns!r} is one text: give a list of names, [{columns!r}]"
         raise ConfigurationError(msg)
     if not header and not columns:
         msg = "header=False needs columns=[...], the names of all columns in their order"
         raise ConfigurationError(msg)
-    unknown = [] if columns is None else [name for name in types or {} if name not in columns]
+    unknown = [] if columns is None else [name for name in types if name not in columns]
     if unknown:
         msg = f"schema names {unknown}, which is not in columns={list(columns or ())}"
         raise ConfigurationError(msg)
     if columns is not None and len(set(columns)) < len(columns):
         msg = f"columns={list(columns)} names a column twice"
         raise ConfigurationError(msg)
-
-
-def _check_dialect(
-    delimiter: str,
-    quotechar: str | None,
-    escapechar: str | None,
-    null_values: Sequence[str],
-    skip_rows: int,
-) -> None:
-    for name, sign in (("quotechar", quotechar), ("escapechar", escapechar)):
-        if sign is not None and (len(sign) != 1 or sign in "\r\n "):
-            msg = f"{name}={sign!r} is not allowed: it is one character and no line end or space, or None"
-            raise ConfigurationError(msg)
-    signs = [sign for sign in (delimiter, quotechar, escapechar) if sign is not None]
-    if len(set(signs)) < len(signs):
-        msg = (
-            f"delimiter={delimiter!r}, quotechar={quotechar!r} and escapechar={escapechar!r} are not three "
-            "different characters"
-        )
-        raise ConfigurationError(msg)
     if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
         msg = f"null_values={null_values!r} is not allowed: give a list of texts, such as ['NA', '-']"
-        raise ConfigurationError(msg)
-    if skip_rows < 0:
-        msg = f"skip_rows={skip_rows} is not allowed: it is a number of rows, at least 0"
         raise ConfigurationError(msg)

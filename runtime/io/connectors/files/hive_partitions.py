@@ -27,8 +27,7 @@ from penstock.runtime.io.connectors.filesystems.filesystem import (
     is_glob,
     literal_folder,
 )
-from penstock.runtime.io.connectors.formats.csv_column_reader import ColumnarCsvFormat
-from penstock.runtime.io.connectors.formats.csv_columns import checked_column, inferred_type
+from penstock.runtime.io.connectors.formats.csv_dialect import checked_column, inferred_type
 from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
 from penstock.runtime.io.connectors.formats.json_column_reader import ColumnarJsonFormat
 from penstock.runtime.io.connectors.formats.lines import TextFormat
@@ -124,12 +123,7 @@ def open_split(form: FileFormat, split: Any, filesystem: FileSystem) -> SplitRea
 
 
 def with_path_columns(form: FileFormat, columns: PathColumns) -> FileFormat:
-    match form:
-        case ParquetFormat() | CsvFormat():
-            return replace(form, path_columns=columns)
-        case ColumnarCsvFormat():
-            return replace(form, text=replace(form.text, path_columns=columns))
-    return form
+    return replace(form, path_columns=columns) if isinstance(form, ParquetFormat | CsvFormat) else form
 
 
 class PartitionedReader:
@@ -146,8 +140,7 @@ class PartitionedReader:
         self._split = split
         self._columns = columns
         self._form = form
-        text = form.text if isinstance(form, ColumnarCsvFormat) else form
-        self._wanted = text.columns if isinstance(text, CsvFormat) and text.header else None
+        self._wanted = form.columns if isinstance(form, CsvFormat) and form.header else None
 
     def read(self, max_rows: int) -> Polled[Any]:
         polled = self._reader.read(max_rows)

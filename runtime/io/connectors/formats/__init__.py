@@ -2,8 +2,9 @@
 
 - Parts of files: `splitting` cuts and opens them, `line_blocks` reads whole lines, `lines` is common to
   formats with one record a line.
-- Readers: `json_reader`, `csv_reader` and text in `lines` give rows; `json_column_reader`,
-  `csv_column_reader` and `parquet_reader` give columns. `csv_columns` has the types of CSV.
+- Readers: `json_reader` and text in `lines` give rows; `json_column_reader` and `parquet_reader` give
+  columns. `csv_reader` gives both. `csv_dialect` says how CSV is written and has the types of its texts,
+  `csv_columns` makes dicts and Arrow batches of its rows.
 - Writers: `encoders` (CSV, JSON lines), `parquet_encoder`.
 
 Imports `filesystems` and what connectors share.

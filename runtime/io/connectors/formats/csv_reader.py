@@ -1,46 +1,68 @@
-"""CSV files: one record per row, a dict from column name to text (or to what `schema` makes of it).
+"""Reads CSV files: `CsvReader` gives dicts of texts, or of values made by functions, the other typed columns.
 
 A quoted field may hold newlines, so rows can't be found from the middle of a file and a file is one split.
 The position is still an exact byte offset. `csv.reader` takes no more lines than a row needs, so the number
 of lines that it took says where the row ended. The lines of the current poll are kept. When a poll meets
 anything bad, they are read again row by row, which shows the bad row.
+
+# Typed columns
+
+Arrow parses blocks of about as many rows as are asked for. A block ends between two rows (`csv_dialect.py`),
+so the position is the byte behind it. Rows and batches are the same values, because rows come from batches.
+
+A block that Arrow does not read goes through `CsvReader`: `csv.reader` finds its rows, some hundred at a
+time, and Arrow converts those. Among rows that can't be converted together each one is converted alone, which
+shows the bad ones. Then what is left of the block is tried as a whole again.
+
+The columns and their types are decided once, when the job starts from nothing. They are in every split, so a
+restored job reads on with the same types. A file's header may name them in another order.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any, Final
 
-from penstock.runtime.io.connectors.arrow_batches import PathColumns
-from penstock.runtime.io.connectors.errors import BadRecords, OnError, UnreadableInputError
+import pyarrow as pa
+
+from penstock.runtime.io.connectors.arrow_batches import PathColumns, arrow_rows, rows_of_arrow
+from penstock.runtime.io.connectors.errors import (
+    BadRecords,
+    ConnectorError,
+    OnError,
+    UnreadableInputError,
+    shown,
+)
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan, RowPlan
+from penstock.runtime.io.connectors.formats.csv_columns import (
+    ArrowPlan,
+    BadRowError,
+    ColumnPlan,
+    RowPlan,
+    WantedColumns,
+)
+from penstock.runtime.io.connectors.formats.csv_dialect import (
+    CsvDialect,
+    Quoting,
+    inferred_type,
+    unreadable_header,
+)
 from penstock.runtime.io.connectors.formats.line_blocks import (
     BLOCK_BYTES,
     LineBlocks,
-    line_end_of,
     lines_of,
     offset_of_line,
+    some_of,
 )
-from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines, whole_file
+from penstock.runtime.io.connectors.formats.parquet_reader import RecordFormat
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, SchemaSplit, whole_file, with_schema
 from penstock.runtime.operators.protocols import Polled
-
-
-class CsvRows(Protocol):
-    """What `csv.reader` returns."""
-
-    @property
-    def line_num(self) -> int:
-        """Lines that it has taken."""
-        ...
-
-    def __iter__(self) -> Iterator[list[str]]: ...
-
-    def __next__(self) -> list[str]: ...
+from penstock.runtime.record.arrow_streams import read_schema
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,81 +71,98 @@ class CsvFormat:
 
     Attributes:
         header: The first row of each file names the columns.
-        delimiter: One character.
         columns: Names of all columns (without a header), or of those wanted (with one).
-        types: What makes a value of a column's text.
-        encoding: Encoding in which lines are found.
-        max_field_size: Longest field, in characters.
+        types: For some columns what makes a value of a text; with `in_columns` an Arrow type.
         on_error: What is done with a bad row.
-        quotechar: What begins and ends a quoted field, one character; `None` reads quotes as text.
-        escapechar: What takes the meaning of the character behind it, one character or `None`.
-        null_values: Texts that are `None` in every column.
-        skip_rows: Rows that are left out at the beginning of each file.
+        in_columns: Arrow parses the files into typed columns.
+        infers: With `in_columns`, the types of the other columns are inferred from a sample; else they are
+            text.
+        batch_format: With `in_columns`, `"rows"` or `"arrow"`.
         path_columns: Columns that stand in the path, which a file may lack.
         block_bytes: Bytes asked for by one read.
-        stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
 
+    dialect: CsvDialect
     header: bool
-    delimiter: str
     columns: tuple[str, ...] | None
-    types: Mapping[str, Callable[[str], Any]]
-    encoding: str
-    max_field_size: int
+    types: Mapping[str, Any]
     on_error: OnError
-    quotechar: str | None = '"'
-    escapechar: str | None = None
-    null_values: tuple[str, ...] = ()
-    skip_rows: int = 0
+    in_columns: bool = False
+    infers: bool = False
+    batch_format: RecordFormat = "rows"
     path_columns: PathColumns | None = None
     block_bytes: int = BLOCK_BYTES
-    stored_as: str | None = None
-
-    def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
-        """The rows of lines, as texts.
-
-        Args:
-            strict: Quotes where none may stand are an error.
-        """
-        quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
-        return csv.reader(
-            lines,
-            delimiter=self.delimiter,
-            quotechar=self.quotechar,
-            escapechar=self.escapechar,
-            quoting=quoting,
-            strict=strict,
-        )
-
-    def of_header(self, header: Sequence[str]) -> CsvFormat:
-        """The format of one file, without the columns that stand in its path and not in its header."""
-        if self.path_columns is None:
-            return self
-        there, path = set(header), self.path_columns
-        return replace(
-            self,
-            columns=None if self.columns is None else path.in_file(self.columns, there),
-            types={name: self.types[name] for name in path.in_file(self.types, there)},
-        )
-
-    def line_end_of(self, handle: InputFile) -> bytes:
-        """The byte that ends the lines of a file."""
-        return line_end_of(handle, (self.quotechar or "").encode(self.encoding))
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """One split for each file."""
-        return [whole_file(info, self.stored_as) for info in files if info.size]
+        """One split for each file; with typed columns it has those of all of them."""
+        present = [info for info in files if info.size]
+        splits = [whole_file(info, self.dialect.stored_as) for info in present]
+        if not self.in_columns:
+            return splits
+        schema = self._schema_of(present, filesystem)
+        if schema is None:
+            return []
+        data = schema.serialize().to_pybytes()
+        return [with_schema(split, data) for split in splits]
 
     def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
-        """Open one file."""
-        csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
-        return CsvReader(open_for_lines(filesystem, split.path, split.size, self.stored_as), split, self)
+        """Open one file.
 
+        Raises:
+            ConnectorError: The snapshot is of a source whose columns had no types.
+        """
+        if not self.in_columns:
+            return CsvReader(self.dialect.open(split, filesystem), split, self)
+        if not isinstance(split, SchemaSplit):
+            msg = (
+                f"{split.path}: the snapshot was taken when this source read text without types, so the "
+                "types of its columns are not decided. Start with the source as it was, or from nothing"
+            )
+            raise ConnectorError(msg)
+        return ColumnarCsvReader(self.dialect.open(split, filesystem), split, self)
 
-def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
-    """The error of a file whose first row is no CSV."""
-    what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
-    return UnreadableInputError(f"{path}: the header can't be read: {what}")
+    def wanted_in(self, path: str, header: Sequence[str]) -> WantedColumns:
+        """The wanted columns of a file; those that stand in its path may be missing.
+
+        Raises:
+            UnreadableInputError: A wanted column is not in the header, or there twice.
+        """
+        if not self.header:
+            return WantedColumns(header, tuple(header), None)
+        columns, typed = self.columns, tuple(self.types)
+        if self.path_columns is not None:
+            there = set(header)
+            columns = None if columns is None else self.path_columns.in_file(columns, there)
+            typed = self.path_columns.in_file(typed, there)
+        return WantedColumns.of_header(path, header, columns, typed)
+
+    def _schema_of(self, files: Sequence[FileInfo], filesystem: FileSystem) -> pa.Schema | None:
+        """The columns of all files, as the first ones of them show; `None` if those are empty."""
+        names: Sequence[str] | None = None
+        texts: dict[str, list[str]] = {}
+        for info in some_of(files) if self.infers else files:
+            rows = self.dialect.sample(info, filesystem, header=self.header)
+            if self.header and not rows:
+                continue
+            header = rows.pop(0) if self.header else self.columns or ()
+            wanted = self.wanted_in(info.path, header)
+            names = wanted.names if names is None else names
+            width = len(header)
+            fields = range(width) if wanted.fields is None else wanted.fields
+            for index, name in zip(fields, wanted.names, strict=True):
+                texts.setdefault(name, []).extend(row[index] for row in rows if len(row) == width)
+            if not self.infers:
+                break
+        if names is None:
+            return None
+        return pa.schema([(name, self._type_of(name, texts[name])) for name in names])
+
+    def _type_of(self, name: str, texts: Sequence[str]) -> pa.DataType:
+        if name in self.types:
+            return self.types[name]
+        nulls = self.dialect.null_values
+        texts = [text for text in texts if text not in nulls] if nulls else texts
+        return inferred_type(texts) if self.infers else pa.string()
 
 
 @dataclass(slots=True)
@@ -150,9 +189,10 @@ class CsvReader:
         self._handle = handle
         self._split = split
         self._format = form
+        self._encoding = form.dialect.encoding
         self._plan: RowPlan | None = None
-        self._line_end = form.line_end_of(handle)
-        self._to_skip = form.skip_rows if form.header or split.position is None else 0
+        self._line_end = form.dialect.line_end_of(handle)
+        self._to_skip = form.dialect.skip_rows if form.header or split.position is None else 0
         self._begin_at(None if form.header else split.position)
 
     def read(self, max_rows: int) -> Polled[dict[str, Any]]:
@@ -200,7 +240,7 @@ class CsvReader:
         self._source = LineBlocks(
             self._handle,
             replace(self._split, position=position),
-            strip_bom=self._format.encoding == "utf-8",
+            strip_bom=self._encoding == "utf-8",
             block_bytes=self._format.block_bytes,
             line_end=self._line_end,
         )
@@ -208,14 +248,11 @@ class CsvReader:
         self._lines_loaded = 0
         self._reread_from(0)
         if not self._format.header and self._plan is None:
-            self._plan = self._plan_without_header(self._format.columns or ())
+            self._plan = self._plan_of(self._format.columns or ())
 
-    def _plan_without_header(self, names: Sequence[str]) -> RowPlan:
-        return ColumnPlan.without_header(names, self._format.types, self._format.null_values)
-
-    def _plan_of_header(self, names: Sequence[str]) -> RowPlan:
-        form = self._format.of_header(names)
-        return ColumnPlan.of_header(self._split.path, names, form.columns, form.types, form.null_values)
+    def _plan_of(self, header: Sequence[str]) -> RowPlan:
+        form = self._format
+        return ColumnPlan(form.wanted_in(self._split.path, header), form.types, form.dialect.null_values)
 
     def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
         """What a poll gives: converted rows, and those that were bad."""
@@ -234,7 +271,7 @@ class CsvReader:
     def _reread_from(self, line: int) -> None:
         """Go back to a line that is still kept."""
         self._base_line = line
-        self._reader = self._format.rows_of(chain.from_iterable(self._feed(line)), strict=True)
+        self._reader = self._format.dialect.rows_of(chain.from_iterable(self._feed(line)), strict=True)
 
     def _feed(self, line: int) -> Iterator[list[str]]:
         for block in list(self._blocks):
@@ -255,9 +292,9 @@ class CsvReader:
     def _decode(self, raw: bytes) -> tuple[str, bool]:
         """The text of a block, and whether some of it is no text (those bytes become lone surrogates)."""
         try:
-            return raw.decode(self._format.encoding), False
+            return raw.decode(self._encoding), False
         except UnicodeDecodeError:
-            return raw.decode(self._format.encoding, "surrogateescape"), True
+            return raw.decode(self._encoding, "surrogateescape"), True
 
     def _has_undecodable(self) -> bool:
         return any(block.undecodable for block in self._blocks)
@@ -277,9 +314,9 @@ class CsvReader:
         if names is None:
             return False
         if _is_undecodable(names):
-            msg = f"{path}: the header is not text in {self._format.encoding}. Say encoding=..."
+            msg = f"{path}: the header is not text in {self._encoding}. Say encoding=..."
             raise UnreadableInputError(msg)
-        self._plan = self._plan_of_header(names)
+        self._plan = self._plan_of(names)
         if self._split.position is not None:
             self._handle.seek(0)
             self._begin_at(self._split.position)
@@ -299,7 +336,7 @@ class CsvReader:
             try:
                 row = next(self._reader)
                 if _is_undecodable(row):
-                    bad.report(*self._found(before, f"the row is not text in {self._format.encoding}"))
+                    bad.report(*self._found(before, f"the row is not text in {self._encoding}"))
                 elif row:
                     values.append(plan.convert_row(row))
             except StopIteration:
@@ -318,8 +355,117 @@ class CsvReader:
         skip = line - self._blocks[0].first_line
         record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")
         if _is_undecodable([str(record)]):
-            record = str(record).encode(self._format.encoding, "surrogateescape")
+            record = str(record).encode(self._encoding, "surrogateescape")
         return record, error, f"{self._split.path}:{offset}"
+
+
+#: Rows that are read at a time where a block holds something that Arrow does not read.
+_SLOW_ROWS: Final = 256
+#: Bytes of a block, at least and at most; a quoted field may be longer.
+_LEAST_BYTES: Final = 4 * 1024
+
+_MOST_BYTES: Final = 2 * 1024 * 1024
+
+_MOST_OPEN_BYTES: Final = 16 * 1024 * 1024
+
+
+class ColumnarCsvReader(CsvReader):
+    """Reads one file as columns.
+
+    Args:
+        handle: The open file; closed by `close`.
+        split: The file, the position in it, and the columns.
+        form: How it is read.
+    """
+
+    def __init__(self, handle: InputFile, split: SchemaSplit, form: CsvFormat) -> None:
+        self._schema: pa.Schema = read_schema(split.schema)
+        self._inferred = frozenset(
+            name
+            for name, kind in zip(self._schema.names, self._schema.types, strict=True)
+            if form.infers and name not in form.types and kind != pa.string()
+        )
+        self._row_bytes = 64.0
+        super().__init__(handle, split, form)
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        """The next rows; `finished` at the end of the file."""
+        arrow = self._format.batch_format == "arrow"
+        wanted = int(self._row_bytes * (arrow_rows(max_rows) if arrow else max_rows))
+        self._source.block_bytes = min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+        if not self._source.find_start():
+            return Polled()
+        if self._plan is None:
+            if not self._read_header():
+                return Polled(finished=True)
+            if not self._source.find_start():
+                return Polled()
+        self._skip_rows()
+        block = self._whole_rows()
+        if block is None:
+            return Polled(finished=True)
+        start, raw, is_regular = block
+        plan = self._plan
+        assert isinstance(plan, ArrowPlan), "made below"
+        batch = plan.parse(raw) if is_regular else None
+        if batch is not None:
+            self._row_bytes = len(raw) / max(1, batch.num_rows)
+            return self._polled([batch], BadRecords(self._format.on_error))
+        first = self._lines_loaded
+        self._load(start, raw)
+        self._reread_from(first)
+        return super().read(min(max_rows, _SLOW_ROWS))
+
+    def _whole_rows(self) -> tuple[int, bytes, bool] | None:
+        """The next block: where it begins, and whether Arrow may read it; `None` at the end of the file."""
+        block = self._loaded_rest() or self._source.next()
+        if block is None:
+            return None
+        start, raw = block
+        while (quoting := self._format.dialect.quoting_of(raw, self._line_end)) is Quoting.OPEN:
+            more = self._source.next() if len(raw) < _MOST_OPEN_BYTES else None
+            if more is None:
+                return start, raw, False
+            raw += more[1]
+        return start, raw, quoting is Quoting.CLOSED
+
+    def _loaded_rest(self) -> tuple[int, bytes] | None:
+        """Take back the lines that were loaded and not read."""
+        line = self._line()
+        rest: list[tuple[int, bytes]] = []
+        for block in self._blocks:
+            if line < block.first_line + len(block.lines):
+                cut = offset_of_line(block.raw, max(0, line - block.first_line), self._line_end)
+                rest.append((block.start + cut, block.raw[cut:]))
+        self._blocks.clear()
+        self._lines_loaded = line
+        self._reread_from(line)
+        return (rest[0][0], b"".join(raw for _, raw in rest)) if rest else None
+
+    def _plan_of(self, header: Sequence[str]) -> ArrowPlan:
+        path, form = self._split.path, self._format
+        wanted = form.wanted_in(path, header)
+        there, known = set(header), set(self._schema.names)
+        missing = [name for name in self._schema.names if name not in there]
+        more = [name for name in wanted.names if name not in known]
+        if form.header and (missing or more):
+            what = f"there is no column {missing[0]!r}" if missing else f"column {more[0]!r} is new"
+            msg = (
+                f"{path}: {what}, and all files must have the columns that were found when the job "
+                f"started, {shown(self._schema.names)}. Give columns=[...] with those that all files have, "
+                "or read this file by a source of its own"
+            )
+            raise UnreadableInputError(msg)
+        return ArrowPlan(header, self._schema, self._inferred, form.dialect)
+
+    def _polled(self, values: list[Any], bad: BadRecords) -> Polled[Any]:
+        polled = bad.polled([])
+        whole = pa.Table.from_batches(values, self._schema).combine_chunks().to_batches() if values else []
+        if not whole or not whole[0].num_rows:
+            return polled
+        (batch,) = whole
+        given = ArrowBatch(batch) if self._format.batch_format == "arrow" else RowBatch(rows_of_arrow(batch))
+        return Polled(given, polled.dead_letters, polled.skipped)
 
 
 def _is_undecodable(row: Sequence[str]) -> bool:

@@ -16,12 +16,12 @@ from typing import Final
 
 from penstock.runtime.io.connectors.errors import ConnectorError, UnreadableInputError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
-from penstock.runtime.io.connectors.formats.recoding import mark_of
 from penstock.runtime.io.connectors.formats.splitting import (
     DAMAGED,
     UNKNOWN_END,
     FileSplit,
     changed,
+    mark_of,
     open_for_lines,
     whole_file,
 )

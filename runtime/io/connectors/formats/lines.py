@@ -19,11 +19,11 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import BadRecords, OnError
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
 from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
-from penstock.runtime.io.connectors.formats.recoding import is_recoded
 from penstock.runtime.io.connectors.formats.splitting import (
     FileSplit,
     cut_into_ranges,
     is_compressed,
+    is_recoded,
     open_for_lines,
     whole_file,
 )

@@ -1,4 +1,4 @@
-"""What barriers overtake in the outputs of a subtask is captured once and completely, and ends in time."""
+"""Elements that barriers overtake in a subtask's outputs are captured once and completely, and in time."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_no_file_is_left_whenever_its_checkpoint_is_given_up(end: str, moment: s
         background.done.pop().tell()
     f.writer.abort(1) if end == "abort" else f.writer.close()
     while background.waiting:
-        background.do(0)  # what is done, nobody is told: the task may be gone
+        background.do(0)  # the outcome is reported to no task: it may be gone
     assert f.storage.list("") == []
     assert f.writer.statistics().orphans == 0
 

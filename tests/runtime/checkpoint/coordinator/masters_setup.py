@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoo
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobGraph,
@@ -88,7 +89,7 @@ class Coordinator:
 class World:
     """Two sources with coordinators, and hooks; says what happens in which order."""
 
-    def __init__(self, hooks=(), edges=(), *, end_starts=True, **settings):
+    def __init__(self, hooks=(), edges=(), *, semantics=None, **settings):
         self.said, self.answers, self.told = [], [], []
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -121,7 +122,7 @@ class World:
             runner=self.runner,
             hooks=self.hooks,
             coordinators=self.operator_coordinators,
-            **({} if end_starts else {"end_starts": False}),
+            semantics=semantics or Semantics.current(),
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)

@@ -1,4 +1,4 @@
-"""How checkpoints start, complete, expire and are asked for; and messages that do not count."""
+"""Checkpoints start, complete, expire and are requested; and messages that do not count."""
 
 from coordinator_setup import ALL, COUNT, READ, READS, Run
 

@@ -225,7 +225,7 @@ def test_a_request_that_waits_for_the_place_of_another_is_refused_when_that_hang
 
 
 def test_a_job_master_that_gets_no_id_because_it_is_past_leaves():
-    """Where any number of failed checkpoints is tolerated, it kept its processes for ever."""
+    """A coordinator that tolerates any number of failed checkpoints kept its processes for ever."""
     run, places = running(tolerable_failures=None)
     run.coordinator.start_periodic()
     places.newest = 2

@@ -1,4 +1,4 @@
-"""Which failures count; Flink's own cases are in `tests/conformance`."""
+"""Failures that count; Flink's own cases are in `tests/conformance`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which files and checkpoints go, and which stay, as others complete."""
+"""Files and checkpoints that are deleted, and those that stay, as others complete."""
 
 import pytest
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run

@@ -1,4 +1,4 @@
-"""What another JobMaster makes of the last record of the job and of the checkpoints that are retained."""
+"""Another JobMaster reads the last record of the job and the checkpoints that are retained."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from masters_setup import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.master_hooks import UnmatchedMasterStateError
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     Partitioner,
@@ -145,7 +146,7 @@ def test_expired_checkpoint_names_five_of_those_that_it_waited_for_and_first_who
 
 
 def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
-    world = World(timeout=5, end_starts=False)
+    world = World(timeout=5, semantics=Semantics(abort_ends_start=False))
     world.coordinators["a"].is_slow = True
     world.ask()
     world.timers.advance(5)
@@ -157,7 +158,7 @@ def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
 
 
 def test_where_an_abort_does_not_end_a_start_a_new_attempt_does():
-    world = World(end_starts=False)
+    world = World(semantics=Semantics(abort_ends_start=False))
     world.coordinators["a"].is_slow = True
     world.ask()
     world.coordinator.end_attempt()

@@ -1,4 +1,4 @@
-"""What a complete checkpoint holds of subtasks that have finished."""
+"""State of finished subtasks in a complete checkpoint."""
 
 import pytest
 from coordinator_setup import COUNTS, READ, READS, Run, word_count

@@ -40,7 +40,7 @@ class WatchedPlaces(MemoryPlaces):
 
 
 class JobMaster:
-    """What one JobMaster needs to take ids: its attempt in the log, then a look at the ids that are there."""
+    """The attempt that one JobMaster writes to the log, and its look at the ids that are there."""
 
     def __init__(self, storage):
         self.log = DecisionLog(storage, PATHS)

@@ -4,6 +4,7 @@ import pytest
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, word_count
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -24,7 +25,7 @@ def test_a_subtask_without_senders_is_triggered_itself():
 
 
 def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_taken_all_the_same():
-    planner = CheckpointPlanner(word_count(), checkpoints_after_tasks_finish=False)
+    planner = CheckpointPlanner(word_count(), Semantics.flink_1_11())
     planner.started()
     assert isinstance(planner.plan(), CheckpointPlan)
     planner.finished(READ)

@@ -1,4 +1,4 @@
-"""What Penstock adds to Flink's decider; Flink's own cases are in `tests/conformance`."""
+"""Penstock's additions to Flink's decider; Flink's own cases are in `tests/conformance`."""
 
 import pytest
 

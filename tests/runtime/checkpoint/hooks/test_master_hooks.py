@@ -1,4 +1,4 @@
-"""What hooks of a job give for a checkpoint, and what they get back."""
+"""States that a job's hooks give for a checkpoint, and those that they get back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def hooks_of(*hooks, codec=None):
 
 
 def answers(hooks, identifier, checkpoint_id=3):
-    """What a hook gives for a checkpoint: states and errors, in their order."""
+    """A hook's answers for a checkpoint: states and errors, in their order."""
     said = []
     hooks.trigger(identifier, checkpoint_id, 7.5, said.append, said.append)
     return said

@@ -1,4 +1,4 @@
-"""What the decision log claims, fences and finds again when an answer is missing."""
+"""Records that the decision log claims, fences and finds again when an answer is missing."""
 
 from __future__ import annotations
 

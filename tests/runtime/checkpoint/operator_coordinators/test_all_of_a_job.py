@@ -15,7 +15,7 @@ from penstock.runtime.snapshot.handles import FileHandle, InlineHandle, Operator
 
 
 class Coordinator:
-    """Remembers what it is told."""
+    """Remembers its calls."""
 
     def __init__(self, context):
         self.context, self.told = context, []

@@ -1,4 +1,4 @@
-"""How many events of each subtask have come, and how many it had sent when it took a checkpoint."""
+"""Counts of the events of each subtask that have come, and that it had sent when it took a checkpoint."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class SlowSender:
 
 
 class Coordinator:
-    """Remembers what it is told; gives its snapshot when told to."""
+    """Remembers its calls; gives its snapshot on request."""
 
     def __init__(self, context):
         self.context = context

@@ -5,6 +5,7 @@ import pytest
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -111,7 +112,7 @@ def test_a_late_savepoint_does_not_displace_a_newer_checkpoint() -> None:
 
 
 def test_flink_1_11_counts_savepoints_and_takes_the_order_of_completion() -> None:
-    store = CompletedCheckpointStore(savepoints_count=True)
+    store = CompletedCheckpointStore(semantics=Semantics.flink_1_11())
     store.add(checkpoint(2, "b"))
     assert paths(store.add(savepoint(1, "s"))) == ["b", "m2"]
     assert ids(store) == [1]

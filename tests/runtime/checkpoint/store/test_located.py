@@ -1,4 +1,4 @@
-"""The folder that the metadata of a savepoint names: believed only where somebody has declared it."""
+"""The folder that the metadata of a savepoint names: believed only where a user has declared it."""
 
 from __future__ import annotations
 

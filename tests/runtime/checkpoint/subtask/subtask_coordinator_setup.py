@@ -1,4 +1,4 @@
-"""A subtask that takes checkpoints step by step and writes down what it is told."""
+"""A subtask that takes checkpoints step by step and writes down its calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def barrier(checkpoint_id: int) -> CheckpointBarrier:
 
 
 class Task:
-    """A subtask with one value in its state and everything it was told in order."""
+    """A subtask with one value in its state and all its calls in order."""
 
     def __init__(self) -> None:
         self.log: list[Any] = []

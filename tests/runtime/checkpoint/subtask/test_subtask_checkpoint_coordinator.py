@@ -1,4 +1,4 @@
-"""What a subtask does with one checkpoint: the steps, and everything that comes in between."""
+"""One checkpoint in a subtask: the steps, and everything that comes in between."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
 )
+from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
@@ -202,7 +203,7 @@ def test_statistics_count_outcomes(task: Task) -> None:
 class Flowing(Task):
     """A subtask whose checkpoints capture one element in flight in its input."""
 
-    def __init__(self, *, decline_overtaken: bool = True) -> None:
+    def __init__(self, semantics: Semantics = Semantics.current()) -> None:
         super().__init__()
         timers = ManualTimers(self.clock)
         files = StateFiles(self.storage, lambda: "channels")
@@ -212,7 +213,7 @@ class Flowing(Task):
         )
         in_flight = InFlight(BarrierSender(self, writer, timers), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
-            self, self, self, self.runner, self.clock, in_flight, decline_overtaken=decline_overtaken
+            self, self, self, self.runner, self.clock, in_flight, semantics=semantics
         )
 
     def capture_rest(self, checkpoint_id: int) -> None:
@@ -232,18 +233,18 @@ def test_checkpoint_that_is_asked_for_twice_keeps_its_in_flight_data() -> None:
     assert task.coordinator.statistics().declined == 0
 
 
-@pytest.mark.parametrize("decline_overtaken", [True, False])
+@pytest.mark.parametrize("semantics", [Semantics.current(), Semantics.flink_1_11()])
 def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or_dropped(
-    decline_overtaken: bool,
+    semantics: Semantics,
 ) -> None:
-    task = Flowing(decline_overtaken=decline_overtaken)
+    task = Flowing(semantics)
     task.writer.start(1)
     task.capture_rest(1)
     task.coordinator.trigger(barrier(2))
     assert not task.coordinator.trigger(barrier(1))
     assert task.writer.statistics().running == 0
     assert task.writer.statistics().aborted == 1
-    assert task.coordinator.statistics().declined == decline_overtaken
+    assert task.coordinator.statistics().declined == semantics.declines_overtaken
 
 
 def test_a_checkpoint_is_past_when_it_was_taken_overtaken_or_aborted(task: Task) -> None:

@@ -1,4 +1,4 @@
-"""What stands in the picture of a graph, and what must not."""
+"""The picture of a graph: its contents, and what it must not contain."""
 
 from __future__ import annotations
 

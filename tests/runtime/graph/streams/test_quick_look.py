@@ -1,4 +1,4 @@
-"""What runs for a quick look at a stream, and what becomes of its rows."""
+"""The work of a quick look at a stream, and its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint of RocksDB uploads and names, and what comes back of it at any parallelism."""
+"""Files that a checkpoint of RocksDB uploads and names, and the restored state at any parallelism."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ def test_a_folder_that_is_gone_is_no_damage_of_the_checkpoint(monkeypatch: pytes
 
     def read_and_lose_the_folder(each: StateHandle) -> bytes:
         shutil.rmtree(restored_into._database.folder, ignore_errors=True)
-        monkeypatch.setattr(Path, "mkdir", lambda *args, **more: None)  # nobody makes it again
+        monkeypatch.setattr(Path, "mkdir", lambda *args, **more: None)  # it is not made again
         return read(each)
 
     monkeypatch.setattr(files, "read", read_and_lose_the_folder)

@@ -1,4 +1,4 @@
-"""Where databases lie, what is left of them, and what happens where there is no room or no package."""
+"""Folders of databases, their remains, and errors without room or without the package."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Aggregated:
 
 
 def of(function: ColumnAggregate, *batches: pa.Array) -> Any:
-    """What a function gives for one key after these batches."""
+    """The result of a function for one key after these batches."""
     aggregated = Aggregated({"result": function})
     for batch in batches:
         aggregated.add(["a"] * len(batch), batch)

@@ -1,4 +1,4 @@
-"""A keyed aggregation emits the keys of each batch, from rows and from columns, and goes on where it was."""
+"""A keyed aggregation emits the keys of each batch, from rows and columns, and continues where it was."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class RowSpread(Spread):
 
 
 class Rows(VectorizedAggregate):
-    """How many rows there are; it looks at no column."""
+    """Number of rows; reads no column."""
 
     state: ClassVar[Any] = {"n": "int64"}
 

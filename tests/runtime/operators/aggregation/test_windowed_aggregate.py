@@ -216,7 +216,7 @@ def test_a_combiner_in_front_changes_neither_results_nor_late_records(windows: A
 
 
 def outcome(work: list[Any], windows: Any, functions: Any, *, combined: bool, draws: Random) -> Any:
-    """What the receiver emits and what is late, whether a combiner stands in front or not."""
+    """The receiver's output and the late records, whether a combiner stands in front or not."""
     found: Rows = []
     late: Rows = []
     sender, harness = combiner(windows, functions), receiver(windows, functions)

@@ -10,7 +10,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CommitPermit
 
 
 class Recorder(Operator):
-    """Passes everything on and writes down what it is told."""
+    """Passes everything on and writes down its calls."""
 
     def __init__(self, name: str, log: list[str], fail_on: str = "") -> None:
         self.name, self.log, self.fail_on = name, log, fail_on

@@ -1,4 +1,4 @@
-"""Operators in a chain: the order in which they are told, what leaves it, and whose a failure is."""
+"""Operators in a chain: the order of their calls, what leaves it, and whose a failure is."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Marker(Operator):
 
 
 def marked(open_chain: Callable[..., Any], *before: Operator, fail_on: str = "") -> tuple[Any, list[str]]:
-    """A chain that makes watermarks, and what the operator below them was told."""
+    """A chain that makes watermarks, and the calls of the operator below."""
     log: list[str] = []
     running = open_chain(*before, Marker(), Recorder("below", log, fail_on))
     log.clear()

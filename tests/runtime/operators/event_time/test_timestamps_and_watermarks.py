@@ -1,4 +1,4 @@
-"""Where event time begins: timestamps for records, and watermarks behind batches."""
+"""The beginning of event time: timestamps for records, and watermarks behind batches."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def through(operator: Operator, batch: Batch) -> tuple[Batch, ...]:
 
 
 def both(operator: Operator, stamps: list[int] | None = None) -> RowBatch | None:
-    """What comes out as rows, after a look that it is the same for rows and for columns."""
+    """The output as rows, after a look that it is the same for rows and for columns."""
     of_rows = through(operator, RowBatch(ROWS, stamps))
     of_columns = through(operator, columns(stamps=stamps))
     assert all(isinstance(batch, ArrowBatch) for batch in of_columns)

@@ -1,4 +1,4 @@
-"""What a process function's context knows of event time, and how errors name the method that failed."""
+"""Event time in a process function's context, and errors that name the method that failed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 @dataclass
 class Place:
-    """Where records go; outlives writers, as a database outlives a job's attempts."""
+    """The target of records; outlives writers, as a database outlives a job's attempts."""
 
     staged: dict[str, list[Any]] = field(default_factory=dict)
     visible: dict[str, list[Any]] = field(default_factory=dict)

@@ -171,7 +171,7 @@ def test_a_batch_that_is_none_is_refused_and_no_record_of_it_is_lost(make_contex
 
 
 class FollowingReader(Reader):
-    """Writes down what it is told of checkpoints."""
+    """Writes down its calls about checkpoints."""
 
     def __init__(self, splits: list[tuple[int, int]]) -> None:
         super().__init__(splits)

@@ -87,7 +87,7 @@ BUILDS: dict[str, Callable[[Any], Any]] = {
 def after_restore(
     build: Callable[[Any], Any], old: Sequence[Sequence[int]], parallelism: int
 ) -> list[tuple[list[int], list[int], list[int]]]:
-    """What each new subtask finds, after one old subtask for each group of numbers was saved."""
+    """The state of each new subtask, after one old subtask for each group of numbers was saved."""
     snapshots = []
     for subtask, numbers in enumerate(old):
         with OperatorHarness.of(build, subtask=subtask, parallelism=len(old)) as harness:

@@ -1,4 +1,4 @@
-"""What keyed state does between two batches: it rests between slices, but never from looking at changes."""
+"""Keyed state between two batches: it rests between slices, but never from looking at changes."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def storm(harness: OperatorHarness, timers: int) -> list[tuple[str, int]]:
 
 
 def flushed(harness: OperatorHarness) -> list[Any]:
-    """What comes out while a watermark is held."""
+    """The output while a watermark is held."""
     rows: list[Any] = []
     while found := harness.flush():
         rows += found

@@ -1,4 +1,4 @@
-"""What windows with triggers can't work with: the error names the function, or what to change."""
+"""Arguments that windows with triggers refuse: the error names the function, or what to change."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def values(key: str, window: TimeWindow, records: Sequence[Any]) -> list[Any]:
 
 
 def windowed(assigner: Any, function: Any = tell, **said: Any) -> Any:
-    """What to build a harness of; `said` are calls by name."""
+    """A function that builds a harness; `said` are calls by name."""
 
     def build(rows: Any) -> Any:
         windows = rows.key_by(first).window(assigner)

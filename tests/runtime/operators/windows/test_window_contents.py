@@ -1,4 +1,4 @@
-"""What windows keep of their records, and what they make of it."""
+"""The records that windows keep, and their results."""
 
 from __future__ import annotations
 

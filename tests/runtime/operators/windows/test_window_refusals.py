@@ -1,4 +1,4 @@
-"""What windows can't work with: the error names the function, the record, or what to change."""
+"""Arguments that windows refuse: the error names the function, the record, or what to change."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flushed(harness: OperatorHarness) -> list[Any]:
-    """What is left, slice by slice, up to the watermark."""
+    """The rest, slice by slice, up to the watermark."""
     rows = []
     while harness._operator.flush_at is not None:
         rows += harness.flush()

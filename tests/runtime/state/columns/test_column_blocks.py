@@ -1,4 +1,4 @@
-"""Blocks of columns in a snapshot that somebody may have changed."""
+"""Blocks of columns in a snapshot that may have been changed."""
 
 from __future__ import annotations
 

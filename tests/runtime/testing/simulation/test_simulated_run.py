@@ -1,4 +1,4 @@
-"""How long a run waits for the end of its job."""
+"""Time for which a run waits for the end of its job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When files of a sink appear, and what is left behind by those that do not."""
+"""The times at which files of a sink appear, and the remains of those that do not."""
 
 from __future__ import annotations
 

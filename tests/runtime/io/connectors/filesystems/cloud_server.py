@@ -1,4 +1,4 @@
-"""What Google Cloud Storage and Azure answer to a list and a read of one bucket, for obstore and for Arrow.
+"""Answers of Google Cloud Storage and Azure to a list and a read of one bucket, for obstore and for Arrow.
 
 There is no server of either for Python that serves both clients. The process prints its port and serves until
 its input ends. Arrow's client holds the interpreter's lock while it waits, so the server has its own process.

@@ -124,11 +124,11 @@ def test_columns_of_one_name_are_left_out_or_named_by_the_program(write, read_al
 def test_a_file_of_thousands_of_columns_is_read_by_a_bounded_number_of_calls(
     write, read_all, monkeypatch, format
 ):
-    from penstock.runtime.io.connectors.formats import csv_column_reader
+    from penstock.runtime.io.connectors.formats import csv_columns
 
     calls = []
-    real = csv_column_reader.checked_column
-    monkeypatch.setattr(csv_column_reader, "checked_column", lambda *args: calls.append(1) or real(*args))
+    real = csv_columns.checked_column
+    monkeypatch.setattr(csv_columns, "checked_column", lambda *args: calls.append(1) or real(*args))
     names = [f"column_{at}" for at in range(3_000)]
     path = write(",".join(names) + "\n" + ",".join(map(str, range(3_000))) + "\n")
     (row,) = read_all(FileSource.csv(path, schema="infer", batch_format=format)).rows

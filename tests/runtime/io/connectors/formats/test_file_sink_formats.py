@@ -1,4 +1,4 @@
-"""What the formats of a file sink write, and how they refuse rows."""
+"""Output of the formats of a file sink, and their refusals of rows."""
 
 from __future__ import annotations
 

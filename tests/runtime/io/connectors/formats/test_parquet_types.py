@@ -1,4 +1,4 @@
-"""What a Parquet sink without a schema gives back: the rows that it was given, whatever their cut."""
+"""A Parquet sink without a schema gives back the rows that it was given, whatever their cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the oracle says of the part of a job that moves Arrow batches."""
+"""The oracle's findings about the part of a job that moves Arrow batches."""
 
 from __future__ import annotations
 

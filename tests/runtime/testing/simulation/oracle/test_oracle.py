@@ -36,7 +36,7 @@ def scenario(mode: HandlerMode = HandlerMode.ALIGNED) -> Scenario:
 
 
 def output(order: list[int]) -> list[Record]:
-    """What the keyed operator makes of the records in this order."""
+    """The keyed operator's output for the records in this order."""
     records: list[Record] = []
     digest = 0
     for number, index in enumerate(order, 1):

@@ -63,7 +63,7 @@ def start(
 
 
 def take_savepoint(job: ScriptedJob, places: MemoryPlaces, url: str) -> None:
-    """A savepoint at `url`; the job goes on."""
+    """A savepoint at `url`; the job continues."""
     places.move(job.take_savepoint(url), url)
 
 

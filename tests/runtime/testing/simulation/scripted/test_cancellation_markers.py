@@ -135,7 +135,7 @@ def test_subtask_that_declines_at_the_end_of_a_channel_releases_the_alignments_b
 
 
 def test_alignments_stay_open_for_ever_if_nobody_heeds_the_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests above would see if the marker were lost."""
+    """The result of the tests above if the marker were lost."""
     process = CheckpointedInputGate.process
 
     def lose_markers(self: CheckpointedInputGate, channel: int, element: object) -> bool:

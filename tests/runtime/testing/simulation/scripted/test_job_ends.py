@@ -79,7 +79,7 @@ def until_all_have_ended(job: ScriptedJob, vertex_prefix: str = "") -> None:
 
 
 def total(target: InMemoryCollector) -> tuple[int, int]:
-    """How many sums were committed, and what they make together."""
+    """Number of committed sums, and their total."""
     return len(target.rows()), sum(value for _, value in target.rows())
 
 

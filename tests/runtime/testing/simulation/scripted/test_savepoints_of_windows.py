@@ -63,7 +63,7 @@ def stopped_in_a_window(target: InMemoryCollector, places: MemoryPlaces, *, drai
 def test_a_stop_leaves_unfinished_windows_in_the_savepoint(
     target: InMemoryCollector, places: MemoryPlaces, parallelism: int
 ) -> None:
-    """What has come out is whole, and each other window comes out once and whole from the next job."""
+    """The output is whole, and each other window comes out once and whole from the next job."""
     stopped = stopped_in_a_window(target, places, drain=False)
     assert 0 < len(stopped) < len(whole_windows())
     assert set(stopped) < set(whole_windows())

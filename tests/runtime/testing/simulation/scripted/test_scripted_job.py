@@ -219,7 +219,7 @@ def test_credit_is_back_when_the_answer_is() -> None:
 
 
 class HangingStorage(MemoryStorage):
-    """Gives no answer when somebody reads the state of `newest`.
+    """Gives no answer to a read of the state of `newest`.
 
     Attributes:
         hangs: How many times it does not.

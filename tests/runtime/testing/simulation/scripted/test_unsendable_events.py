@@ -48,7 +48,7 @@ def read_once() -> Unreadable:
 
 
 class Outside:
-    """Which side sends something odd, and from which row on; it is the same for all processes."""
+    """The side that sends something odd, and its first odd row; the same for all processes."""
 
     def __init__(self, side: str = "", event: Any = None, first: int = COUNT // 2) -> None:
         self.side, self.event, self.first = side, event, first
@@ -57,7 +57,7 @@ class Outside:
         return self
 
     def sent_by(self, side: str, row: int) -> Any:
-        """What this side sends for a row; odd things are sent once."""
+        """The events of this side for a row; odd things are sent once."""
         if side != self.side or row < self.first:
             return row
         self.side = ""

@@ -1,4 +1,4 @@
-"""A user's job is stopped with a savepoint, and a second program goes on from there."""
+"""A user's job is stopped with a savepoint, and a second program continues from there."""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class World:
-    """What a run leaves: committed rows, and each coordinator's sum. The last one is of the last attempt."""
+    """The output of a run: committed rows, and each coordinator's sum.
+
+    The last one is of the last attempt.
+    """
 
     def __init__(self) -> None:
         self.results = InMemoryCollector()
@@ -46,7 +49,7 @@ class World:
 
 
 class Worlds:
-    """What two pipelines leave."""
+    """The output of two pipelines."""
 
     def __init__(self) -> None:
         self.first, self.second = World(), World()

@@ -127,7 +127,7 @@ MANY = 120
 
 
 class World:
-    """What a run leaves, and what the operators of all runs have met."""
+    """The output of a run, and the calls of the operators of all runs."""
 
     def __init__(self, met: Counter[str]) -> None:
         self.results = InMemoryCollector()

@@ -1,4 +1,4 @@
-"""Which checkpoint a simulated job may start from."""
+"""Checkpoints that a simulated job may start from."""
 
 from __future__ import annotations
 

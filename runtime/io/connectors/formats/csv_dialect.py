@@ -1,0 +1,444 @@
+"""`CsvDialect`: how rows of CSV are written, for `csv.reader` and for Arrow, and the types of its texts.
+
+`quoting_of` tells whether a block ends between two rows, and whether Arrow and Python read it alike. Both
+follow RFC 4180. They differ outside of it: quotes within an unquoted field, text behind a closing quote, a
+carriage return that ends no line. Where quotes stand only where they may, every second quote closes a field.
+So the number of quotes says whether the block ends within one.
+
+**Types** are declared, or inferred from a sample so that no value changes. A type is inferred only where it
+keeps every value in the sample. `007` is no number, and neither is one of more digits than a float keeps. A
+column without a value in the sample is text.
+
+What comes behind the sample is held to the same rule (`checked_column`). Arrow's parser reads more than the
+rule allows: it takes ` 7`, `007` and `0x7` for 7. A text that is not in every letter a value of the inferred
+type makes its row a bad one, so no value is changed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import UnreadableInputError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.formats.line_blocks import head_of, line_end_of, lines_of
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, open_for_lines
+
+
+class Quoting(Enum):
+    """How a block of whole lines is quoted."""
+
+    #: It ends between two rows.
+    CLOSED = "closed"
+    #: It ends within a quoted field.
+    OPEN = "open"
+    #: Quotes or line ends stand where the standard does not allow them.
+    IRREGULAR = "irregular"
+
+
+class CsvRows(Protocol):
+    """The result of `csv.reader`."""
+
+    @property
+    def line_num(self) -> int:
+        """Lines that it has taken."""
+        ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+    def __next__(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How rows are written.
+
+    Attributes:
+        delimiter: One character.
+        quotechar: Begins and ends a quoted field, one character; `None` reads quotes as text.
+        escapechar: Takes the meaning of the character behind it, one character or `None`.
+        null_values: Texts that are `None` in every column.
+        skip_rows: Rows that are left out at the beginning of each file.
+        encoding: Encoding in which lines are found.
+        stored_as: Encoding of the files, if they are recoded to UTF-8.
+        max_field_size: Longest field, in characters.
+
+    Raises:
+        ConfigurationError: The characters are no characters, or not different.
+    """
+
+    delimiter: str = ","
+    quotechar: str | None = '"'
+    escapechar: str | None = None
+    null_values: tuple[str, ...] = ()
+    skip_rows: int = 0
+    encoding: str = "utf-8"
+    stored_as: str | None = None
+    max_field_size: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or self.delimiter in "\r\n":
+            msg = f"delimiter={self.delimiter!r} is not allowed: it is one character, and no line end"
+            raise ConfigurationError(msg)
+        for name, sign in (("quotechar", self.quotechar), ("escapechar", self.escapechar)):
+            if sign is not None and (len(sign) != 1 or sign in "\r\n "):
+                msg = f"{name}={sign!r} is not allowed: it is one character and no line end or space, or None"
+                raise ConfigurationError(msg)
+        signs = [sign for sign in (self.delimiter, self.quotechar, self.escapechar) if sign is not None]
+        if len(set(signs)) < len(signs):
+            msg = (
+                f"delimiter={self.delimiter!r}, quotechar={self.quotechar!r} and "
+                f"escapechar={self.escapechar!r} are not three different characters"
+            )
+            raise ConfigurationError(msg)
+        if self.skip_rows < 0:
+            msg = f"skip_rows={self.skip_rows} is not allowed: it is a number of rows, at least 0"
+            raise ConfigurationError(msg)
+
+    def open(self, split: FileSplit, filesystem: FileSystem) -> InputFile:
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
+        return open_for_lines(filesystem, split.path, split.size, self.stored_as)
+
+    def rows_of(self, lines: Iterable[str], *, strict: bool) -> CsvRows:
+        """The rows of lines, as texts.
+
+        Args:
+            strict: Quotes where none may stand are an error.
+        """
+        quoting: Any = csv.QUOTE_MINIMAL if self.quotechar is not None else csv.QUOTE_NONE
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quotechar,
+            escapechar=self.escapechar,
+            quoting=quoting,
+            strict=strict,
+        )
+
+    def line_end_of(self, handle: InputFile) -> bytes:
+        """The byte that ends the lines of a file."""
+        return line_end_of(handle, (self.quotechar or "").encode(self.encoding))
+
+    def quoting_of(self, block: bytes, line_end: bytes) -> Quoting:
+        if self.escapechar is not None and self.escapechar.encode(self.encoding) in block:
+            return Quoting.IRREGULAR
+        if not (self.delimiter + (self.quotechar or "")).isascii():
+            return Quoting.IRREGULAR
+        quote = -1 if self.quotechar is None else ord(self.quotechar)
+        return quoting_of(block, ord(self.delimiter), quote, line_end)
+
+    def arrow_options(self) -> Any:
+        """`ParseOptions` of Arrow for blocks that are not irregular."""
+        import pyarrow.csv as arrow_csv  # not for sources of other formats
+
+        return arrow_csv.ParseOptions(
+            delimiter=self.delimiter,
+            quote_char=False if self.quotechar is None else self.quotechar,
+            newlines_in_values=self.quotechar is not None,
+        )
+
+    def sample(self, info: FileInfo, filesystem: FileSystem, *, header: bool) -> list[list[str]]:
+        """The first rows of a file, without blank ones.
+
+        Args:
+            header: Whether the first one must be readable.
+
+        Raises:
+            UnreadableInputError: It is not.
+        """
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
+        head, is_all = head_of(info, filesystem, self.encoding, self.line_end_of, self.stored_as)
+        text = head.decode(self.encoding, "replace")
+        rows: list[list[str]] = []
+        try:
+            lines = lines_of(text, self.line_end_of(io.BytesIO(head)))
+            rows.extend(row for row in islice(self.rows_of(lines, strict=False), self.skip_rows, None) if row)
+        except csv.Error as error:
+            if header and not rows:
+                raise unreadable_header(info.path, error) from error
+            # The rows before it do; the reader says what is wrong.
+        if not is_all:
+            # The last row may be cut within quotes.
+            return rows[:1] if len(rows) == 1 else rows[:-1]
+        return rows
+
+
+def unreadable_header(path: str, error: csv.Error) -> UnreadableInputError:
+    """The error of a file whose first row is no CSV."""
+    what = f"{error}. Check delimiter, quotechar and escapechar, or say header=False"
+    return UnreadableInputError(f"{path}: the header can't be read: {what}")
+
+
+def quoting_of(block: bytes, delimiter: int, quote: int = ord('"'), line_end: bytes = b"\n") -> Quoting:
+    r"""How a block of whole lines is quoted that begins between two rows.
+
+    Args:
+        delimiter: The byte that separates fields.
+        quote: The byte around quoted fields; -1 for none.
+
+    Example:
+        >>> [quoting_of(block, ord(",")).value for block in (b'1,"a\n', b'1,"a\nb"\n', b'1,5" disk\n')]
+        ['open', 'closed', 'irregular']
+    """
+    if line_end == b"\r":
+        if b"\n" in block:
+            return Quoting.IRREGULAR
+    elif b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+        return Quoting.IRREGULAR
+    if quote < 0 or quote not in block:
+        return Quoting.CLOSED
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == quote)
+    opening, closing = quotes[::2], quotes[1::2]
+    before = data[opening[1:] - 1] if opening[0] == 0 else data[opening - 1]
+    after = data[np.minimum(closing + 1, len(data) - 1)]
+    if not np.isin(before, (ord(line_end), delimiter, quote)).all():
+        return Quoting.IRREGULAR
+    if not np.isin(after, (*b"\r\n", delimiter, quote)).all():
+        return Quoting.IRREGULAR
+    return Quoting.OPEN if len(quotes) % 2 else Quoting.CLOSED
+
+
+_WHOLE: Final = re.compile(r"[ \t]*-?[0-9]+[ \t]*")
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def to_bool(text: str) -> bool:
+    """Read `true`, `false`, `1` or `0`, in any case (`bool("false")` would be true).
+
+    Raises:
+        ValueError: It is none of them.
+
+    Example:
+        >>> to_bool("False"), to_bool("1")
+        (False, True)
+    """
+    value = _BOOLS.get(text.strip().lower())
+    if value is None:
+        msg = f"{text!r} is neither true nor false"
+        raise ValueError(msg)
+    return value
+
+
+def to_int(text: str) -> int:
+    """Read an integer of 64 bits as a column of Arrow does; Python's `int` also takes `1_000` and `+5`.
+
+    Raises:
+        ValueError: It is none.
+
+    Example:
+        >>> to_int(" -7")
+        -7
+    """
+    value = int(text)
+    if not (_WHOLE.fullmatch(text) and -(1 << 63) <= value < 1 << 63):
+        msg = f"{text!r} is no integer of 64 bits"
+        raise ValueError(msg)
+    return value
+
+
+def to_float(text: str) -> float:
+    """Read a float as a column of Arrow reads it; Python's `float` also takes `1_000`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if "_" in text or not text.isascii():
+        msg = f"{text!r} is no number"
+        raise ValueError(msg)
+    return float(text)
+
+
+#: What makes values of Python's types of texts.
+CONVERTERS: Final[dict[Any, Callable[[str], Any] | None]] = {
+    None: None,
+    str: None,
+    bool: to_bool,
+    int: to_int,
+    float: to_float,
+}
+
+#: What Python's types are called in Arrow.
+_ARROW: Final[dict[Any, pa.DataType]] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+    None: pa.string(),
+}
+
+TRUE: Final = ("true", "True", "TRUE", "1")
+
+FALSE: Final = ("false", "False", "FALSE", "0")
+
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+_TRUTH: Final = re.compile(r"(?:true|True|TRUE|false|False|FALSE)")
+
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+_TIME: Final = re.compile(_DAY.pattern + r"[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
+
+_TIME_IN_ZONE: Final = re.compile(_TIME.pattern + r"(?:Z|[+-][0-9]{2}:?[0-9]{2})")
+#: A float keeps so many decimal digits.
+_DIGITS: Final = 15
+
+_FEW_DIGITS: Final = rf"^-?(?:[0-9]\.?){{1,{_DIGITS}}}(?:[eE].*)?$"
+
+_NOT_ZERO: Final = r"^-?[0.]*[1-9]"
+
+_KINDS: Final = (
+    (_INTEGER, pa.int64()),
+    (_NUMBER, pa.float64()),
+    (_TRUTH, pa.bool_()),
+    (_DAY, pa.date32()),
+    (_TIME, pa.timestamp("us")),
+    (_TIME_IN_ZONE, pa.timestamp("us", "UTC")),
+)
+#: Expressions that the texts of an inferred type match as a whole. Those of a float have few digits, too.
+_PATTERNS: Final = {
+    kind: (f"^(?:{pattern.pattern})$", *((_FEW_DIGITS,) if kind == pa.float64() else ()))
+    for pattern, kind in _KINDS
+}
+
+
+def has_arrow_types(types: Any) -> bool:
+    """Whether the types of a source ask for columns, also when it gives rows."""
+    return types == "infer" or (
+        isinstance(types, Mapping) and any(isinstance(kind, pa.DataType) for kind in types.values())
+    )
+
+
+def declared_types(types: Mapping[str, Any]) -> dict[str, pa.DataType]:
+    """The Arrow types of declared columns.
+
+    Raises:
+        ConfigurationError: One is a function, or a type that CSV has no text for.
+
+    Example:
+        >>> declared_types({"id": int, "price": pa.decimal128(9, 2)})
+        {'id': DataType(int64), 'price': Decimal128Type(decimal128(9, 2))}
+    """
+    return {name: _arrow_type(name, kind) for name, kind in types.items()}
+
+
+def inferred_type(texts: Sequence[str]) -> pa.DataType:
+    """The type of a column, from some of its texts; empty ones are nulls of any type.
+
+    Example:
+        >>> inferred_type(["1", "", "-2"]), inferred_type(["1", "2.5"]), inferred_type(["007"])
+        (DataType(int64), DataType(double), DataType(string))
+    """
+    present = [text for text in texts if text]
+    for pattern, kind in _KINDS if present else ():
+        if all(map(pattern.fullmatch, present)) and _is_kept(present, kind):
+            return kind
+    return pa.string()
+
+
+def checked_column(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values of an inferred type; empty texts are null.
+
+    Raises:
+        pa.ArrowInvalid: A text is not in every letter a value of this type.
+
+    Example:
+        >>> checked_column(pa.array(["1", "", "-2"]), pa.int64()).to_pylist()
+        [1, None, -2]
+        >>> checked_column(pa.array(["007"]), pa.int64())
+        Traceback (most recent call last):
+        ...
+        pyarrow.lib.ArrowInvalid: a text is no int64
+    """
+    import pyarrow.compute as pc  # not for sources of other formats
+
+    present = pc.if_else(pc.equal(texts, ""), None, texts)
+    for pattern in _PATTERNS[kind]:
+        if not pc.all(pc.match_substring_regex(present, pattern)).as_py() and present.null_count < len(
+            present
+        ):
+            msg = f"a text is no {kind}"
+            raise pa.ArrowInvalid(msg)
+    values = present.cast(kind)
+    if pa.types.is_floating(kind):
+        zeros = present.filter(pc.equal(values, 0.0))
+        if pc.any(pc.is_inf(values)).as_py() or pc.any(pc.match_substring_regex(zeros, _NOT_ZERO)).as_py():
+            msg = "a number is too large or too small for a float"
+            raise pa.ArrowInvalid(msg)
+    return values
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of CSV holds its texts as they stand, so that Arrow finds no nulls in it."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(
+        check(value)
+        for check in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
+    )
+
+
+def without_texts(column: pa.Array, texts: Sequence[str]) -> pa.Array:
+    """A column of texts in which some are null.
+
+    Example:
+        >>> without_texts(pa.array(["a", "NA", ""]), ["NA"]).to_pylist()
+        ['a', None, '']
+    """
+    import pyarrow.compute as pc  # not for sources of other formats
+
+    found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    nulls = pa.array([text.encode() for text in texts], pa.binary()).cast(pa.string())
+    is_null = pc.is_in(found.cast(pa.binary()).cast(pa.string()), value_set=nulls)
+    return pc.if_else(is_null, pa.scalar(None, found.type), found).cast(column.type)
+
+
+def _is_kept(texts: Sequence[str], kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        if any(
+            math.isinf(float(text)) or (float(text) == 0 and re.search(_NOT_ZERO, text)) for text in texts
+        ):
+            return False  # 1e400, 1e-400
+        mantissas = (re.split("[eE]", text)[0] for text in texts)
+        return max(sum(map(str.isdigit, mantissa)) for mantissa in mantissas) <= _DIGITS
+    if pa.types.is_temporal(kind):
+        try:
+            pa.array(texts).cast(kind)
+        except pa.ArrowException:
+            return False  # the 30th of February
+    return True
+
+
+def _arrow_type(name: str, kind: Any) -> pa.DataType:
+    found = kind if isinstance(kind, pa.DataType) else _ARROW.get(kind)
+    if found is None:
+        msg = (
+            f"schema[{name!r}] is {getattr(kind, '__name__', kind)!r}, which can't make a column: give an "
+            "Arrow type, such as pa.date32() or pa.decimal128(12, 2), or one of int, float, bool, str"
+        )
+        raise ConfigurationError(msg)
+    if pa.types.is_nested(found):
+        msg = f"schema[{name!r}] is {found}, which a field of CSV can't hold: read it as text, and parse that"
+        raise ConfigurationError(msg)
+    return found
