@@ -58,11 +58,9 @@ from penstock.runtime.graph.job_graph import (
 )
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
 from penstock.runtime.operators.aggregation.combiner import CombineOperator, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import (
-    KeyedAggregateOperator,
-    WindowedAggregateOperator,
-)
+from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
+from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expressions.expression_operators import (
     FilterExpressionOperator,

@@ -24,12 +24,9 @@ from penstock.runtime.graph.job_graph import JobEdge, JobVertex, OperatorSpec, P
 from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.combiner import CombineOperator, WindowCombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
-from penstock.runtime.operators.aggregation.keyed_aggregate import (
-    WINDOW_START,
-    KeyedAggregateOperator,
-    WindowedAggregateOperator,
-)
+from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.sums import Sum
+from penstock.runtime.operators.aggregation.window_aggregate import WINDOW_START, WindowedAggregateOperator
 from penstock.runtime.operators.event_time import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.expressions.expression_operators import FilterExpressionOperator
 from penstock.runtime.operators.operator import Operator

@@ -16,16 +16,16 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.operators.aggregation.aggregation import OF, Aggregation
 from penstock.runtime.operators.aggregation.column_aggregate import ColumnAggregate
 from penstock.runtime.operators.aggregation.combiner import PANE, CombineOperator, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import (
-    START,
-    WINDOW_END,
-    WINDOW_START,
-    KeyedAggregateOperator,
-    WindowedAggregateOperator,
-)
+from penstock.runtime.operators.aggregation.keyed_aggregate import KeyedAggregateOperator
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Panes
 from penstock.runtime.operators.aggregation.session_aggregate import SessionAggregateOperator
 from penstock.runtime.operators.aggregation.vectorized_aggregate import AnyAggregate, VectorizedAggregate
+from penstock.runtime.operators.aggregation.window_aggregate import (
+    START,
+    WINDOW_END,
+    WINDOW_START,
+    WindowedAggregateOperator,
+)
 from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ALL_RECORDS, ColumnKey

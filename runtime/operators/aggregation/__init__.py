@@ -2,7 +2,8 @@
 
 - `functions`, `sums`, `count_distinct`: what users name. `vectorized_aggregate`: what they write themselves.
   `column_aggregate` is the base of all.
-- `aggregation` reduces batches (`batch_columns`) to one row a key and merges them into the accumulators.
-- Operators: `combiner` in front of an exchange, `keyed_aggregate` with and without windows (`panes`),
-  `session_aggregate`.
+- `aggregation` makes partial results of batches (`batch_columns`, `grouping`), one row a key, and merges them
+  into the accumulators.
+- Operators: `combiner` in front of an exchange, `keyed_aggregate` without windows, `window_aggregate` with
+  them (`panes`), `session_aggregate`.
 """

@@ -1,6 +1,6 @@
 """`Aggregation`: several aggregate functions over the same keys, and the accumulators of all keys.
 
-A batch goes two steps. `reduced` makes of it one row a key, by pyarrow's `group_by`, in the columns of
+A batch goes two steps. `partials` makes of it one row a key, by pyarrow's `group_by`, in the columns of
 *parts* (`total:sum`). `merge` finds the slots of these keys and merges the parts into the table's columns.
 The parts of a combiner in front of the exchange come in the same form. Several of its batches may have been
 put together on the way. Then a key occurs a few times, and its rows are merged in rounds.
@@ -26,10 +26,17 @@ from penstock.runtime.operators.aggregation.column_aggregate import (
     AggregateError,
     ColumnAggregate,
     PartialAggregate,
-    Reduction,
     RowAggregate,
 )
 from penstock.runtime.operators.aggregation.functions import Count
+from penstock.runtime.operators.aggregation.grouping import (
+    batch_of,
+    distinct,
+    filtered,
+    group_by,
+    rounds_of,
+    taken,
+)
 from penstock.runtime.operators.aggregation.vectorized_aggregate import (
     AnyAggregate,
     VectorizedAggregate,
@@ -38,11 +45,8 @@ from penstock.runtime.operators.aggregation.vectorized_aggregate import (
 from penstock.runtime.state.columns.column_table import ColumnTable, key_list
 from penstock.runtime.state.columns.typed_columns import GrowingColumn, Slots, plain_name
 
-#: Metadata of the schema of a batch that was reduced in front of the exchange.
-REDUCED: Final = {b"penstock": b"reduced"}
-
-#: Slots that there are for each one that was touched: with more, clearing marks costs more than a sort.
-_SPARSE: Final = 512
+#: Metadata of the schema of a batch of partial results, made in front of the exchange.
+PARTIAL: Final = {b"penstock": b"reduced"}
 
 #: Between the name of a result and the name of its part.
 OF: Final = ":"
@@ -62,9 +66,9 @@ class Results(NamedTuple):
     columns: dict[str, pa.Array]
 
 
-def is_reduced(batch: pa.RecordBatch) -> bool:
+def is_partial(batch: pa.RecordBatch) -> bool:
     """Whether a batch holds parts, and not records."""
-    return bool(batch.schema.metadata == REDUCED)
+    return bool(batch.schema.metadata == PARTIAL)
 
 
 class Aggregation:
@@ -83,7 +87,7 @@ class Aggregation:
         >>> aggregation, table = Aggregation(["k"], {"total": Sum("v"), "n": Count()}), ColumnTable("t", 128)
         >>> for values in ([1, 2, 3], [10, 20, 30]):
         ...     keys, inputs = {"k": pa.array([7, 7, 8])}, {"v": pa.array(values)}
-        ...     slots = aggregation.merge(table, aggregation.reduced(keys, inputs))
+        ...     slots = aggregation.merge(table, aggregation.partials(keys, inputs))
         >>> {name: column.to_pylist() for name, column in aggregation.results(table, slots).items()}
         {'total': [33, 33], 'n': [4, 2]}
     """
@@ -137,7 +141,7 @@ class Aggregation:
         """The same with more functions."""
         return Aggregation(self.key_names, {**self._functions, **functions})
 
-    def reduced(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    def partials(self, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """One row for each key of a batch: the key's columns, then the parts.
 
         Args:
@@ -151,38 +155,38 @@ class Aggregation:
         prepared = {name: _prepared(f, keys, inputs) for name, f in self._of_parts.items()}
         reductions = {name: f.reductions(prepared[name]) for name, f in self._of_parts.items()}
         flat = [reduction for some in reductions.values() for reduction in some]
-        key_columns, results = _group_by(list(keys.values()), flat)
+        key_columns, results = group_by(list(keys.values()), flat)
         columns: dict[str, pa.Array] = dict(zip(keys, key_columns, strict=True))
         left = iter(results)
         for name, function in self._of_parts.items():
             own = [next(left) for _ in reductions[name]]
             try:
-                parts = function.reduced(prepared[name], own)
+                parts = function.parts_of(prepared[name], own)
             except AggregateError as error:
                 raise self._with_key(error, columns) from error
             kinds = function.parts(prepared[name].type)
             names = self._columns[name]
             columns |= {names[part]: _typed(array, kinds[part]) for part, array in parts.items()}
-        return _batch_of(columns)
+        return batch_of(columns)
 
     def merge(
-        self, table: ColumnTable, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
+        self, table: ColumnTable, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Slots:
-        """Merge reduced rows into a table; gives the slots that were touched, each once.
+        """Merge partial results into a table; gives the slots that were touched, each once.
 
         Args:
             table: The accumulators.
-            reduced: As `reduced` gives it; columns that are no part of a key or a function do not matter.
+            partials: As `partials` gives it; columns that are no part of a key or a function do not matter.
             extra: Parts of the key that do not decide its key group.
 
         Raises:
             SumOverflowError: A sum does not fit; names the key.
             StateMismatchError: A column is of another type than in the state.
         """
-        columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
+        columns = dict(zip(partials.schema.names, partials.columns, strict=True))
         slots = table.slots_of({name: columns[name] for name in self.key_names}, extra)
         touched = slots
-        for rows in _rounds(slots):
+        for rows in rounds_of(slots):
             if rows is None:
                 self._merge_once(table, slots, columns)
             else:
@@ -199,12 +203,12 @@ class Aggregation:
         """Merge the rows of a batch whose keys hardly repeat, without reducing them first.
 
         The first row of each key is merged at once. The others are few, and are reduced. The results are
-        those of `reduced` and `merge`, apart from the order of additions.
+        those of `partials` and `merge`, apart from the order of additions.
 
         Args:
             table: The accumulators.
-            keys: As for `reduced`.
-            inputs: As for `reduced`.
+            keys: As for `partials`.
+            inputs: As for `partials`.
 
         Returns:
             The slots that were touched, each once; `None` if a function can't do it, and nothing was done.
@@ -231,10 +235,10 @@ class Aggregation:
             return slots
         first = pa.array(is_first)
         touched = slots[is_first]
-        self._merge_once(table, touched, _filtered(columns, first))
+        self._merge_once(table, touched, filtered(columns, first))
         table.note_changed(touched)
         others = pc.invert(first)
-        self.merge(table, self.reduced(_filtered(keys, others), _filtered(inputs, others)))
+        self.merge(table, self.partials(filtered(keys, others), filtered(inputs, others)))
         return touched
 
     def add_rows(
@@ -260,7 +264,7 @@ class Aggregation:
             state = self._state(table, name, function.parts(column.type))
             if function.of_new_pairs:
                 valid = column.is_valid()
-                some_keys, some_extra = _filtered(keys, valid), _filtered(extra or {}, valid)
+                some_keys, some_extra = filtered(keys, valid), filtered(extra or {}, valid)
                 new = self._new_pairs(pairs[name], name, some_keys, some_extra, column.filter(valid))
                 some_keys, some_extra, column = new
                 function.add(state, table.slots_of(some_keys, some_extra), column)
@@ -278,21 +282,21 @@ class Aggregation:
         values: pa.Array,
     ) -> tuple[dict[str, pa.Array], dict[str, pa.Array], pa.Array]:
         """The pairs of key and value that were not there before, each once."""
-        found, _ = _group_by([*keys.values(), *extra.values(), values], [])
+        found, _ = group_by([*keys.values(), *extra.values(), values], [])
         of_keys = dict(zip(keys, found, strict=False))
         of_extra = dict(zip(extra, found[len(keys) :], strict=False))
         new = pa.array(pairs.insert(of_keys, {**of_extra, self.pair_columns[name]: found[-1]}))
-        return _taken(of_keys, new), _taken(of_extra, new), found[-1].take(new)
+        return taken(of_keys, new), taken(of_extra, new), found[-1].take(new)
 
-    def parts(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
-        """What the accumulators of some slots hold, in the form of `reduced`.
+    def partials_of(self, table: ColumnTable, slots: Slots) -> pa.RecordBatch:
+        """What the accumulators of some slots hold, in the form of `partials`.
 
         Args:
             table: Holds the accumulators.
             slots: Their keys have one type in each column.
         """
         keys, values = table.keys(slots), table.values(slots)
-        return _batch_of(
+        return batch_of(
             dict(
                 zip(
                     (*keys.schema.names, *values.schema.names),
@@ -409,7 +413,7 @@ class Aggregation:
         return state
 
     def _with_key(self, error: AggregateError, columns: Mapping[str, pa.Array]) -> PenstockError:
-        (key,) = key_list(_batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
+        (key,) = key_list(batch_of({k: columns[k].slice(error.position, 1) for k in self.key_names}))
         return type(error)(f"of key {key!r:.100}: {error}", error.position)
 
 
@@ -438,25 +442,6 @@ def _array_of(results: list[tuple[Any, pa.DataType]], rows: NDArray[np.int64]) -
     return pa.array([results[row][0] for row in rows.tolist()], results[int(rows[0])][1], from_pandas=False)
 
 
-def _group_by(
-    keys: Sequence[pa.Array], reductions: Sequence[Reduction]
-) -> tuple[list[pa.Array], list[pa.Array]]:
-    """The distinct keys, and of each reduction the value for each of them."""
-    names = [f"k{number}" for number in range(len(keys))]
-    inputs = [f"v{number}" for number in range(len(reductions))]
-    table = pa.table([*keys, *(reduction.column for reduction in reductions)], names=[*names, *inputs])
-    wanted: list[Any] = [
-        (name, reduction.function, reduction.options)
-        for name, reduction in zip(inputs, reductions, strict=True)
-    ]
-    grouped = table.group_by(names, use_threads=False).aggregate(wanted)
-    results = [
-        _only_chunk(grouped.column(f"{name}_{reduction.function}"))
-        for name, reduction in zip(inputs, reductions, strict=True)
-    ]
-    return [_only_chunk(grouped.column(name)) for name in names], results
-
-
 def _prepared(
     function: ColumnAggregate, keys: Mapping[str, pa.Array], inputs: Mapping[str, pa.Array]
 ) -> pa.Array:
@@ -469,66 +454,6 @@ def _prepared(
     return function.prepared(pa.StructArray.from_arrays([inputs[name] for name in names], list(names)))
 
 
-def _filtered(columns: Mapping[str, pa.Array], mask: pa.Array) -> dict[str, pa.Array]:
-    return {name: column.filter(mask) for name, column in columns.items()}
-
-
-def _taken(columns: Mapping[str, pa.Array], rows: pa.Array) -> dict[str, pa.Array]:
-    return {name: column.take(rows) for name, column in columns.items()}
-
-
 def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A part in its type; pyarrow makes numbers of what has no type."""
     return pa.nulls(len(column)) if pa.types.is_null(kind) else column
-
-
-def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _rounds(slots: Slots) -> Iterator[Slots | None]:
-    """Rows in rounds in which no slot occurs twice, in order; `None` for all rows at once."""
-    if _are_different(slots):
-        yield None
-        return
-    order = np.argsort(slots, kind="stable")
-    ordered = slots[order]
-    begins = np.ones(len(slots), np.bool_)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(begins)
-    rank = np.arange(len(slots)) - np.repeat(starts, np.diff(np.append(starts, len(slots))))
-    for number in range(int(rank.max()) + 1):
-        yield order[rank == number]
-
-
-def distinct(slots: Slots) -> Slots:
-    """Each slot once, in order; marks cost a tenth of what `np.unique` does.
-
-    Example:
-        >>> distinct(np.array([5, 2, 5])).tolist()
-        [2, 5]
-    """
-    end = int(slots.max(initial=-1)) + 1
-    if end > _SPARSE * len(slots):
-        ordered = np.sort(slots)
-        some: Slots = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-        return some
-    seen = np.zeros(end, np.bool_)
-    seen[slots] = True
-    return np.flatnonzero(seen)
-
-
-def _are_different(slots: Slots) -> bool:
-    """Whether no slot occurs twice; a mark for each slot that there is costs a tenth of a sort."""
-    end = int(slots.max(initial=-1)) + 1
-    if end > _SPARSE * len(slots):
-        ordered = np.sort(slots)
-        return bool((ordered[1:] != ordered[:-1]).all())
-    seen = np.zeros(end, np.bool_)
-    seen[slots] = True
-    return int(np.count_nonzero(seen)) == len(slots)
-
-
-def _batch_of(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    schema = pa.schema([(name, column.type) for name, column in columns.items()])
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)

@@ -129,7 +129,7 @@ class PartialAggregate(ColumnAggregate):
     def reductions(self, column: pa.Array) -> Sequence[Reduction]:
         """What is computed of the prepared column of a batch for each key."""
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The parts, from the results of `reductions` in their order."""
         return dict(zip(self.parts(column.type), results, strict=True))
 

@@ -1,4 +1,4 @@
-"""Combiners: what keeps reduced rows in front of an exchange, by key, or by key and window.
+"""Combiners: what keeps partial results in front of an exchange, by key, or by key and window.
 
 It reduces what passes one sender to one row a key, and sends these rows instead of the records. They leave
 after a tenth of a second, before a barrier, at the end, and when they are many. With few keys that spares the
@@ -17,8 +17,8 @@ its results have no timestamps.
 # `WindowCombineOperator`: by key and window
 
 It is `CombineOperator` for windows. It reduces what passes one sender to one row a key and pane, and sends
-these rows instead of the records. What makes windows harder is event time. A reduced row can't go to the side
-output of late records, so no record that the receiver would call late may be in one.
+these rows instead of the records. What makes windows harder is event time. A partial result can't go to the
+side output of late records, so no record that the receiver would call late may be in one.
 
 Why it is right.
 
@@ -34,7 +34,7 @@ Why it is right.
    nothing about the receivers, and hands all records on.
 
 Idle senders are the exception: they do not hold the receiver's watermark back. When one is active again, its
-records may be late there and not here. The receiver drops and counts such reduced rows, as Flink does.
+records may be late there and not here. The receiver drops and counts such partial results, as Flink does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from typing import ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.runtime.operators.aggregation.aggregation import REDUCED, Aggregation
+from penstock.runtime.operators.aggregation.aggregation import PARTIAL, Aggregation
 from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
 from penstock.runtime.operators.aggregation.panes import ColumnWindows, Moments, Panes, moments_of
 from penstock.runtime.operators.held_watermark import ReachedWatermark
@@ -56,7 +56,7 @@ from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import ArrowBatch, Batch, Watermark
 from penstock.runtime.state.columns.column_table import ColumnTable
 
-#: Seconds for which reduced rows are kept.
+#: Seconds for which partial results are kept.
 PATIENCE: Final = 0.1
 
 #: Most keys that are kept.
@@ -96,16 +96,16 @@ class Gain:
         self._untried -= rows
         return False
 
-    def learn(self, rows: int, reduced: int) -> bool:
+    def learn(self, rows: int, left: int) -> bool:
         """A batch of so many rows has become so many; whether reducing pays as far as that can be told."""
-        if rows < _TELLING or reduced <= (1 - _LEAST_GAIN) * rows:
+        if rows < _TELLING or left <= (1 - _LEAST_GAIN) * rows:
             return True
         self._untried = _UNTRIED * rows
         return False
 
 
 class Combiner(Operator):
-    """Keeps reduced rows for a while; subclasses say which batches are reduced, and how.
+    """Keeps partial results for a while; subclasses say which batches are reduced, and how.
 
     Args:
         aggregation: All of its functions must combine.
@@ -133,7 +133,7 @@ class Combiner(Operator):
 
     @property
     def flush_at(self) -> float | None:
-        """When reduced rows have waited long enough."""
+        """When partial results have waited long enough."""
         return self._flush_at
 
     def flush(self) -> Iterator[Output]:
@@ -142,10 +142,10 @@ class Combiner(Operator):
         if not len(self._table):
             return
         slots = self._table.all_slots
-        sent = [self._aggregation.parts(self._table, slots[some]) for some in self._table.alike(slots)]
+        sent = [self._aggregation.partials_of(self._table, slots[some]) for some in self._table.alike(slots)]
         self._table.clear()
         for parts in sent:
-            yield self._sent(ArrowBatch(parts.replace_schema_metadata(REDUCED)))
+            yield self._sent(ArrowBatch(parts.replace_schema_metadata(PARTIAL)))
 
     def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
         """Nothing stays behind a barrier."""
@@ -160,19 +160,19 @@ class Combiner(Operator):
         return OperatorStatistics(self._records_in, self._records_out)
 
     def _taken_in(
-        self, rows: int, reduced: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
+        self, rows: int, partials: pa.RecordBatch, extra: Mapping[str, pa.Array] | None = None
     ) -> Iterator[Output]:
-        """Keep what a batch was reduced to; send it at once where that is most of the batch.
+        """Keep the partial results of a batch; send them at once where that is most of the batch.
 
         Args:
             rows: Those of the batch.
-            reduced: As `Aggregation.reduced` gives it.
+            partials: As `Aggregation.partials` gives it.
             extra: Parts of the key that users do not name.
         """
-        if not self._gain.learn(rows, reduced.num_rows):
-            yield from self._handed_on(ArrowBatch(reduced.replace_schema_metadata(REDUCED)))
+        if not self._gain.learn(rows, partials.num_rows):
+            yield from self._handed_on(ArrowBatch(partials.replace_schema_metadata(PARTIAL)))
             return
-        self._aggregation.merge(self._table, reduced, extra)
+        self._aggregation.merge(self._table, partials, extra)
         if self._flush_at is None:
             self._flush_at = self._monotonic() + PATIENCE
         if len(self._table) >= MOST_KEYS:
@@ -204,10 +204,10 @@ class CombineOperator(Combiner):
             return
         for rows, keys, inputs in self._columns.of(batch):
             count = len(batch) if rows is None else len(rows)
-            yield from self._taken_in(count, self._aggregation.reduced(keys, inputs))
+            yield from self._taken_in(count, self._aggregation.partials(keys, inputs))
 
 
-#: The column with the pane of a reduced row, in microseconds.
+#: The column with the pane of a partial result, in microseconds.
 PANE: Final = ":pane"
 
 _FAR: Final = np.iinfo(np.int64).max
@@ -257,10 +257,10 @@ class WindowCombineOperator(Combiner):
             return
         for rows, keys, inputs in self._columns.of(batch):
             own = stamps if rows is None else stamps[rows]
-            reduced = reduced_by_pane(self._aggregation, self._panes, keys, inputs, own)
-            panes = reduced.column(PANE)
+            partials = partials_by_pane(self._aggregation, self._panes, keys, inputs, own)
+            panes = partials.column(PANE)
             self._look_for_ends(panes.to_numpy(zero_copy_only=False))
-            yield from self._taken_in(len(own), reduced, {PANE: panes})
+            yield from self._taken_in(len(own), partials, {PANE: panes})
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Send what is kept if a window of it ends."""
@@ -287,22 +287,22 @@ class WindowCombineOperator(Combiner):
                 self._earliest_end = min(self._earliest_end, int(starts[is_open].min()) + self._panes.size)
 
 
-def reduced_by_pane(
+def partials_by_pane(
     aggregation: Aggregation,
     panes: Panes,
     keys: Mapping[str, pa.Array],
     inputs: Mapping[str, pa.Array],
     stamps: Moments,
 ) -> pa.RecordBatch:
-    """One row for each key and pane, in which `PANE` is a column beside those of `Aggregation.reduced`.
+    """One row for each key and pane, in which `PANE` is a column beside those of `Aggregation.partials`.
 
     Most batches lie within one pane. They are grouped by the key alone, which takes half of the time.
     """
     only = panes.only_one(stamps)
     if only is None:
-        return aggregation.reduced({**keys, PANE: pa.array(panes.of(stamps))}, inputs)
-    reduced = aggregation.reduced(keys, inputs)
-    columns = dict(zip(reduced.schema.names, reduced.columns, strict=True))
+        return aggregation.partials({**keys, PANE: pa.array(panes.of(stamps))}, inputs)
+    partials = aggregation.partials(keys, inputs)
+    columns = dict(zip(partials.schema.names, partials.columns, strict=True))
     named = {name: columns.pop(name) for name in keys}
-    named |= {PANE: pa.array(np.full(reduced.num_rows, only)), **columns}
+    named |= {PANE: pa.array(np.full(partials.num_rows, only)), **columns}
     return pa.RecordBatch.from_arrays(list(named.values()), names=list(named))

@@ -110,7 +110,7 @@ class ApproxCountDistinct(PartialAggregate):
         """The different hashes of each key."""
         return [Reduction(column, "distinct", pc.CountOptions("only_valid"))]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """A sketch of them; null where there are none."""
         (lists,) = results
         library, sketches = _library(), []

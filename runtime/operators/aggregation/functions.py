@@ -124,7 +124,7 @@ class _Extreme(PartialAggregate):
         plain = column.view(pa.int64()) if kinds.is_duration(column.type) else column
         return [Reduction(plain, self._function, _SOME)]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """In the column's own type."""
         (value,) = results
         return {self._function: value.view(column.type) if kinds.is_duration(column.type) else value}
@@ -217,7 +217,7 @@ class _AtEnd(PartialAggregate):
             places = pc.if_else(column.is_valid(), places, pa.scalar(None, pa.int64()))
         return [Reduction(places, self._place, _SOME)]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The values at these places."""
         return {self._function: column.take(results[0])}
 
@@ -303,7 +303,7 @@ class StdDev(PartialAggregate):
             Reduction(column, "variance", pc.VarianceOptions(ddof=0)),
         ]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The variance times the number."""
         count, mean, variance = results
         squares = pc.multiply(pc.fill_null(variance, 0.0), pc.cast(count, pa.float64()))

@@ -1,7 +1,7 @@
 """`key_by(names).window(EventTimeSessionWindows(gap)).aggregate(...)`: accumulators of sessions, in columns.
 
 A session is a slot of the table. Its first moment is a part of the key, as the start of a window is in
-`keyed_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
+`window_aggregate.py`. Its first and last moments are accumulators, too, so they are merged as all others.
 
 Records of a key within a pane as long as the gap are in one session whatever else comes. So a batch is first
 reduced by key and pane. Each pane's row is a span from its first record to its last one. These spans and the
@@ -26,108 +26,55 @@ It must never leave two live sessions of a key less than a gap apart: the next r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation, distinct
-from penstock.runtime.operators.aggregation.batch_columns import BatchColumns, chosen_rows
+from penstock.runtime.operators.aggregation.aggregation import Aggregation
 from penstock.runtime.operators.aggregation.combiner import PANE
 from penstock.runtime.operators.aggregation.functions import Max, Min
-from penstock.runtime.operators.aggregation.keyed_aggregate import SLICE, START, Columns, emitted_windows
+from penstock.runtime.operators.aggregation.grouping import distinct, filtered
 from penstock.runtime.operators.aggregation.panes import JoinedSpans, Moments, Numbers, joined, moments_of
-from penstock.runtime.operators.functions.function_operator import only_column_tables
-from penstock.runtime.operators.held_watermark import ReachedWatermark
+from penstock.runtime.operators.aggregation.window_aggregate import START, Columns, ColumnWindowOperator
 from penstock.runtime.operators.operator import (
-    BatchFormats,
-    Operator,
-    OperatorContext,
     Output,
-    SavedList,
-    Tagged,
 )
-from penstock.runtime.operators.protocols import OperatorStatistics
-from penstock.runtime.operators.windows.window import LATE_RECORDS, REACHED, SHAPE, WindowShape
+from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowShape
 from penstock.runtime.record.column_key import ColumnKey
-from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.record.elements import Batch
 from penstock.runtime.state.columns.column_table import ColumnTable
 from penstock.runtime.state.columns.typed_columns import Slots
 
 #: Name of the state table that holds the accumulators.
 SESSION_AGGREGATE_STATE: Final = "session_aggregate"
 
-_FAR: Final = np.iinfo(np.int64).max
-
 #: What the functions of a session's moments look at, and their results.
 _MOMENT: Final = ":moment"
 _FIRST, _LAST = ":first", ":last"
-#: Their columns in the table and in reduced rows.
+#: Their columns in the table and in partial results.
 _FIRSTS, _LASTS = f"{_FIRST}:min", f"{_LAST}:max"
 
 
-class SessionAggregateOperator(Operator):
-    """Aggregates records by key and session, and emits a session when event time has passed it.
-
-    It emits what `WindowedAggregateOperator` emits.
+class SessionAggregateOperator(ColumnWindowOperator):
+    """Aggregates by key and session.
 
     Args:
         aggregation: The functions, all of which combine.
         gap: Microseconds; records less than this apart are in one session.
-        late_tag: The side output of late records.
     """
 
-    batch_format: ClassVar[BatchFormats] = "both"
-    keyed = True
+    state_name = SESSION_AGGREGATE_STATE
 
     def __init__(
-        self,
-        key: ColumnKey,
-        aggregation: Aggregation,
-        gap: int,
-        late_tag: str = LATE_RECORDS,
+        self, key: ColumnKey, aggregation: Aggregation, gap: int, late_tag: str = LATE_RECORDS
     ) -> None:
-        self._key = key
-        self._own = aggregation
+        super().__init__(key, aggregation, WindowShape(gap, "aggregates of sessions in columns"), late_tag)
         self._aggregation = aggregation.and_also({_FIRST: Min(_MOMENT), _LAST: Max(_MOMENT)})
-        self._columns = BatchColumns(key, aggregation)
         self._gap = gap
-        self._late_tag = late_tag
-        self._shape = WindowShape(gap, "aggregates of sessions in columns")
-        self._table: ColumnTable | None = None
         self._keys = _KeysWithSessions()
-        self._reached: ReachedWatermark | None = None
-        self._earliest_end: int = _FAR
-        self._records_in = self._records_out = self._late = 0
-
-    def open(self, context: OperatorContext) -> None:
-        """Bind the state.
-
-        Raises:
-            StateMismatchError: The restored state is of another kind of operator or of another gap.
-        """
-        tables = only_column_tables(context, (SESSION_AGGREGATE_STATE,), "sessions over columns")
-        table = self._table = tables[SESSION_AGGREGATE_STATE]
-        self._reached = ReachedWatermark(context, REACHED)
-        if len(table):
-            self._shape.check(context.restored.get(SHAPE, ()))
-            slots = table.all_slots
-            numbers = self._numbers_of(slots)
-            self._keys.enter(slots, numbers)
-            self._keys.count(numbers, np.ones(len(slots), np.bool_))
-            self._earliest_end = int(self._lasts(slots).min()) + self._gap
-
-    @property
-    def only_reads(self) -> bool:
-        """Functions of the user's are given columns, in memory of their own."""
-        return True
-
-    @property
-    def doing(self) -> str:
-        """What it computes."""
-        return f"aggregating sessions by {self._key.__name__}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Merge a batch into its sessions; late records come out at the side."""
@@ -135,44 +82,28 @@ class SessionAggregateOperator(Operator):
         if not len(batch):
             return
         stamps = moments_of(batch)
-        add = self._add_in_order if self._own.is_ordered else self._add_by_pane
+        add = self._add_in_order if self._results.is_ordered else self._add_by_pane
         is_late = np.zeros(len(batch), np.bool_)
         for rows, keys, inputs in self._columns.of(batch):
             places = slice(None) if rows is None else rows
             own = stamps[places]
             is_late[places] = add(keys, {**inputs, _MOMENT: pa.array(own)}, own)
         if is_late.any():
-            self._late += int(is_late.sum())
-            yield Tagged(self._late_tag, chosen_rows(batch, is_late))
+            yield from self._late_output(batch, is_late)
 
-    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
-        """Emit the sessions that have ended, the earliest first."""
-        assert self._reached is not None, "open() comes first"
-        assert self._table is not None, "open() comes first"
-        reached = self._reached.advance(watermark.timestamp)
-        if not len(self._table) or self._earliest_end - 1 > reached:
-            return
-        slots = self._table.all_slots
-        ends = self._lasts(slots) + self._gap
-        over = np.flatnonzero(ends - 1 <= reached)
-        over = over[np.argsort(ends[over], kind="stable")]
-        for begin in range(0, len(over), SLICE):
-            some = over[begin : begin + SLICE]
-            self._records_out += len(some)
-            firsts = self._firsts(slots[some])
-            yield from emitted_windows(self._key, self._own, self._table, slots[some], firsts, ends[some])
-        self._keys.leave(slots[over])
-        self._table.delete(slots[over])
-        self._earliest_end = int(np.delete(ends, over).min(initial=_FAR))
+    def _ends_of(self, slots: Slots) -> Moments:
+        return self._lasts(slots) + self._gap
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, SavedList]:
-        """How far event time has come, and the gap; the sessions themselves are keyed state."""
-        assert self._reached is not None, "open() comes first"
-        return {REACHED: self._reached.state(), SHAPE: self._shape.state()}
+    def _starts_of(self, slots: Slots, ends: Moments) -> Moments:
+        return self._firsts(slots)
 
-    def statistics(self) -> OperatorStatistics:
-        """Records taken and emitted, and how many were late."""
-        return OperatorStatistics(self._records_in, self._records_out, extra={LATE_RECORDS: self._late})
+    def _restored(self, slots: Slots) -> None:
+        numbers = self._numbers_of(slots)
+        self._keys.enter(slots, numbers)
+        self._keys.count(numbers, np.ones(len(slots), np.bool_))
+
+    def _forget(self, slots: Slots, reached: int) -> None:
+        self._keys.leave(slots)
 
     def _add_in_order(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
         """Take rows into their sessions, those of each session in their order; which rows are late."""
@@ -182,33 +113,32 @@ class SessionAggregateOperator(Operator):
         if not is_late.all():
             on_time = pa.array(~is_late)
             starts = pa.array(found.firsts[session]).filter(on_time)
-            keys, inputs = _filtered(keys, on_time), _filtered(inputs, on_time)
-            reduced = self._aggregation.reduced({**keys, START: starts}, inputs)
-            self._merge(reduced, _numbers(reduced, START))
+            keys, inputs = filtered(keys, on_time), filtered(inputs, on_time)
+            partials = self._aggregation.partials({**keys, START: starts}, inputs)
+            self._merge(partials, _numbers(partials, START))
         self._settle(found)
         return is_late
 
     def _add_by_pane(self, keys: Columns, inputs: Columns, stamps: Moments) -> NDArray[np.bool_]:
         """Take rows into their sessions, reduced by pane; which rows are late."""
         panes = pa.array(stamps - stamps % self._gap)
-        reduced = self._aggregation.reduced({**keys, PANE: panes}, inputs)
-        of_panes = {name: reduced.column(name) for name in keys}
+        partials = self._aggregation.partials({**keys, PANE: panes}, inputs)
+        of_panes = {name: partials.column(name) for name in keys}
         numbers = self._keys.numbers_of(of_panes)
-        found = self._join(_Spans(numbers, _numbers(reduced, _FIRSTS), _numbers(reduced, _LASTS)))
-        session = found.session[: reduced.num_rows]
+        found = self._join(_Spans(numbers, _numbers(partials, _FIRSTS), _numbers(partials, _LASTS)))
+        session = found.session[: partials.num_rows]
         is_late = self._are_late(found)[session]
         if not is_late.all():
-            self._merge(reduced.filter(pa.array(~is_late)), found.firsts[session][~is_late])
+            self._merge(partials.filter(pa.array(~is_late)), found.firsts[session][~is_late])
         self._settle(found)
         if not is_late.any():
             return np.zeros(len(stamps), np.bool_)
         late = pa.array(is_late)
-        late_panes = _filtered({**of_panes, PANE: reduced.column(PANE)}, late)
+        late_panes = filtered({**of_panes, PANE: partials.column(PANE)}, late)
         return _are_among({**keys, PANE: panes}, late_panes)
 
     def _join(self, spans: _Spans) -> JoinedSpans:
         """Join spans with the live sessions of their keys; those that begin elsewhere now are moved there."""
-        assert self._table is not None, "open() comes first"
         live = self._keys.slots_with(self._table.all_slots, spans.keys)
         firsts = self._firsts(live)
         found = joined(
@@ -222,16 +152,15 @@ class SessionAggregateOperator(Operator):
         if len(moves):
             moves = moves[np.argsort(firsts[moves], kind="stable")]
             alike = self._table.alike(live[moves])
-            parts = [self._aggregation.parts(self._table, live[moves][some]) for some in alike]
+            parts = [self._aggregation.partials_of(self._table, live[moves][some]) for some in alike]
             self._table.delete(live[moves])
             for some, own in zip(alike, parts, strict=True):
                 self._merge(own, begin[moves][some])
         return found
 
-    def _merge(self, reduced: pa.RecordBatch, starts: Moments) -> None:
+    def _merge(self, partials: pa.RecordBatch, starts: Moments) -> None:
         """Merge rows into sessions that begin at these moments."""
-        assert self._table is not None, "open() comes first"
-        touched = self._aggregation.merge(self._table, reduced, {START: pa.array(starts)})
+        touched = self._aggregation.merge(self._table, partials, {START: pa.array(starts)})
         self._keys.enter(touched, self._numbers_of(touched))
 
     def _settle(self, found: JoinedSpans) -> None:
@@ -239,11 +168,10 @@ class SessionAggregateOperator(Operator):
         stay = ~self._are_late(found)
         self._keys.count(found.keys, stay)
         if stay.any():
-            self._earliest_end = min(self._earliest_end, int(found.lasts[stay].min()) + self._gap)
+            self._note_end(int(found.lasts[stay].min()) + self._gap)
 
     def _are_late(self, found: JoinedSpans) -> NDArray[np.bool_]:
-        assert self._reached is not None, "open() comes first"
-        reached = self._reached.timestamp
+        reached = self._event_time
         if reached is None:
             return np.zeros(len(found.lasts), np.bool_)
         are_late: NDArray[np.bool_] = found.lasts + (self._gap - 1) <= reached
@@ -251,19 +179,18 @@ class SessionAggregateOperator(Operator):
 
     def _numbers_of(self, slots: Slots) -> Numbers:
         """The numbers of the keys of slots."""
-        assert self._table is not None, "open() comes first"
         numbers = np.empty(len(slots), np.int64)
         for some in self._table.alike(slots):
             keys = self._table.keys(slots[some])
-            numbers[some] = self._keys.numbers_of({name: keys.column(name) for name in self._own.key_names})
+            numbers[some] = self._keys.numbers_of(
+                {name: keys.column(name) for name in self._results.key_names}
+            )
         return numbers
 
     def _firsts(self, slots: Slots) -> Moments:
-        assert self._table is not None, "open() comes first"
         return self._table.key_numbers(START, slots) if len(slots) else np.empty(0, np.int64)
 
     def _lasts(self, slots: Slots) -> Moments:
-        assert self._table is not None, "open() comes first"
         if not len(slots):
             return np.empty(0, np.int64)
         lasts: Moments = self._table.columns[_LASTS].all[0].values[slots]
@@ -341,10 +268,6 @@ def _grown(numbers: Numbers, places: Numbers) -> Numbers:
 def _numbers(batch: pa.RecordBatch, name: str) -> Moments:
     numbers: Moments = batch.column(name).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _filtered(columns: Columns, mask: pa.Array) -> Columns:
-    return {name: column.filter(mask) for name, column in columns.items()}
 
 
 def _are_among(rows: Columns, chosen: Columns) -> NDArray[np.bool_]:

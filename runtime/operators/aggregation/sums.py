@@ -81,7 +81,7 @@ class Sum(PartialAggregate):
             ]
         return [Reduction(column, "sum", _SOME)]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """The halves put together."""
         if len(results) == 1:
             return {"sum": self._narrowed(column.type, results[0])}

@@ -389,7 +389,7 @@ class VectorsOfParts(_Vectors, PartialAggregate):
         """The rows of each key."""
         return [Reduction(pa.array(np.arange(len(column))), "list")]
 
-    def reduced(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
+    def parts_of(self, column: pa.Array, results: Sequence[pa.Array]) -> Parts:
         """Fresh state that has taken in the rows of each key; null where all of them have nulls."""
         (rows,) = results
         keys = np.empty(len(column), np.int64)

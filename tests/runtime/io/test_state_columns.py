@@ -80,7 +80,7 @@ def test_an_aggregation_goes_on_from_what_was_written(tmp_path: Path, parallelis
     for table in tables_of(url, "aggregate", parallelism):
         keys = table.keys(table.all_slots).column(0)
         ones = pa.array([1] * len(keys))
-        slots = aggregation.merge(table, aggregation.reduced({"k": keys}, {"v": ones}))
+        slots = aggregation.merge(table, aggregation.partials({"k": keys}, {"v": ones}))
         results = aggregation.results(table, slots)
         for key, total, n in zip(
             table.keys(slots).column(0).to_pylist(), *(c.to_pylist() for c in results.values()), strict=True
@@ -117,7 +117,7 @@ def test_the_values_of_a_distinct_count_are_a_table_of_keys(tmp_path: Path) -> N
     aggregation, table = Aggregation(["k"], {"kinds": CountDistinct("v")}), ColumnTable("t", GROUPS)
     (state,) = tables_of(url, "aggregate", 1)
     keys, inputs = {"k": pa.array(["a", "a"])}, {"v": pa.array([2, 3])}
-    slots = aggregation.merge(table, aggregation.reduced(keys, inputs))
+    slots = aggregation.merge(table, aggregation.partials(keys, inputs))
     aggregation.add_rows(table, {"kinds": state}, keys, inputs)
     assert aggregation.results(table, slots)["kinds"].to_pylist() == [1]
 

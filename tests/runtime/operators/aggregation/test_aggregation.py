@@ -42,10 +42,10 @@ class Aggregated:
         self._table = ColumnTable("t", 128)
 
     def add(self, keys: list[Any], values: pa.Array, *, combined: bool = False) -> None:
-        reduced = self._aggregation.reduced({"k": pa.array(keys, pa.string())}, {"v": values})
+        reduced = self._aggregation.partials({"k": pa.array(keys, pa.string())}, {"v": values})
         if combined:
             table = ColumnTable("combined", 1)
-            reduced = self._aggregation.parts(table, self._aggregation.merge(table, reduced))
+            reduced = self._aggregation.partials_of(table, self._aggregation.merge(table, reduced))
         self._aggregation.merge(self._table, reduced)
 
     @property
@@ -206,10 +206,10 @@ def test_a_function_that_an_older_state_does_not_have_begins_with_nothing() -> N
     before = Aggregation(["k"], {"n": Count()})
     after = Aggregation(["k"], {"n": Count(), "there": Count("v"), "total": Sum("v")})
     keys = {"k": pa.array(["a"])}
-    slots = before.merge(table, before.reduced(keys, {}))
+    slots = before.merge(table, before.partials(keys, {}))
     found = {name: column.to_pylist() for name, column in after.results(table, slots).items()}
     assert found == {"n": [1], "there": [0], "total": [None]}
-    after.merge(table, after.reduced(keys, {"v": pa.array([5])}))
+    after.merge(table, after.partials(keys, {"v": pa.array([5])}))
     found = {name: column.to_pylist() for name, column in after.results(table, slots).items()}
     assert found == {"n": [2], "there": [1], "total": [5]}
 
@@ -284,7 +284,7 @@ def test_rows_merged_one_by_one_give_what_reduced_ones_give(kind: pa.DataType, r
             slots = aggregation.merge_each(tables[1], of_key, of_value)
             assert slots is not None
             assert sorted(found(aggregation, tables[1], slots)) == sorted(set(map(repr, keys)))
-            aggregation.merge(tables[0], aggregation.reduced(of_key, of_value))
+            aggregation.merge(tables[0], aggregation.partials(of_key, of_value))
         reduced, each = (found(aggregation, table, table.all_slots) for table in tables)
         assert reduced.keys() == each.keys()
         for key, row in reduced.items():

@@ -29,10 +29,10 @@ def counted(values: list[Any], cuts: list[int], *, combined: bool = False) -> tu
     slots = None
     for start, end in zip([0, *cuts], [*cuts, len(values)], strict=True):
         some = values[start:end]
-        reduced = aggregation.reduced({"k": pa.array(["a"] * len(some))}, {"v": pa.array(some, pa.int64())})
+        reduced = aggregation.partials({"k": pa.array(["a"] * len(some))}, {"v": pa.array(some, pa.int64())})
         if combined:
             before = ColumnTable("combined", 1)
-            reduced = aggregation.parts(before, aggregation.merge(before, reduced))
+            reduced = aggregation.partials_of(before, aggregation.merge(before, reduced))
         slots = aggregation.merge(table, reduced)
     assert slots is not None
     (number,) = aggregation.results(table, slots)["n"].to_pylist()

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
 from penstock.runtime.operators.aggregation.combiner import MOST_KEYS, PATIENCE, CombineOperator
 from penstock.runtime.operators.aggregation.functions import Count
 from penstock.runtime.operators.aggregation.sums import Sum
@@ -44,7 +44,7 @@ def test_records_of_several_batches_leave_as_one_row_a_key(combiner: Any) -> Non
     assert list(operator.process(columns(["a", "b", "a"], [1, 2, 3]))) == []
     assert list(operator.process(RowBatch([{"k": "b", "v": 10}, {"k": "c"}]))) == []
     (batch,) = operator.flush()
-    assert is_reduced(batch.batch)
+    assert is_partial(batch.batch)
     assert sent(batch) == {"k": ["a", "b", "c"], "total:sum": [4, 12, None], "n:count": [2, 2, 1]}
     assert list(operator.flush()) == []
 
@@ -76,14 +76,14 @@ def test_where_keys_hardly_repeat_records_pass_as_they_are_until_it_is_tried_aga
     assert list(operator.process(columns([0], [7]))) == []
     kept, tried = operator.process(unlike)
     assert sent(kept) == {"k": [0], "total:sum": [7], "n:count": [1]}, "what was kept goes first"
-    assert is_reduced(tried.batch), "the batch has to be reduced to know"
+    assert is_partial(tried.batch), "the batch has to be reduced to know"
     assert len(tried) == 1000
     passed = [batch for _ in range(32) for batch in operator.process(unlike)]
-    assert [is_reduced(batch.batch) for batch in passed] == [False] * 32
+    assert [is_partial(batch.batch) for batch in passed] == [False] * 32
     assert passed[0].batch.schema.names == ["k", "v"], "without the column that nobody looks at"
     assert sum(len(batch) for batch in passed) == 32_000
     (again,) = operator.process(unlike)
-    assert is_reduced(again.batch), "it tries again"
+    assert is_partial(again.batch), "it tries again"
     assert list(operator.process(columns([0], [7]))) != [], "and knows again"
 
 

@@ -148,9 +148,9 @@ def test_parts_of_a_combiner_are_merged() -> None:
     assert aggregation.combines
     for values in ([1.0, 5.0], [None, 2.0], [9.0, None]):
         combined = ColumnTable("combined", 1)
-        reduced = aggregation.reduced({"k": pa.array([1, 2])}, {"v": pa.array(values, pa.float64())})
+        reduced = aggregation.partials({"k": pa.array([1, 2])}, {"v": pa.array(values, pa.float64())})
         slots = aggregation.merge(combined, reduced)
-        slots = aggregation.merge(table, aggregation.parts(combined, slots))
+        slots = aggregation.merge(table, aggregation.partials_of(combined, slots))
     assert aggregation.results(table, slots)["spread"].to_pylist() == [8.0, 3.0]
 
 

@@ -12,9 +12,9 @@ from left_behind import rows_left
 
 from penstock import DataStream, GraphError
 from penstock.aggregates import Count, CountDistinct, First, Last, Sum
-from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_reduced
+from penstock.runtime.operators.aggregation.aggregation import Aggregation, is_partial
 from penstock.runtime.operators.aggregation.combiner import PATIENCE, WindowCombineOperator
-from penstock.runtime.operators.aggregation.keyed_aggregate import WindowedAggregateOperator
+from penstock.runtime.operators.aggregation.window_aggregate import WindowedAggregateOperator
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import ColumnKey
 from penstock.runtime.record.elements import (
@@ -112,7 +112,7 @@ def test_a_combiner_sends_one_row_a_key_and_pane_and_the_receiver_merges_it_into
         sender.end_of_data()
         (batch,) = sender.batches
         assert isinstance(batch, ArrowBatch)
-        assert is_reduced(batch.batch)
+        assert is_partial(batch.batch)
         assert len(batch) == 3, "panes are 2 s long"
         harness.push_batch(batch)
         found = harness.push_watermark(END_OF_TIME - 1)
@@ -260,7 +260,7 @@ def test_reduced_rows_of_a_sender_that_was_idle_are_dropped_where_they_are_late(
         sender.end_of_data()
         (batch,) = sender.batches
         assert isinstance(batch, ArrowBatch)
-        assert is_reduced(batch.batch)
+        assert is_partial(batch.batch)
         harness.push_batch(batch)
         found = harness.push_watermark(END_OF_TIME - 1)
         late = harness.statistics().extra[LATE_RECORDS]
