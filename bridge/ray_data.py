@@ -25,7 +25,6 @@ from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.arrow.batch_pieces import RecordFormat
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.bridge.blocks.bounded_results import results_of
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, LostInputError, PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.checked_call import OPTION_NAMES, OperatorOptions, checked_call
@@ -37,6 +36,7 @@ from penstock.runtime.names import checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.time.durations import Duration
 
 if TYPE_CHECKING:
     import ray.data

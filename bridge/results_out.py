@@ -26,11 +26,11 @@ from penstock.bridge.blocks.block_holder import FETCH, Block, find_holder
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.bridge.blocks.bounded_results import results_of
 from penstock.bridge.session.session import is_alive
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.names import checked_keywords
+from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,6 +172,8 @@ def to_spark(
         JobTimeoutError: It has not ended after `timeout`, and continues.
         PenstockError: There are no rows and no schema; or the job has no such sink; or Spark is stopped.
     """
+    if timeout is not None:
+        seconds_in("timeout", timeout)
     if not is_alive(spark):
         msg = "to_spark: the Spark session is stopped, so it can read no results; start one first"
         raise PenstockError(msg)

@@ -29,10 +29,10 @@ from penstock.actors.client.interrupts import InterruptsHeld, interrupts_deliver
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.master_calls import end_deadline
 from penstock.actors.shared.registry import NAMESPACE
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey, PreviewSink, newest_rows
 from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.time.durations import Duration
 
 _PREFIX: Final = "collector:"
 #: Seconds after which a collector that does not answer is taken for gone.

@@ -40,11 +40,11 @@ from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
 from penstock.actors.shared.log_files import log_key
 from penstock.actors.shared.registry import SubmittedJob
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.time.durations import Duration
 
 #: Where `ray job submit` leaves the job's runtime environment for `ray.init`.
 _JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"

@@ -34,7 +34,6 @@ from penstock.actors.shared.snapshot_answers import (
     result_of,
     taken_of,
 )
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
 from penstock.runtime.graph.executor import CheckpointResult, JobResult, JobStatistics, JobStatus
 from penstock.runtime.graph.graph_info import describe
@@ -43,6 +42,7 @@ from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.requests import RescaleAnswer, RescaleRefused
 from penstock.runtime.names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+from penstock.runtime.time.durations import Duration
 
 #: Seconds between two checks of a job that is rescaled.
 _LOOK: Final = 0.2
@@ -386,9 +386,9 @@ class RayJobHandle(NearestMembers):
             raise
         return _result(report)
 
-    def ends_within(self, seconds: float) -> bool:
+    def ends_within(self, timeout: Duration) -> bool:
         """Wait for the job to end, but not longer; `wait` says then how it has ended."""
-        return self._wait_once(end_deadline(self._job_id, seconds)).status.is_terminal
+        return self._wait_once(end_deadline(self._job_id, timeout)).status.is_terminal
 
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = end_deadline(self._job_id, timeout)

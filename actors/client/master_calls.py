@@ -34,13 +34,13 @@ from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.node_processes import end_process, own_node, processor_times, task_on_node
 from penstock.actors.shared.registry import find_master
-from penstock.runtime.config.checks import Duration, seconds
 from penstock.runtime.config.job_config import AdvancedConfig
 from penstock.runtime.errors import DeploymentError, JobTimeoutError, RequestLostError
 from penstock.runtime.execution.deadlines import BETWEEN_CALLS, RetryDeadline
 from penstock.runtime.execution.heartbeat import Heartbeat, HeartbeatLimits, Pulse
 from penstock.runtime.execution.processes import Place
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class Deadline:
@@ -63,7 +63,7 @@ class Deadline:
     """
 
     def __init__(self, timeout: Duration | None, late: str, advice: str) -> None:
-        self._seconds = None if timeout is None else seconds("timeout", timeout)
+        self._seconds = None if timeout is None else seconds_in("timeout", timeout)
         self._at = None if self._seconds is None else time.monotonic() + self._seconds
         self._late = late
         self._advice = advice
@@ -139,7 +139,9 @@ def end_deadline(job_id: str, timeout: Duration | None) -> Deadline:
 logger = logging.getLogger(__name__)
 
 #: Those of a job with default settings, until a report of the job is there.
-_LIMITS: Final = HeartbeatLimits.of(AdvancedConfig().heartbeat_timeout, AdvancedConfig().lease_timeout)
+_LIMITS: Final = HeartbeatLimits.of(
+    as_seconds(AdvancedConfig().heartbeat_timeout), as_seconds(AdvancedConfig().lease_timeout)
+)
 #: Seconds for another node to kill the process.
 _KILL_TIMEOUT: Final = 10.0
 
@@ -214,7 +216,8 @@ class ClientGuard:
         if not settings:
             return False
         limits = HeartbeatLimits.of(
-            float(settings["advanced.heartbeat_timeout"]), float(settings["advanced.lease_timeout"])
+            float(settings["advanced.heartbeat_timeout"]),
+            float(settings["advanced.lease_timeout"]),
         )
         if limits == self._limits:
             return False

@@ -31,6 +31,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def assemble_scheduler(
 
     place: StorageOpener = open_location
     if config.checkpointing is not None:
-        place = partial(open_location, timeout=config.checkpointing.storage_timeout_seconds)
+        place = partial(open_location, timeout=as_seconds(config.checkpointing.storage_timeout))
 
     def describe(
         attempt: int,

@@ -67,6 +67,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 from penstock.runtime.snapshot.storage import MemoryStorage
+from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -321,7 +322,7 @@ class JobRunner:
             self._job_id,
             is_new=not self._came_back,
             submission=self._submission,
-            timeout=checkpointing.storage_timeout_seconds,
+            timeout=as_seconds(checkpointing.storage_timeout),
         )
         storage = await self._loop.run_in_executor(self._pool, opened)
         if isinstance(storage, Fenced):

@@ -46,6 +46,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import EventForOperator, SubtaskControl, TaskDescriptor
+from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +192,10 @@ class RayProcesses:
         self._call(process, lambda actor: actor.prepare.remote(self._code), reply)
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
-        lease, heartbeat = self._config.advanced.lease_timeout, self._config.advanced.heartbeat_timeout
+        lease, heartbeat = (
+            as_seconds(self._config.advanced.lease_timeout),
+            as_seconds(self._config.advanced.heartbeat_timeout),
+        )
         self._call(process, lambda actor: actor.take.remote(role, lease, heartbeat), reply)
 
     def deploy(

@@ -41,6 +41,7 @@ from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.time.durations import as_seconds
 
 Mail: TypeAlias = Callable[[], None]
 
@@ -269,7 +270,7 @@ class Attempt:
         storage: SnapshotStorage | None = None
         place: StorageOpener = open_location
         if config.checkpointing is not None and config.checkpointing.storage is not None:
-            timeout = config.checkpointing.storage_timeout_seconds
+            timeout = as_seconds(config.checkpointing.storage_timeout)
             storage = open_storage(config.checkpointing.storage, create=False, timeout=timeout)
             place = partial(open_location, timeout=timeout)
             paths = SnapshotPaths(self.descriptor.job_id)

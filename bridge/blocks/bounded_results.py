@@ -17,10 +17,10 @@ from penstock.actors.shared.actor_calls import ANSWER, RepeatedCall, no_answer
 from penstock.actors.shared.registry import NAMESPACE
 from penstock.bridge.blocks.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.blocks.block_results import BlockResults
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.graph.executor import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.time.durations import Duration, seconds_in
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BlockResults)
@@ -49,6 +49,8 @@ def results_of(
     Raises:
         GraphError: `job_or_stream` is neither a job nor a stream.
     """
+    if timeout is not None:
+        seconds_in("timeout", timeout)
     if isinstance(job_or_stream, DataStream):
         return _run(method, job_or_stream, id or default_id, kind(schema), read, timeout, progress)
     if not hasattr(job_or_stream, "job_id"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import Any, Final
 
 import ray
@@ -16,6 +15,7 @@ from penstock.bridge.receive_buffer.messages import ReceiveBufferStatistics, buf
 from penstock.runtime.errors import ConfigurationError, JobFailedError
 from penstock.runtime.graph.executor import JobHandle, JobStatus
 from penstock.runtime.names import checked_keywords
+from penstock.runtime.time.durations import Duration, seconds_in
 
 _POLL: Final = 0.2
 _ANSWER: Final = 30.0
@@ -51,9 +51,7 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
 
 
 @checked_keywords
-def wait_for_transfer(
-    job: JobHandle, timeout: float | timedelta | None = None
-) -> list[ReceiveBufferStatistics]:
+def wait_for_transfer(job: JobHandle, timeout: Duration | None = None) -> list[ReceiveBufferStatistics]:
     """Wait until the job has all rows of all its DataFrames; Spark may be stopped then.
 
     Args:
@@ -67,8 +65,8 @@ def wait_for_transfer(
         JobFailedError: The job failed before.
         TimeoutError: The transfer is not complete after `timeout`.
     """
+    seconds = None if timeout is None else seconds_in("timeout", timeout)
     handle = _on_ray(job)
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         status = handle.status()

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -36,6 +35,7 @@ from penstock.bridge.session.session_folder import SessionFolder
 from penstock.bridge.session.spark_options import AUTHENTICATE, spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.names import checked_keywords, checked_name
+from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +81,7 @@ def spark_session(
     memory: str | int = "1g",
     configs: Mapping[str, object] | None = None,
     fault_tolerant: bool = False,
-    start_timeout: timedelta | float = 120.0,
+    start_timeout: Duration = 120.0,
     existing: SparkSession | None = None,
 ) -> SparkSession:
     """The Spark session of this program, whose executors are actors of the Ray cluster.
@@ -105,6 +105,7 @@ def spark_session(
             other settings runs.
         DeploymentError: The executors don't start; the message names what the cluster lacks.
     """
+    seconds = seconds_in("start_timeout", start_timeout)
     if existing is not None:
         return _adopted(existing)
     wanted = _Settings(app_name, executors, cores, memory, spark_options(configs))
@@ -113,7 +114,6 @@ def spark_session(
     if running is not None:
         return _same(running, wanted)
     _require_raydp()
-    seconds = start_timeout.total_seconds() if isinstance(start_timeout, timedelta) else start_timeout
     _prepare_environment()
     connect()
     _check_resources(wanted)

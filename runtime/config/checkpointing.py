@@ -8,10 +8,8 @@ from enum import Enum
 from typing import Any, Final
 
 from penstock.runtime.config.checks import (
-    Duration,
     choice,
     from_fields,
-    seconds,
     truth,
     whole_number,
 )
@@ -19,6 +17,7 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestEnumMembers, NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 from penstock.runtime.redaction import without_secrets
+from penstock.runtime.time.durations import Duration, as_seconds, seconds_in
 
 
 class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
@@ -130,11 +129,11 @@ class Checkpointing(metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
-            "every": seconds("every", self.every, above=0.0),
+            "every": seconds_in("every", self.every, above=0.0),
             "mode": choice("mode", self.mode, CheckpointingMode),
-            "timeout": seconds("timeout", self.timeout, above=0.0),
-            "min_pause": seconds("min_pause", self.min_pause),
-            "storage_timeout": seconds("storage_timeout", self.storage_timeout, above=0.0),
+            "timeout": seconds_in("timeout", self.timeout, above=0.0),
+            "min_pause": seconds_in("min_pause", self.min_pause),
+            "storage_timeout": seconds_in("storage_timeout", self.storage_timeout, above=0.0),
             "max_concurrent": whole_number("max_concurrent", self.max_concurrent, at_least=1),
             "retain": whole_number("retain", self.retain, at_least=1),
             "keep_after": choice("keep_after", self.keep_after, KeepAfter),
@@ -148,7 +147,7 @@ class Checkpointing(metaclass=NearestNames):
             msg = f"storage={self.storage!r}: give the URL of a folder, such as 's3://bucket/jobs', or None"
             raise ConfigurationError(msg)
         if self.aligned_timeout is not None:
-            normal["aligned_timeout"] = seconds("aligned_timeout", self.aligned_timeout)
+            normal["aligned_timeout"] = seconds_in("aligned_timeout", self.aligned_timeout)
         whole_number("alignment_memory", self.alignment_memory, at_least=0)
         if self.max_alignment_bytes is not None:
             whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
@@ -233,30 +232,5 @@ aligned_timeout=3.0, drain=False, location=None)
         """
         if kind.is_savepoint or not self.unaligned:
             return CheckpointOptions(kind)
-        timeout = self.aligned_timeout_seconds
+        timeout = None if self.aligned_timeout is None else as_seconds(self.aligned_timeout)
         return CheckpointOptions(kind, unaligned=not timeout, aligned_timeout=timeout or None)
-
-    @property
-    def every_seconds(self) -> float:
-        """`every` in seconds."""
-        return seconds("every", self.every)
-
-    @property
-    def timeout_seconds(self) -> float:
-        """`timeout` in seconds."""
-        return seconds("timeout", self.timeout)
-
-    @property
-    def storage_timeout_seconds(self) -> float:
-        """`storage_timeout` in seconds."""
-        return seconds("storage_timeout", self.storage_timeout)
-
-    @property
-    def min_pause_seconds(self) -> float:
-        """`min_pause` in seconds."""
-        return seconds("min_pause", self.min_pause)
-
-    @property
-    def aligned_timeout_seconds(self) -> float | None:
-        """`aligned_timeout` in seconds; `None` when checkpoints do not begin aligned and turn unaligned."""
-        return None if self.aligned_timeout is None else seconds("aligned_timeout", self.aligned_timeout)

@@ -1,4 +1,4 @@
-"""Checks that settings share: a duration, a whole number, a choice, and mappings with unknown names.
+"""Checks that settings share: a whole number, a choice, and mappings with unknown names.
 
 Each check returns the value in the form that the runtime uses. Otherwise it raises a `ConfigurationError`
 that names the setting, the given value and the allowed ones.
@@ -9,47 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import timedelta
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import nearest_name
 
-#: How users write durations: a `timedelta`, or seconds.
-Duration: TypeAlias = timedelta | float
-
 C = TypeVar("C")
 EnumT = TypeVar("EnumT", bound=Enum)
-
-
-def seconds(name: str, value: object, *, at_least: float = 0.0, above: float | None = None) -> float:
-    """A duration as seconds.
-
-    Args:
-        value: A `timedelta`, or seconds as int or float; `True` is not a number.
-        above: The value must be greater than this; replaces `at_least`.
-
-    Raises:
-        ConfigurationError: It is no duration, not finite, or too short.
-
-    Example:
-        >>> seconds("timeout", timedelta(minutes=1))
-        60.0
-    """
-    if isinstance(value, timedelta):
-        number = value.total_seconds()
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
-    else:
-        msg = f"{name}={value!r}: give a timedelta, or seconds as int or float"
-        raise ConfigurationError(msg)
-    too_short = number <= above if above is not None else number < at_least
-    if not math.isfinite(number) or too_short:
-        allowed = f"longer than {above:g} s" if above is not None else f"of at least {at_least:g} s"
-        msg = f"{name}={value!r}: give a finite duration {allowed}"
-        raise ConfigurationError(msg)
-    return number
 
 
 def whole_number(name: str, value: object, *, at_least: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.config.checkpointing import Checkpointing, CheckpointingMode
-from penstock.runtime.config.checks import check_names, from_fields, seconds, truth, whole_number
+from penstock.runtime.config.checks import check_names, from_fields, truth, whole_number
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     NoRestart,
@@ -18,6 +18,7 @@ from penstock.runtime.config.semantics import EndOfPartitionMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames
 from penstock.runtime.redaction import redacted, without_secrets
+from penstock.runtime.time.durations import Duration, seconds_in
 
 #: Memory of RocksDB in one process when the user says nothing, bytes.
 ROCKSDB_MEMORY: Final = 256 * 1024 * 1024
@@ -107,7 +108,7 @@ Failover: TypeAlias = Literal["region", "full"]
 class AdvancedConfig(metaclass=NearestNames):
     """The settings that tune a job: buffers, and how long subtasks wait for each other. Few jobs need them.
 
-    Durations are seconds; a `timedelta` is taken too, and kept as seconds.
+    Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:
         buffer_rows: Most records of a buffer.
@@ -142,21 +143,21 @@ class AdvancedConfig(metaclass=NearestNames):
 
     buffer_rows: int = 16_384
     buffer_bytes: int = 256 * 1024
-    debloat_target: float = 1.0
+    debloat_target: Duration = 1.0
     arrow_buffer_rows: int = 256 * 1024
     arrow_buffer_bytes: int = 4 * 1024 * 1024
     credits: int = 8
-    slice_duration: float = 0.01
-    lease_timeout: float = 60.0
-    heartbeat_timeout: float = 8.0
-    gap_timeout: float = 30.0
-    cancellation_timeout: float = 30.0
+    slice_duration: Duration = 0.01
+    lease_timeout: Duration = 60.0
+    heartbeat_timeout: Duration = 8.0
+    gap_timeout: Duration = 30.0
+    cancellation_timeout: Duration = 30.0
 
     def __post_init__(self) -> None:
         for name in ("debloat_target", "cancellation_timeout"):
-            object.__setattr__(self, name, seconds(name, getattr(self, name)))
+            object.__setattr__(self, name, seconds_in(name, getattr(self, name)))
         for name in ("slice_duration", "lease_timeout", "heartbeat_timeout", "gap_timeout"):
-            object.__setattr__(self, name, seconds(name, getattr(self, name), above=0.0))
+            object.__setattr__(self, name, seconds_in(name, getattr(self, name), above=0.0))
         for name in ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "arrow_buffer_bytes", "credits"):
             whole_number(name, getattr(self, name), at_least=1)
 
@@ -169,7 +170,7 @@ class AdvancedConfig(metaclass=NearestNames):
 @without_secrets
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig(metaclass=NearestNames):
-    """The settings of a job. Durations are seconds; a `timedelta` is taken too, and kept as seconds.
+    """The settings of a job. Durations are a `timedelta` or seconds, and kept as seconds.
 
     Attributes:
         checkpointing: How often and where to; `None` takes no checkpoints: nothing survives a failure.
@@ -211,9 +212,9 @@ class JobConfig(metaclass=NearestNames):
     checkpointing: Checkpointing | None = None
     restart: RestartConfig | None = None
     failover: Failover = "region"
-    buffer_timeout: float = 0.1
+    buffer_timeout: Duration = 0.1
     allow_pickle: AllowPickle = True
-    deployment_timeout: float = 60.0
+    deployment_timeout: Duration = 60.0
     reuse_processes: bool = True
     standby: int = 0
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
@@ -221,8 +222,8 @@ class JobConfig(metaclass=NearestNames):
     advanced: AdvancedConfig = AdvancedConfig()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "buffer_timeout", seconds("buffer_timeout", self.buffer_timeout))
-        timeout = seconds("deployment_timeout", self.deployment_timeout, above=0.0)
+        object.__setattr__(self, "buffer_timeout", seconds_in("buffer_timeout", self.buffer_timeout))
+        timeout = seconds_in("deployment_timeout", self.deployment_timeout, above=0.0)
         object.__setattr__(self, "deployment_timeout", timeout)
         whole_number("standby", self.standby, at_least=0)
         _one_of("allow_pickle", self.allow_pickle, (True, False, "records"))

@@ -27,15 +27,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.runtime.config.checks import (
-    Duration,
     check_names,
     from_fields,
     real_number,
-    seconds,
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames
+from penstock.runtime.time.durations import Duration, seconds_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class FixedDelay(metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         whole_number("FixedDelay.attempts", self.attempts, at_least=0)
-        object.__setattr__(self, "delay", seconds("FixedDelay.delay", self.delay))
+        object.__setattr__(self, "delay", seconds_in("FixedDelay.delay", self.delay))
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> FixedDelay:
@@ -99,13 +98,13 @@ class ExponentialBackoff(metaclass=NearestNames):
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        initial = seconds("ExponentialBackoff.initial", self.initial, above=0.0)
+        initial = seconds_in("ExponentialBackoff.initial", self.initial, above=0.0)
         object.__setattr__(self, "initial", initial)
-        maximum = seconds("ExponentialBackoff.maximum", self.maximum, at_least=initial)
+        maximum = seconds_in("ExponentialBackoff.maximum", self.maximum, at_least=initial)
         object.__setattr__(self, "maximum", maximum)
         real_number("ExponentialBackoff.multiplier", self.multiplier, at_least=1.0)
         real_number("ExponentialBackoff.jitter", self.jitter, at_least=0.0, at_most=1.0)
-        reset = seconds("ExponentialBackoff.reset_after", self.reset_after, above=0.0)
+        reset = seconds_in("ExponentialBackoff.reset_after", self.reset_after, above=0.0)
         object.__setattr__(self, "reset_after", reset)
         if self.attempts is not None:
             whole_number("ExponentialBackoff.attempts", self.attempts, at_least=1)
@@ -136,8 +135,8 @@ class FailureRate(metaclass=NearestNames):
 
     def __post_init__(self) -> None:
         whole_number("FailureRate.failures", self.failures, at_least=1)
-        object.__setattr__(self, "interval", seconds("FailureRate.interval", self.interval, above=0.0))
-        object.__setattr__(self, "delay", seconds("FailureRate.delay", self.delay))
+        object.__setattr__(self, "interval", seconds_in("FailureRate.interval", self.interval, above=0.0))
+        object.__setattr__(self, "delay", seconds_in("FailureRate.delay", self.delay))
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> FailureRate:

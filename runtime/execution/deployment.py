@@ -22,6 +22,7 @@ from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.time.durations import as_seconds
 
 #: Makes the descriptors of an attempt; blocks. Takes the attempt, the graph, what to restore and the
 #: subtasks.
@@ -81,7 +82,7 @@ class Deployer:
                 self._stopped(member, answers[member] if member in answers else Away(), member in answers)
             then()
 
-        timeout = self.config.advanced.cancellation_timeout
+        timeout = as_seconds(self.config.advanced.cancellation_timeout)
         gathering: Replies[Member, None] = Replies(members, self.timers, timeout, answered)
         for member in members:
             self.processes.stop(member.process, member.role.at(attempt), gathering.reply(member))
@@ -149,14 +150,15 @@ class Deployment:
         )
 
     def _begin_deadline(self) -> None:
-        timeout = self._deployer.config.deployment_timeout
+        timeout = as_seconds(self._deployer.config.deployment_timeout)
         self._deadline = self._deployer.timers.call_later(timeout, self._is_late)
 
     def _is_late(self) -> None:
         self._step.cancel()
+        timeout = as_seconds(self._deployer.config.deployment_timeout)
         text = (
-            f"the subtasks were not ready within {self._deployer.config.deployment_timeout:g} s: listing "
-            "splits, the reading of state or an operator's opening takes longer than deployment_timeout"
+            f"the subtasks were not ready within {timeout:g} s: listing splits, the reading of state or an "
+            "operator's opening takes longer than deployment_timeout"
         )
         self._end(FailureCause(text))
 
@@ -173,7 +175,7 @@ class Deployment:
             self._end(FailureCause("its process died while it was deployed", lost, kind=FailureKind.PROCESS))
             return
         # The deadline above comes first, so that it has a text of its own.
-        timeout = 2 * deployer.config.deployment_timeout
+        timeout = 2 * as_seconds(deployer.config.deployment_timeout)
         gathering: Replies[SubtaskId, SubtaskFailed | None] = Replies(
             list(members), deployer.timers, timeout, self._answered
         )

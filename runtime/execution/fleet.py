@@ -59,6 +59,7 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.time.durations import as_seconds
 
 #: Rounds without an answer after which a spare is replaced.
 _PATIENCE: Final = 5
@@ -241,7 +242,7 @@ class Fleet:
                 self._take_over(process, answers.get(process))
             then()
 
-        timeout = min(TAKE_OVER_TIMEOUT, self._config.advanced.heartbeat_timeout)
+        timeout = min(TAKE_OVER_TIMEOUT, as_seconds(self._config.advanced.heartbeat_timeout))
         gathering: Replies[ProcessId, Held] = Replies(left, self._timers, timeout, answered)
         for process in left:
             self._processes.ask(process, gathering.reply(process))
@@ -297,7 +298,7 @@ class Fleet:
         replies: Replies[SubtaskId, Place | Stale] = Replies(
             missing,
             self._timers,
-            self._config.deployment_timeout,
+            as_seconds(self._config.deployment_timeout),
             lambda answers: then(self._placed(chosen, answers)),
         )
         for subtask, needs in missing.items():
@@ -389,7 +390,7 @@ class Fleet:
         others = "/resources" if len(needed) > 2 else ""
         return (
             f"{', '.join(map(str, late))} could not be placed within "
-            f"{self._config.deployment_timeout:g} s: they need {needs}, "
+            f"{as_seconds(self._config.deployment_timeout):g} s: they need {needs}, "
             f"{says}. Add nodes, lower num_cpus/num_gpus{others} or the parallelism, or raise "
             "deployment_timeout"
         )

@@ -42,6 +42,7 @@ from penstock.runtime.execution.processes import (
 )
 from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.time.durations import as_seconds
 
 
 class HeartbeatListener(Protocol):
@@ -224,7 +225,10 @@ class Watch:
         self._clock = clock
         self._timers = timers
         self._counted = counted
-        lease, heartbeat = config.advanced.lease_timeout, config.advanced.heartbeat_timeout
+        lease, heartbeat = (
+            as_seconds(config.advanced.lease_timeout),
+            as_seconds(config.advanced.heartbeat_timeout),
+        )
         self._interval = min(INTERVAL, lease / 4, heartbeat / 4)
         limits = HeartbeatLimits.of(heartbeat, lease)
         self._heartbeats = Heartbeats(fleet, processes, clock, timers, limits, listener)

@@ -17,13 +17,13 @@ from enum import Enum
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final, Protocol, runtime_checkable
 
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig, RocksDB
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 from penstock.runtime.names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+from penstock.runtime.time.durations import Duration
 
 
 class JobStatus(Enum, metaclass=NearestEnumMembers):

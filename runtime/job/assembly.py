@@ -24,6 +24,7 @@ from penstock.runtime.job.states.deploying import Created, Deploying
 from penstock.runtime.job.states.running import Running
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.time.durations import as_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def assemble(
         timers=around.timers,
         runner=around.runner,
         user_runner=around.user_runner,
-        deployment_timeout=config.deployment_timeout,
+        deployment_timeout=as_seconds(config.deployment_timeout),
         created=Created,
         deploying=Deploying,
         running=Running,
@@ -113,7 +114,7 @@ def _coordinator(
     place = SnapshotLocation(around.storage, ledger.paths, ledger.newer_attempt, around.open_location)
     # Folders of users may hang for ever. Threads that the job needs must not hang with them.
     targets = SavepointTargets(
-        place.try_target, around.user_runner, around.timers, checkpointing.timeout_seconds
+        place.try_target, around.user_runner, around.timers, as_seconds(checkpointing.timeout)
     )
     return CheckpointCoordinator(
         checkpointing,

@@ -21,7 +21,6 @@ from typing import Final, TypeAlias
 
 import xxhash
 
-from penstock.runtime.config.checks import seconds
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
@@ -37,6 +36,7 @@ from penstock.runtime.config.restart import (
 )
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.snapshot.ids import SubtaskId
+from penstock.runtime.time.durations import as_seconds
 
 _HASH_RANGE: Final = float(1 << 64)
 
@@ -55,7 +55,7 @@ class FixedDelayStrategy:
 
     def __init__(self, config: FixedDelay) -> None:
         self._attempts = config.attempts
-        self._delay = seconds("delay", config.delay)
+        self._delay = as_seconds(config.delay)
         self._used = 0
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:
@@ -109,9 +109,9 @@ class ExponentialBackoffStrategy:
 
     def __init__(self, config: ExponentialBackoff, seed: str) -> None:
         self._config = config
-        self._initial = seconds("initial", config.initial)
-        self._maximum = seconds("maximum", config.maximum)
-        self._reset_after = seconds("reset_after", config.reset_after)
+        self._initial = as_seconds(config.initial)
+        self._maximum = as_seconds(config.maximum)
+        self._reset_after = as_seconds(config.reset_after)
         self._seed = seed
         self._restarts = 0
         self._failures = 0
@@ -185,8 +185,8 @@ class FailureRateStrategy:
 
     def __init__(self, config: FailureRate) -> None:
         self._borne = config.failures
-        self._interval = seconds("interval", config.interval)
-        self._delay = seconds("delay", config.delay)
+        self._interval = as_seconds(config.interval)
+        self._delay = as_seconds(config.delay)
         self._memory = RestartMemory()
 
     def after_death(self, memory: RestartMemory, age: float) -> RestartMemory:

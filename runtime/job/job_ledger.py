@@ -33,6 +33,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.time.durations import as_seconds
 
 #: Adds the death of a JobMaster to a memory of restarts, given the job's age.
 AfterDeath: TypeAlias = Callable[[RestartMemory, float], RestartMemory]
@@ -173,7 +174,7 @@ class JobLedger:
     @property
     def storage_timeout(self) -> float | None:
         """Seconds that the end of the job may wait for the storage; `None` for a log in memory."""
-        return None if self._checkpointing is None else self._checkpointing.storage_timeout_seconds
+        return None if self._checkpointing is None else as_seconds(self._checkpointing.storage_timeout)
 
     def age(self) -> float:
         """Seconds of the job's life, as the restart strategy counts them; never blocks."""

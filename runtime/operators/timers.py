@@ -57,7 +57,7 @@ from penstock.runtime.record.elements import END_OF_TIME, RowBatch, Watermark
 from penstock.runtime.state.declared_state import RESERVED
 from penstock.runtime.state.state_backend import KeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY, HasCurrentKey, StateTable
-from penstock.runtime.time.instants import micros_of
+from penstock.runtime.time.durations import micros_of
 
 #: Items of the heap that may be waste before anybody counts.
 _LEAST_WASTE: Final = 1024

@@ -39,8 +39,8 @@ from penstock.runtime.names import nearest_name
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.snapshot.handles import SavedTime
+from penstock.runtime.time.durations import Duration, as_seconds, micros_in
 
-_MICROSECOND: Final = timedelta(microseconds=1)
 #: Buckets that a TTL is divided into.
 _BUCKETS: Final = 256
 
@@ -57,7 +57,7 @@ class StateTtl:
     a map expire one by one.
 
     Attributes:
-        duration: A `timedelta`, or seconds.
+        duration: A `timedelta` or seconds; kept as seconds.
         refreshed_by: Whether reading an entry makes it live on, too. Each read is a change then, which the
             next checkpoint saves.
         time: `"processing"` goes by the clock of the machine. `"event"` goes by watermarks and timestamps.
@@ -68,15 +68,14 @@ class StateTtl:
     Example:
         >>> from penstock import StateTtl
         >>> StateTtl(90, time="event").duration
-        datetime.timedelta(seconds=90)
+        90.0
         >>> StateTtl(0)
         Traceback (most recent call last):
         ...
-        penstock.runtime.errors.ConfigurationError: a TTL is a timedelta or seconds, greater than zero, \
-not 0
+        penstock.runtime.errors.ConfigurationError: duration=0: give a finite duration longer than 0 s
     """
 
-    duration: timedelta | float
+    duration: Duration
     refreshed_by: Refresh = "writes"
     time: TtlTime = "processing"
 
@@ -87,36 +86,29 @@ not 0
                 hint = nearest_name(str(value), known)
                 msg = f"StateTtl: {name} is {' or '.join(map(repr, known))}, not {value!r}{hint}"
                 raise ConfigurationError(msg)
-        duration = self.duration
-        try:
-            if isinstance(duration, int | float) and not isinstance(duration, bool):
-                duration = timedelta(seconds=duration)
-            is_right = isinstance(duration, timedelta) and duration >= _MICROSECOND
-        except (OverflowError, ValueError):
-            is_right = False
-        if not is_right:
-            msg = f"a TTL is a timedelta or seconds, greater than zero, not {self.duration!r:.80}"
-            raise ConfigurationError(msg)
-        object.__setattr__(self, "duration", duration)
+        micros_in("duration", self.duration)
+        object.__setattr__(self, "duration", as_seconds(self.duration))
 
     @staticmethod
     def of(ttl: Ttl | None) -> StateTtl | None:
         """A TTL that is given as `ttl=`."""
-        return ttl if ttl is None or isinstance(ttl, StateTtl) else StateTtl(ttl)
+        if ttl is None or isinstance(ttl, StateTtl):
+            return ttl
+        micros_in("ttl", ttl)
+        return StateTtl(ttl)
 
     @property
     def microseconds(self) -> int:
         """The duration in microseconds."""
-        assert isinstance(self.duration, timedelta), "seconds become a timedelta"
-        return self.duration // _MICROSECOND
+        return micros_in("duration", self.duration)
 
     def __str__(self) -> str:
         used = "write" if self.refreshed_by == "writes" else "read or write"
-        return f"{self.duration} after the last {used}, {self.time} time"
+        return f"{timedelta(microseconds=self.microseconds)} after the last {used}, {self.time} time"
 
 
 #: What users give as `ttl=`.
-Ttl: TypeAlias = timedelta | float | StateTtl
+Ttl: TypeAlias = Duration | StateTtl
 
 
 class HasTimestamp(Protocol):

@@ -53,6 +53,7 @@ from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.task_input import EndsOnlyInput, NetworkInput, SourceInput, TaskInput
 from penstock.runtime.task.task_time import TaskTimers
+from penstock.runtime.time.durations import as_seconds
 
 
 def build_subtask(
@@ -198,10 +199,10 @@ class _Builder:
             advanced.credits,
             advanced.buffer_rows,
             advanced.buffer_bytes,
-            config.buffer_timeout,
+            as_seconds(config.buffer_timeout),
             advanced.arrow_buffer_rows,
             advanced.arrow_buffer_bytes,
-            advanced.debloat_target,
+            as_seconds(advanced.debloat_target),
         )
         return SubtaskOutputs(
             self._descriptor.subtask.outputs,
@@ -388,7 +389,7 @@ class _Builder:
         semantics = Semantics(end_of_partition=config.end_of_partition)
         settings = BarrierSettings.of_job(config.checkpointing, semantics)
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
-        gate = InputGate.of_specs(inputs, self._clock, config.advanced.gap_timeout)
+        gate = InputGate.of_specs(inputs, self._clock, as_seconds(config.advanced.gap_timeout))
         checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())
         return NetworkInput(checkpointed, len(inputs), self._batches)
 

@@ -51,6 +51,7 @@ from penstock.runtime.task.task_input import (
 )
 from penstock.runtime.task.task_time import InputTime, TimeAccount
 from penstock.runtime.task.work_in_progress import WorkInProgress
+from penstock.runtime.time.durations import as_seconds
 
 #: Seconds until a source that has nothing, and does not say until when, is asked again.
 _SOURCE_PAUSE: Final = 0.05
@@ -104,7 +105,7 @@ class Subtask:
             parts.chain,
             parts.outputs,
             clock,
-            descriptor.config.advanced.slice_duration,
+            as_seconds(descriptor.config.advanced.slice_duration),
             whole_batches=network is None,
         )
         self._event_time = EventTime(parts.chain)

@@ -35,6 +35,7 @@ from penstock.runtime.state.state_backend import BackendSetup, KeyedStateBackend
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.state_backends import open_state_backend
+from penstock.runtime.time.durations import Duration, seconds_in
 
 if TYPE_CHECKING:
     pass
@@ -220,13 +221,13 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return self._drain(self._chain.process_status(status))
 
     @checked_keywords
-    def advance(self, seconds: float) -> list[Any]:
+    def advance(self, duration: Duration) -> list[Any]:
         """Let time pass without input, and let the operator do what falls due; returns the rows of that.
 
         Raises:
             OperatorError: The operator failed.
         """
-        until, rows = self.clock.monotonic() + seconds, self._tick()
+        until, rows = self.clock.monotonic() + seconds_in("duration", duration), self._tick()
         while (at := self._chain.tick_at) is not None and at <= until:
             self.clock.advance_to(at)
             rows += self._tick()

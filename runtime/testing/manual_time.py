@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
+from penstock.runtime.time.durations import Duration, seconds_in
+
 T = TypeVar("T")
 
 
@@ -40,16 +42,13 @@ class ManualClock:
         """Seconds since the clock was made."""
         return self._elapsed
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, duration: Duration) -> None:
         """Let time pass.
 
         Raises:
-            ValueError: Time can't go back.
+            ConfigurationError: It is no duration, or negative: time can't go back.
         """
-        if seconds < 0:
-            msg = f"time can't go back by {-seconds} s"
-            raise ValueError(msg)
-        self._elapsed += seconds
+        self._elapsed += seconds_in("duration", duration)
 
     def set_wall_clock(self, now: float) -> None:
         """Somebody sets the wall clock, forward or back; monotonic time knows nothing of it."""

@@ -28,6 +28,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.key_groups import redistribute
 from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 
@@ -124,13 +125,13 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         return [] if polled.batch is None else list(rows_of(polled.batch).rows)
 
     @checked_keywords
-    def advance(self, seconds: float) -> None:
+    def advance(self, duration: Duration) -> None:
         """Let time pass in which the reader is not polled, and see which splits are idle.
 
         Raises:
             OperatorError: The generator of watermarks failed.
         """
-        until = self.clock.monotonic() + seconds
+        until = self.clock.monotonic() + seconds_in("duration", duration)
         self._changed(self._operator.tick(self.clock.monotonic()))
         while (at := self._operator.tick_at) is not None and at <= until:
             self.clock.advance_to(at)

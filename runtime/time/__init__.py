@@ -1,5 +1,5 @@
 """Event time: watermarks and window assigners.
 
-`watermark_strategy`, `watermark_valve`, `windows`, `instants`: values and pure calculations; nothing here
+`watermark_strategy`, `watermark_valve`, `windows`, `durations`: values and pure calculations; nothing here
 looks at a clock. Imports `record` and `errors`.
 """

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames, checked_keywords, checked_name
-from penstock.runtime.time.instants import micros_in, micros_of
+from penstock.runtime.time.durations import Duration, micros_in, micros_of, seconds_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
     @staticmethod
     @checked_keywords
-    def for_bounded_out_of_orderness(most: timedelta | float) -> WatermarkStrategy[Any]:
+    def for_bounded_out_of_orderness(most: Duration) -> WatermarkStrategy[Any]:
         """Watermarks for records that may be up to `most` (a `timedelta`, or seconds) older than the newest.
 
         A record that is older than that is late.
@@ -191,7 +191,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         Raises:
             ConfigurationError: `most` is no span of time.
         """
-        return WatermarkStrategy(micros_in("the out-of-orderness", most, least=0))
+        return WatermarkStrategy(micros_in("most", most, at_least=0))
 
     @staticmethod
     @checked_keywords
@@ -230,7 +230,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     @staticmethod
     @checked_keywords
     def for_generator(
-        make: Callable[[], WatermarkGenerator[T]], interval: timedelta | float = INTERVAL
+        make: Callable[[], WatermarkGenerator[T]], interval: Duration = INTERVAL
     ) -> WatermarkStrategy[T]:
         """Watermarks of a user's own class; see `WatermarkGenerator`.
 
@@ -247,7 +247,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             )
             raise ConfigurationError(msg)
         _need_function("for_generator", make)
-        seconds = micros_in("the interval", interval) / 1_000_000
+        seconds = seconds_in("interval", interval, above=0.0)
         return WatermarkStrategy(0, generator=make, named_by=make, interval=seconds)
 
     def with_timestamp_assigner(self, assigner: Callable[[T], datetime | int]) -> WatermarkStrategy[T]:
@@ -276,7 +276,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             raise ConfigurationError(msg)
         return replace(self, timestamp_assigner=None, timestamp_column=name)
 
-    def with_idleness(self, timeout: timedelta | float) -> WatermarkStrategy[T]:
+    def with_idleness(self, timeout: Duration) -> WatermarkStrategy[T]:
         """The same strategy, but no operator waits for a stream that has had no record for some time.
 
         The next record makes it active again. If its timestamp is older than the watermark that the others
@@ -301,10 +301,10 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             []
             (True, False)
         """
-        return replace(self, idle_after=micros_in("the idleness", timeout) / 1_000_000)
+        return replace(self, idle_after=seconds_in("timeout", timeout, above=0.0))
 
     def with_alignment(
-        self, group: str, max_drift: timedelta | float, interval: timedelta | float = ALIGNMENT_INTERVAL
+        self, group: str, max_drift: Duration, interval: Duration = ALIGNMENT_INTERVAL
     ) -> WatermarkStrategy[T]:
         """The same strategy, but a source that is far ahead of the others of its group waits for them.
 
@@ -326,8 +326,8 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
             60000000
         """
         group = checked_name("with_alignment", group)
-        drift = micros_in("the drift", max_drift)
-        seconds = micros_in("the interval", interval) / 1_000_000
+        drift = micros_in("max_drift", max_drift)
+        seconds = seconds_in("interval", interval, above=0.0)
         return replace(self, alignment=WatermarkAlignment(group, drift, seconds))
 
 

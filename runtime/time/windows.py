@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar,
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.names import NearestNames
-from penstock.runtime.time.instants import micros_in
+from penstock.runtime.time.durations import Duration, micros_in
 from penstock.runtime.user_location import function_name, user_location
 
 
@@ -78,14 +78,10 @@ def slide_of(assigner: WindowAssigner) -> int | None:
     return slide or None if len(classes) < 2 else None
 
 
-def span_of(what: str, span: object, *, least: int = 1) -> int:
-    """A span of a window in microseconds; see `micros_in`.
-
-    Raises:
-        ConfigurationError: The span is invalid; the message names the user's line.
-    """
+def micros_of_user(name: str, duration: object, *, at_least: int = 1) -> int:
+    """As `micros_in`, with an error that names the user's line."""
     try:
-        return micros_in(what, span, least=least)
+        return micros_in(name, duration, at_least=at_least)
     except ConfigurationError as error:
         msg = f"{user_location()}: {error}"
         raise ConfigurationError(msg) from None
@@ -107,9 +103,9 @@ class TumblingEventTimeWindows(metaclass=NearestNames):
         ((0,), (60000000,), (-60000000,))
     """
 
-    def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
-        self.size = self.slide = span_of("the size of a window", size)
-        self.offset = span_of("the offset of windows", offset, least=-self.size)
+    def __init__(self, size: Duration, offset: Duration = 0) -> None:
+        self.size = self.slide = micros_of_user("size", size)
+        self.offset = micros_of_user("offset", offset, at_least=-self.size)
 
     def starts(self, timestamp: int) -> Sequence[int]:
         """The start of the window that holds this timestamp."""
@@ -136,12 +132,10 @@ class SlidingEventTimeWindows(metaclass=NearestNames):
         (5000000, 10000000)
     """
 
-    def __init__(
-        self, size: timedelta | float, slide: timedelta | float, offset: timedelta | float = 0
-    ) -> None:
-        self.size = span_of("the size of a window", size)
-        self.slide = span_of("the slide of windows", slide)
-        self.offset = span_of("the offset of windows", offset, least=-self.size)
+    def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
+        self.size = micros_of_user("size", size)
+        self.slide = micros_of_user("slide", slide)
+        self.offset = micros_of_user("offset", offset, at_least=-self.size)
         if self.slide > self.size:
             msg = (
                 f"{user_location()}: windows of {timedelta(microseconds=self.size)} that begin every "
@@ -252,7 +246,7 @@ class TumblingProcessingTimeWindows(AlignedWindows):
 
     is_event_time = False
 
-    def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
+    def __init__(self, size: Duration, offset: Duration = 0) -> None:
         super().__init__(TumblingEventTimeWindows(size, offset))
 
     @property
@@ -278,9 +272,7 @@ class SlidingProcessingTimeWindows(AlignedWindows):
 
     is_event_time = False
 
-    def __init__(
-        self, size: timedelta | float, slide: timedelta | float, offset: timedelta | float = 0
-    ) -> None:
+    def __init__(self, size: Duration, slide: Duration, offset: Duration = 0) -> None:
         super().__init__(SlidingEventTimeWindows(size, slide, offset))
 
     @property
@@ -312,12 +304,10 @@ class CumulativeEventTimeWindows(RecordWindowAssigner[Any]):
         [(0, 10), (0, 15)]
     """
 
-    def __init__(
-        self, max_size: timedelta | float, step: timedelta | float, offset: timedelta | float = 0
-    ) -> None:
-        self.max_size = span_of("the largest size of cumulative windows", max_size)
-        self.step = span_of("the step of cumulative windows", step)
-        self.offset = span_of("the offset of windows", offset, least=-self.max_size)
+    def __init__(self, max_size: Duration, step: Duration, offset: Duration = 0) -> None:
+        self.max_size = micros_of_user("max_size", max_size)
+        self.step = micros_of_user("step", step)
+        self.offset = micros_of_user("offset", offset, at_least=-self.max_size)
         if self.max_size % self.step:
             msg = (
                 f"{user_location()}: cumulative windows of up to {timedelta(microseconds=self.max_size)} "
@@ -390,16 +380,16 @@ class EventTimeSessionWindows(RecordWindowAssigner[T]):
 
     is_merging = True
 
-    def __init__(self, gap: timedelta | float | Callable[[T], timedelta | float]) -> None:
+    def __init__(self, gap: Duration | Callable[[T], Duration]) -> None:
         self._gap_of = gap if callable(gap) else None
-        self.gap = None if callable(gap) else span_of("the gap of sessions", gap)
+        self.gap = None if callable(gap) else micros_of_user("gap", gap)
 
     def windows(self, record: T, timestamp: int) -> Sequence[TimeWindow]:
         """One window, which begins with the record."""
         gap = self.gap
         if gap is None:
             assert self._gap_of is not None, "a gap is a span or a function"
-            gap = micros_in("the gap of a session", self._gap_of(record))
+            gap = micros_in("gap", self._gap_of(record))
         return [TimeWindow(timestamp, timestamp + gap)]
 
     @property

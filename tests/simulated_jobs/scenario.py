@@ -25,6 +25,7 @@ from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.time.durations import as_seconds
 from simulated_jobs.columns import AGGREGATE, SOURCE, draw_columns
 from simulated_jobs.draw_job import (
     draw_axis_faults,
@@ -128,15 +129,15 @@ class Scenario:
         lines += [] if self.shape.timed is None else [f"  {self.shape.timed}"]
         lines.append(
             f"  credits {config.advanced.credits}, rows in a buffer {config.advanced.buffer_rows}, "
-            f"buffer timeout {config.buffer_timeout:g} s"
+            f"buffer timeout {as_seconds(config.buffer_timeout):g} s"
         )
         lines.append(f"  {config.restart}")
         lines.append(f"  the log is compacted after {self.compact_every} records")
         if checkpointing is not None:
             lines += ["  older checkpoints are allowed"] if checkpointing.allow_older else []
             lines.append(
-                f"  a checkpoint every {checkpointing.every_seconds:g} s, "
-                f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
+                f"  a checkpoint every {as_seconds(checkpointing.every):g} s, "
+                f"timeout {as_seconds(checkpointing.timeout):g} s, {checkpointing.max_concurrent} at a time"
             )
             if self.mode is HandlerMode.STORED:
                 limit = checkpointing.max_alignment_bytes

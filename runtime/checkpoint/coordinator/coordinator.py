@@ -96,6 +96,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.time.durations import as_seconds
 
 
 class CoordinatorGateway(Protocol):
@@ -189,7 +190,7 @@ class CheckpointCoordinator:
         self._initialize_location = initialize_location
         self._targets = targets
         #: The preparation of a place in the job's storage.
-        self._place = WriteProbe(runner, timers, config.timeout_seconds)
+        self._place = WriteProbe(runner, timers, as_seconds(config.timeout))
         self._semantics = semantics
         self._coordinators.when_event_came(self._event_came)
         self._masters = MasterSnapshots(self._coordinators, self._hooks)
@@ -509,7 +510,7 @@ class CheckpointCoordinator:
             masters=self._hooks.identifiers,
         )
         self._pending[checkpoint_id] = pending
-        timeout = self._config.timeout_seconds
+        timeout = as_seconds(self._config.timeout)
         pending.set_timeout(self._timers.call_later(timeout, partial(self._expire, pending)))
         self._history.started(pending)
         self._masters.take(pending, partial(self._trigger_sources, pending), partial(self._give_up, pending))
@@ -693,7 +694,7 @@ class CheckpointCoordinator:
         missing = (*pending.missing_names(), *self._coordinators.missing_events(pending.checkpoint_id))
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         awaited = ", ".join(missing[:_NAMED]) + more or "its turn to be written"
-        detail = f"not complete after {self._config.timeout_seconds:g} s; it waited for {awaited}"
+        detail = f"not complete after {as_seconds(self._config.timeout):g} s; it waited for {awaited}"
         self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 
     def _end_all(self, reason: Reason, detail: str) -> None:

@@ -30,6 +30,7 @@ from penstock.runtime.ports import Cancellable, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.time.durations import as_seconds
 
 #: Shorter remainders of a pause (seconds) count as over, so that rounding never sets a timer twice.
 PAUSE_RESOLUTION: Final = 1e-6
@@ -275,9 +276,9 @@ class CheckpointRequests:
         self._given_up = given_up
         self._note = note
         self._config = config
-        self._interval = config.every_seconds
+        self._interval = as_seconds(config.every)
         self._decider = CheckpointRequestDecider(
-            max_concurrent=config.max_concurrent, min_pause=config.min_pause_seconds
+            max_concurrent=config.max_concurrent, min_pause=as_seconds(config.min_pause)
         )
         self._clock = clock
         self._timers = timers
@@ -437,7 +438,11 @@ class CheckpointRequests:
 
     def _why_it_waits(self, request: CheckpointRequest, ahead: int) -> str:
         """In words, with the time until its start if no later request goes first."""
-        now, timeout, pause = self._situation(), self._config.timeout_seconds, self._config.min_pause_seconds
+        now, timeout, pause = (
+            self._situation(),
+            as_seconds(self._config.timeout),
+            as_seconds(self._config.min_pause),
+        )
         if now.is_triggering:
             # The timeout of its place, then its own.
             why, at_most = "another one is being started", 2 * timeout + pause
@@ -452,7 +457,7 @@ class CheckpointRequests:
         return f"{_named(request)} waits: {why}. It waits for at most {at_most} s if none overtakes it"
 
     def _rest_of_pause(self) -> tuple[str, float]:
-        pause = self._config.min_pause_seconds
+        pause = as_seconds(self._config.min_pause)
         rest = self._last_completion + pause - self._clock.monotonic()
         return f"min_pause={pause:g} s after the last one is not over", rest
 

@@ -29,6 +29,7 @@ from penstock.runtime.operators.aggregation.window_aggregate import (
 from penstock.runtime.operators.functions.aggregate_function import AggregateFunction
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.record.column_key import ALL_RECORDS, ColumnKey
+from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.windows import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
@@ -50,7 +51,7 @@ class AggregateCall(NamedTuple):
     columns: Mapping[str, AnyAggregate]
     options: OperatorOptions
     combine: bool = True
-    emit_every: float | None = None
+    emit_every: Duration | None = None
 
 
 def function_or_columns(
@@ -99,21 +100,23 @@ def add_aggregate(
     functions: Mapping[str, AnyAggregate],
     options: OperatorOptions,
     *,
-    emit_every: float | None,
+    emit_every: Duration | None,
     combine: bool,
 ) -> Upstream:
     """Add an aggregation; its output comes back.
 
     Args:
-        emit_every: Seconds between two outputs; `None` for one a batch.
+        emit_every: Time between two outputs; `None` for one a batch.
 
     Raises:
         GraphError: A name or a function can't be meant; names the user's line.
     """
     key = _column_key(key_selector)
     aggregation = _checked_aggregation(functions, key)
-    if emit_every is not None and (isinstance(emit_every, bool) or not 0 < emit_every < float("inf")):
-        refuse(f"aggregate: emit_every must be a positive number of seconds, not {emit_every!r}")
+    try:
+        every = None if emit_every is None else seconds_in("emit_every", emit_every, above=0.0)
+    except ConfigurationError as error:
+        refuse(f"aggregate: {error}")
     is_combined = combine and aggregation.combines
     if is_combined:
         factory = partial(CombineOperator, key, aggregation)
@@ -122,7 +125,7 @@ def add_aggregate(
     return builder.add(
         "aggregate",
         what,
-        partial(KeyedAggregateOperator, key, aggregation, emit_every, is_combined=is_combined),
+        partial(KeyedAggregateOperator, key, aggregation, every, is_combined=is_combined),
         inputs,
         operator_id,
         options,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.stream_graph import TakesSchema, Upstream
@@ -60,6 +59,7 @@ from penstock.runtime.operators.user_code.function_class import FunctionClass
 from penstock.runtime.operators.user_code.output_tag import OutputTag, tag_name
 from penstock.runtime.operators.windows.window import LATE_RECORDS
 from penstock.runtime.record.column_key import as_column_key
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name

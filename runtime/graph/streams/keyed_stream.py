@@ -29,6 +29,7 @@ from penstock.runtime.operators.functions.process import KeyedProcessOperator
 from penstock.runtime.operators.functions.process_function import KeyedProcessFunction
 from penstock.runtime.operators.functions.record_functions import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import RecordWindowAssigner, WindowAssigner
 from penstock.runtime.user_location import function_name
 
@@ -83,7 +84,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
         self,
         id: str,
         *,
-        emit_every: float | None = None,
+        emit_every: Duration | None = None,
         combine: bool = True,
         parallelism: int | None = None,
         num_cpus: float | None = None,
@@ -108,7 +109,7 @@ class KeyedStream(GroupedStream, Generic[T, K]):
             id: The operator's id; its state is found again under it.
             function: An object; each subtask works with a copy of it. It may change its accumulator in place.
             **named: Functions of columns by the name of their result, and the options of `OperatorOptions`.
-                `emit_every` is the time in seconds between two outputs of the keys that were touched. By
+                `emit_every` is the time between two outputs of the keys that were touched. By
                 default they are emitted once a batch. They are emitted in front of a checkpoint, too.
                 `combine=False` leaves out the step that reduces records by key before they are sent, as long
                 as that makes them fewer. State in columns is always on the heap.

@@ -14,7 +14,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import NoRestart
 from penstock.runtime.errors import ConfigurationError
@@ -25,6 +24,7 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstrea
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.operators.sinks import SinkOperator
+from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def look(
     """
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         refuse(f"a quick look needs a number of rows from 0 on, not {limit!r:.80}")
+    if timeout is not None:
+        seconds_in("timeout", timeout)
     executor = environment.executor
     if not isinstance(executor, BringsRows):
         msg = (

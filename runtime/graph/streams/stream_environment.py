@@ -9,7 +9,6 @@ from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from penstock.runtime.config.checkpointing import Checkpointing
-from penstock.runtime.config.checks import Duration
 from penstock.runtime.config.job_config import AllowPickle, JobConfig, StateBackend
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.errors import ConfigurationError, GraphError
@@ -37,6 +36,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.names import NearestMembers, checked_name
 from penstock.runtime.operators.protocols import Source
+from penstock.runtime.time.durations import Duration, seconds_in
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import user_location
 
@@ -312,6 +312,8 @@ class StreamEnvironment(NearestMembers):
             KeyboardInterrupt: Ctrl-C before the job began has ended it. Later the job continues, and a note
                 of the interrupt names it.
         """
+        if timeout is not None:
+            seconds_in("timeout", timeout)
         executor = self.executor
         with executor.interrupts_held() if isinstance(executor, HoldsInterrupts) else nullcontext():
             handle = self.submit(

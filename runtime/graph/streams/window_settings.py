@@ -32,7 +32,7 @@ from penstock.runtime.operators.windows.triggers import (
 )
 from penstock.runtime.operators.windows.window import LATE_RECORDS, WindowOperator
 from penstock.runtime.operators.windows.window_contents import FoldedContents, WindowContents
-from penstock.runtime.time.instants import micros_in
+from penstock.runtime.time.durations import Duration, micros_in
 from penstock.runtime.time.windows import AlignedWindows, GlobalWindows, RecordWindowAssigner, WindowAssigner
 
 #: What `window` takes.
@@ -116,12 +116,12 @@ class WindowSettings:
             refuse(f"evictor needs an Evictor such as CountEvictor(100), not {evictor!r:.80}")
         return replace(self, own_evictor=evictor, last=None)
 
-    def with_lateness(self, lateness: timedelta | float) -> WindowSettings:
+    def with_lateness(self, lateness: Duration) -> WindowSettings:
         """With windows that are kept for a while after their end."""
         if not self.records.is_event_time:
             refuse(f"allowed_lateness: {self.assigner!r} are not of event time, so no record is late")
         try:
-            return replace(self, lateness=micros_in("the allowed lateness", lateness, least=0))
+            return replace(self, lateness=micros_in("lateness", lateness, at_least=0))
         except ConfigurationError as error:
             refuse(f"allowed_lateness: {error}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -51,6 +50,7 @@ from penstock.runtime.operators.windows.window_contents import (
     ReducedContents,
 )
 from penstock.runtime.record.column_key import NoKey
+from penstock.runtime.time.durations import Duration
 from penstock.runtime.time.windows import TimeWindow
 from penstock.runtime.user_location import function_name
 
@@ -133,7 +133,7 @@ class Windows(GroupedStream, Generic[T, *Keys]):
         return self._with(self._settings.with_evictor(evictor))
 
     @_plain
-    def allowed_lateness(self, lateness: timedelta | float) -> Self:
+    def allowed_lateness(self, lateness: Duration) -> Self:
         """Keep windows of event time for a while after their end, and emit again for each late record.
 
         Args:

@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.windows.trigger import Trigger, TriggerContext, TriggerResult
-from penstock.runtime.time.windows import TimeWindow, span_of
+from penstock.runtime.time.durations import Duration
+from penstock.runtime.time.windows import TimeWindow, micros_of_user
 from penstock.runtime.user_location import user_location
 
 _CONTINUE: Final = TriggerResult.CONTINUE
@@ -176,8 +177,8 @@ class ContinuousProcessingTimeTrigger(Trigger[Any]):
         ConfigurationError: The interval is no span of time, or not positive.
     """
 
-    def __init__(self, interval: timedelta | float) -> None:
-        self.interval = span_of("the interval of a trigger", interval)
+    def __init__(self, interval: Duration) -> None:
+        self.interval = micros_of_user("interval", interval)
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -229,8 +230,8 @@ class ContinuousEventTimeTrigger(Trigger[Any]):
         ConfigurationError: The interval is no span of time, or not positive.
     """
 
-    def __init__(self, interval: timedelta | float) -> None:
-        self.interval = span_of("the interval of a trigger", interval)
+    def __init__(self, interval: Duration) -> None:
+        self.interval = micros_of_user("interval", interval)
 
     def on_element(
         self, element: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext
@@ -465,8 +466,8 @@ class TimeEvictor(Evictor[Any]):
         ConfigurationError: The span is none, or not positive.
     """
 
-    def __init__(self, span: timedelta | float) -> None:
-        self.span = span_of("the span of an evictor", span)
+    def __init__(self, span: Duration) -> None:
+        self.span = micros_of_user("span", span)
 
     def evict_before(
         self, elements: list[TimestampedValue], window: TimeWindow

@@ -16,6 +16,7 @@ from penstock.runtime.testing.simulation.cluster.job import HookLedger, Simulate
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.world.world import World
+from penstock.runtime.time.durations import as_seconds
 
 #: Most moves of a job after the faults have stopped and their delays are over.
 MOST_CALM_MOVES: Final = 60_000
@@ -113,7 +114,7 @@ class SimulatedRun:
         """
         if not self.world.is_calm:
             self.world.calm_down()
-        longest = 3 * max(control.job.config.advanced.lease_timeout for control in self._controls)
+        longest = 3 * max(as_seconds(control.job.config.advanced.lease_timeout) for control in self._controls)
         since, last_move = self.world.clock.monotonic(), self.world.trace.moves + self._most_moves
         while left := [process for control in self._controls for process in control.alive]:
             lasts = self.world.clock.monotonic() - since

@@ -11,7 +11,7 @@ from penstock.runtime.errors import ConfigurationError
 
 def test_durations_are_timedeltas_or_seconds_and_read_as_seconds():
     config = Checkpointing(every=timedelta(minutes=2), timeout=30, min_pause=timedelta(milliseconds=500))
-    assert (config.every_seconds, config.timeout_seconds, config.min_pause_seconds) == (120.0, 30.0, 0.5)
+    assert (config.every, config.timeout, config.min_pause) == (120.0, 30.0, 0.5)
 
 
 def test_names_stand_for_enum_members():

@@ -348,10 +348,10 @@ def test_values_with_a_ttl_are_checked_and_migrated() -> None:
     "ttl", [0, -1, 0.0, timedelta(0), timedelta(days=-1), float("nan"), float("inf"), "1h", True]
 )
 def test_a_ttl_is_longer_than_nothing(ttl: Any) -> None:
-    what = r"ValueState \(.*test_time_to_live.py:\d+ .*\): a TTL is a timedelta or seconds, greater than zero"
+    what = r"ValueState \(.*test_time_to_live.py:\d+ .*\): ttl=.*: give a "
     with pytest.raises(ConfigurationError, match=what):
         ValueState(int, ttl=ttl)
-    with pytest.raises(ConfigurationError, match="a TTL is a timedelta or seconds, greater than zero"):
+    with pytest.raises(ConfigurationError, match="duration=.*: give a "):
         StateTtl(ttl)
 
 

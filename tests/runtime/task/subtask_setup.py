@@ -32,6 +32,7 @@ from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
 from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
+from penstock.runtime.time.durations import as_seconds
 
 CODEC = BatchCodec()
 CHECKPOINTING = JobConfig(checkpointing=Checkpointing(every=1))
@@ -146,7 +147,7 @@ class SubtaskSetup:
         open_spill_file: SpillFileOpener | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
-        self._rest = config.buffer_timeout / 10
+        self._rest = as_seconds(config.buffer_timeout) / 10
         self.runner = TwoStepRunner()
         self.storage = storage or MemoryStorage()
         self.frames: list[tuple[OutputChannelSpec, int]] = []

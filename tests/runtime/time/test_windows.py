@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.time.instants import micros_of
+from penstock.runtime.time.durations import micros_of
 from penstock.runtime.time.windows import (
     SlidingEventTimeWindows,
     TimeWindow,

@@ -44,6 +44,7 @@ from penstock.runtime.testing.simulation.cluster.running_task import ProcessDied
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+from penstock.runtime.time.durations import as_seconds
 
 _GONE = Died("killed by the simulation")
 #: Seconds by which the processor time of a process has grown when it is read again.
@@ -107,12 +108,14 @@ class SimulatedProcess:
         advanced = config.advanced
         self._credits = advanced.credits
         self._holder = RoleHolder()
-        self._lease = Lease(advanced.lease_timeout, self.clock.monotonic())
+        self._lease = Lease(as_seconds(advanced.lease_timeout), self.clock.monotonic())
         self._suspension = Suspension(world)
         self.holds = self._suspension.holds
         self._runs_for = ""
         self._guarded = GuardedBy(world, self.id, self._suspension, masters, links)
-        limits = HeartbeatLimits.of(advanced.heartbeat_timeout, OVERDUE * advanced.lease_timeout)
+        limits = HeartbeatLimits.of(
+            as_seconds(advanced.heartbeat_timeout), OVERDUE * as_seconds(advanced.lease_timeout)
+        )
         timers = ProcessTimers(world, self.clock, self._suspension, self.id)
         self._timers = timers
         self._guard = MasterGuard(limits, self.clock, timers, self._guarded, self._guarded.note_silence)

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.time.durations import Duration, as_seconds
 
 #: Rounding must not let a timer fire before its time.
 _TINY = 1e-9
@@ -47,9 +48,9 @@ class LocalClock(ManualClock):
         """Seconds since the clock was made."""
         return (self._world.monotonic() - self._begun) * self._rate
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, duration: Duration) -> None:
         """Let time pass, for the whole world."""
-        self._world.advance(seconds / self._rate)
+        self._world.advance(as_seconds(duration) / self._rate)
 
     def advance_to(self, monotonic: float) -> None:
         """Let time pass for the whole world until this clock shows this."""

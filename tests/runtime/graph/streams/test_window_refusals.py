@@ -98,7 +98,7 @@ MAKERS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("span", [0, -1, timedelta(0), timedelta(seconds=-5)], ids=str)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_span_of_zero_or_less_is_refused_where_it_is_written(kind: str, span: Any) -> None:
-    with pytest.raises(PenstockError, match=rf"{HERE}the .* must be between .*, not "):
+    with pytest.raises(PenstockError, match=rf"{HERE}\w+=.*: give a finite duration longer than 0 s"):
         MAKERS[kind](span)
 
 
@@ -183,7 +183,7 @@ def test_windows_and_triggers_that_do_not_fit_are_refused_where_they_are_written
         ),
         (
             lambda s: s.key_by(abs).window(TEN).allowed_lateness(-1),
-            "allowed_lateness: .* must be between .*, not",
+            "allowed_lateness: lateness=.*: give a finite duration of at least 0 s",
         ),
         (lambda s: s.key_by(abs).window(TEN).trigger(CountTrigger), "trigger needs a Trigger such as"),
         (lambda s: s.key_by(abs).window(TEN).evictor(5), "evictor needs an Evictor such as .*, not 5"),

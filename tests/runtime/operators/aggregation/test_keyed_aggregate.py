@@ -172,7 +172,10 @@ def test_values_of_a_wrong_type_are_refused_by_name() -> None:
         (lambda s: s.key_by("n:count").aggregate("x", n=Count()), "a column 'n:count' of its own"),
         (lambda s: s.key_by("v:").aggregate("x", n=CountDistinct("v")), "a column 'v:' of its own"),
         (lambda s: s.key_by(":start").aggregate("x", n=Count()), "a column ':start' of its own"),
-        (lambda s: s.key_by("k").aggregate("x", emit_every=0, n=Count()), "emit_every must be a positive"),
+        (
+            lambda s: s.key_by("k").aggregate("x", emit_every=0, n=Count()),
+            "emit_every=0: give a finite duration",
+        ),
     ],
 )
 def test_calls_that_can_not_be_meant_name_the_users_line(build: Build, message: str) -> None:

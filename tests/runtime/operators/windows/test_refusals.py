@@ -85,11 +85,11 @@ def fails(_: Any) -> Any:
         ),
         (
             built(EventTimeSessionWindows(lambda row: 0)),
-            rf"window function lambda \(.*{HERE}\) failed.*the gap of a session must be between .*, not 0",
+            rf"window function lambda \(.*{HERE}\) failed.*gap=0: give a finite duration longer than 0 s",
         ),
         (
             built(EventTimeSessionWindows(lambda row: "long")),
-            "the gap of a session is a timedelta or seconds",
+            "gap=.*: give a timedelta, or seconds",
         ),
     ],
 )

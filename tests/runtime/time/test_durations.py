@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.time.instants import micros_in, micros_of
+from penstock.runtime.time.durations import Duration, as_seconds, micros_in, micros_of, seconds_in
 
 ZONES = st.integers(-14 * 60 + 1, 14 * 60 - 1).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -52,27 +52,44 @@ def test_what_is_no_moment_is_refused_with_what_it_is(moment: object, message: s
     ("span", "micros"),
     [(timedelta(hours=1), 3_600_000_000), (2, 2_000_000), (0.000001, 1), (0.1, 100_000)],
 )
-def test_a_span_is_a_timedelta_or_seconds(span: timedelta | float, micros: int) -> None:
+def test_a_span_is_a_timedelta_or_seconds(span: Duration, micros: int) -> None:
     assert micros_in("size", span) == micros
 
 
-def test_a_span_may_be_nothing_or_negative_where_that_makes_sense() -> None:
-    assert micros_in("bound", 0, least=0) == 0
-    assert micros_in("offset", -1, least=-1_000_000) == -1_000_000
+def test_a_duration_may_be_nothing_or_negative_where_that_makes_sense() -> None:
+    assert micros_in("lateness", 0, at_least=0) == 0
+    assert micros_in("offset", -1, at_least=-1_000_000) == -1_000_000
+    assert seconds_in("timeout", 0) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("span", "message"),
+    ("duration", "message"),
     [
-        (0, r"size must be between 0:00:00.000001 and 146,000 years, not 0"),
-        (timedelta(-1), r"size must be between"),
-        (1e-9, r"size must be between"),
-        (float("nan"), r"size can't be nan seconds"),
-        (float("inf"), r"size can't be inf seconds"),
-        (True, r"size is a timedelta or seconds, not True of type bool"),
-        ("1h", r"size is a timedelta or seconds, not '1h' of type str"),
+        (0, "size=0: give a finite duration longer than 0 s"),
+        (timedelta(-1), r"size=datetime.timedelta\(days=-1\): give a finite duration longer than 0 s"),
+        (1e-9, "size=1e-09: give a finite duration longer than 0 s"),
+        (1e300, r"size=1e\+300: give a finite duration of at most 146,000 years"),
+        (1e13, "size=1.*: give a finite duration of at most 146,000 years"),
+        (10**400, "size=1000.*: give a finite duration"),
+        (float("nan"), "size=nan: give a finite duration"),
+        (float("inf"), "size=inf: give a finite duration"),
+        (True, "size=True: give a timedelta, or seconds as int or float"),
+        (None, "size=None: give a timedelta, or seconds as int or float"),
+        ("1h", "size='1h': give a timedelta, or seconds as int or float"),
     ],
 )
-def test_what_is_no_span_is_refused_with_its_name(span: object, message: str) -> None:
+def test_what_is_no_duration_is_refused_with_its_name(duration: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        micros_in("size", span)
+        micros_in("size", duration)
+    if "years" not in message:
+        with pytest.raises(ConfigurationError, match=message.replace("longer than 0 s", "")):
+            seconds_in("size", duration, above=1e-6)
+
+
+@given(st.timedeltas(timedelta(0), timedelta(days=100_000)))
+def test_a_timedelta_and_its_seconds_are_one_duration(duration: timedelta) -> None:
+    number = duration.total_seconds()
+    assert (
+        seconds_in("gap", duration) == seconds_in("gap", number) == as_seconds(duration) == as_seconds(number)
+    )
+    assert micros_in("gap", duration, at_least=0) == micros_in("gap", number, at_least=0)

@@ -1,0 +1,134 @@
+"""Durations and moments as users write them, and as the runtime counts them.
+
+Users write every duration as a `timedelta` or in seconds. The runtime counts seconds where it waits, and
+whole microseconds of event time, which records carry. Arguments that are a duration are annotated `Duration`,
+and are checked before anything else happens.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from math import inf, isfinite
+from typing import Final, TypeAlias
+
+from penstock.runtime.errors import ConfigurationError
+
+#: How users write durations: a `timedelta`, or seconds.
+Duration: TypeAlias = timedelta | float
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+#: Moments this far from the epoch (some 146,000 years) leave room for spans beside them in 64 bits.
+_FARTHEST: Final = 1 << 62
+
+
+def micros_of(moment: object) -> int:
+    """A moment in microseconds since the epoch.
+
+    Args:
+        moment: A `datetime` with a time zone, or microseconds since the epoch as an `int`.
+
+    Raises:
+        ConfigurationError: Another value, or a `datetime` without a zone: it is ambiguous across machines.
+
+    Example:
+        >>> micros_of(datetime(1970, 1, 1, 0, 1, tzinfo=UTC)), micros_of(60_000_000)
+        (60000000, 60000000)
+    """
+    if type(moment) is int:
+        if not is_near(moment):
+            msg = f"the timestamp {moment} is too far from the epoch for microseconds; is it in nanoseconds?"
+            raise ConfigurationError(msg)
+        return moment
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            msg = f"the timestamp {moment.isoformat()} has no time zone; use one with tzinfo, for example UTC"
+            raise ConfigurationError(msg)
+        return (moment - _EPOCH) // _MICROSECOND
+    msg = (
+        "a timestamp is a datetime with a time zone or an int of microseconds since the epoch, "
+        f"not {moment!r:.80} of type {type(moment).__name__}"
+    )
+    raise ConfigurationError(msg)
+
+
+def is_near(micros: int) -> bool:
+    """Whether a moment in microseconds is near enough to the epoch to be meant as one."""
+    return -_FARTHEST < micros < _FARTHEST
+
+
+def seconds_in(name: str, duration: object, *, at_least: float = 0.0, above: float | None = None) -> float:
+    """A duration that a user has given, in seconds.
+
+    Args:
+        name: The argument, for the error.
+        duration: A `timedelta`, or seconds as int or float; `True` is not a number.
+        above: The duration must be longer than this; replaces `at_least`.
+
+    Raises:
+        ConfigurationError: It is no duration, not finite, or too short.
+
+    Example:
+        >>> seconds_in("timeout", timedelta(minutes=1))
+        60.0
+    """
+    number = _seconds(name, duration)
+    if number <= above if above is not None else number < at_least:
+        allowed = f"longer than {above:g} s" if above is not None else f"of at least {at_least:g} s"
+        raise _not_allowed(name, duration, allowed)
+    return number
+
+
+def micros_in(name: str, duration: object, *, at_least: int = 1) -> int:
+    """A duration of event time that a user has given, in whole microseconds.
+
+    Args:
+        name: The argument, for the error.
+        duration: A `timedelta`, or seconds as int or float; `True` is not a number.
+        at_least: The shortest that is allowed, in microseconds.
+
+    Raises:
+        ConfigurationError: It is no duration, not finite, too short, or longer than 146,000 years.
+
+    Example:
+        >>> micros_in("size", timedelta(minutes=1)), micros_in("size", 0.5)
+        (60000000, 500000)
+    """
+    number = _seconds(name, duration)
+    try:
+        span = duration if isinstance(duration, timedelta) else timedelta(seconds=number)
+        micros = span // _MICROSECOND
+    except OverflowError:
+        micros = _FARTHEST
+    if micros < at_least:
+        allowed = "longer than 0 s" if at_least == 1 else f"of at least {at_least / 1e6:g} s"
+        raise _not_allowed(name, duration, allowed)
+    if micros >= _FARTHEST:
+        raise _not_allowed(name, duration, "of at most 146,000 years")
+    return micros
+
+
+def as_seconds(duration: Duration) -> float:
+    """A duration that has been checked, in seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
+def _seconds(name: str, duration: object) -> float:
+    if isinstance(duration, timedelta):
+        return duration.total_seconds()
+    if not isinstance(duration, int | float) or isinstance(duration, bool):
+        msg = f"{name}={duration!r:.80}: give a timedelta, or seconds as int or float"
+        raise ConfigurationError(msg)
+    try:
+        number = float(duration)
+    except OverflowError:
+        number = inf
+    if not isfinite(number):
+        msg = f"{name}={duration!r:.80}: give a finite duration"
+        raise ConfigurationError(msg)
+    return number
+
+
+def _not_allowed(name: str, duration: object, allowed: str) -> ConfigurationError:
+    return ConfigurationError(f"{name}={duration!r:.80}: give a finite duration {allowed}")

@@ -1,0 +1,336 @@
+"""Every argument that is a duration takes a `timedelta` or seconds, and refuses anything else by its name.
+
+The arguments are found in the signatures of the public modules, so a new one is tried, too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, get_overloads
+
+import pytest
+from door import public_values
+
+import penstock
+from penstock import spark, testing, windows
+from penstock.aggregates import Sum
+from penstock.cluster import RayJobHandle
+from penstock.operators import Operator
+from penstock.ray_data import to_ray_dataset
+from penstock.runtime.time.durations import as_seconds
+
+DURATION = re.compile(r"\b(Duration|Ttl)\b")
+NUMBER = re.compile(r"\b(float|timedelta)\b")
+
+#: Numbers of public arguments that are no durations.
+NO_DURATIONS = {
+    "ExponentialBackoff.multiplier": "a factor",
+    "ExponentialBackoff.jitter": "a share",
+    "GeneratorSource.rate": "records a second",
+    "Gauge.set.value": "a measured value",
+    "Histogram.update.value": "a measured value",
+    "MasterHook.trigger_checkpoint.timestamp": "a moment",
+    "Operator.tick.now": "a moment",
+    "ManualClock.start": "a moment",
+    "ManualClock.advance_to.monotonic": "a moment",
+    "ManualClock.set_wall_clock.now": "a moment",
+    "Polled.ready_at": "a moment",
+    "WatermarkStrategy.interval": "a field that for_generator fills, in seconds",
+    "WatermarkStrategy.idle_after": "a field that with_idleness fills, in seconds",
+}
+#: Options of operators that are no durations.
+OPTIONS = {"num_cpus", "num_gpus", "resources"}
+#: Users get these and don't make them; their durations are seconds.
+RESULTS = {"CheckpointResult", "JobResult", "JobReport", "GaugeStatistics", "HistogramStatistics"}
+#: Interfaces without code.
+INTERFACES = {"JobHandle"}
+#: Calls that are refused here for another reason: without Spark, Ray or a job.
+REFUSED = {"spark_session", "to_ray_dataset", "to_spark", "wait_for_transfer"}
+#: Arguments that may be negative.
+SIGNED = {"offset"}
+
+
+#: A session of Spark that has been stopped.
+STOPPED: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+
+
+class Asked(Exception):
+    """What the call was about to do; its arguments have been accepted."""
+
+
+class NoCluster:
+    """In place of a handle's calls and of an executor: raises what it is asked for."""
+
+    def ask(self, call: Any, of_ended: Any, deadline: Any, *, request: str = "") -> Any:
+        raise Asked(round(deadline.left()))
+
+    def quick(self, name: str, call: Any, of_ended: Any, *, timeout: Any = None, within: Any = None) -> Any:
+        raise Asked(name, timeout is not None)
+
+    def rows(self, job: Any, config: Any, limit: Any, timeout: Any) -> Any:
+        raise Asked(as_seconds(timeout))
+
+    def submit(self, job: Any, config: Any) -> Any:
+        return self
+
+    def wait(self, timeout: Any, *, progress: bool) -> Any:
+        raise Asked(as_seconds(timeout))
+
+
+def handle() -> Any:
+    made: Any = RayJobHandle("none", "none")
+    made._master = NoCluster()
+    return made
+
+
+def stream() -> Any:
+    env = penstock.StreamEnvironment(executor=NoCluster())  # type: ignore[arg-type]
+    return env.from_collection("in", [1])
+
+
+def sunk() -> Any:
+    env = stream().environment
+    env.from_collection("more", [1]).sink("out", penstock.DiscardSink())
+    return env
+
+
+def keyed() -> Any:
+    return stream().key_by(abs)
+
+
+def aggregated(emit_every: Any) -> Any:
+    sums = stream().key_by("k").aggregate("sums", total=Sum("v"), emit_every=emit_every)
+    (made,) = (node.factory for node in sums._builder.graph.nodes if node.id == "sums")
+    return made.args[2:]
+
+
+def monotonous() -> Any:
+    return penstock.WatermarkStrategy.for_monotonous_timestamps()
+
+
+def late(call: str) -> Callable[..., Any]:
+    assigner = windows.TumblingEventTimeWindows(60)
+    made = (lambda: keyed().window(assigner)) if call == "window" else lambda: stream().window_all(assigner)
+    return lambda lateness: made().allowed_lateness(lateness)._settings.lateness
+
+
+def requested(kind: str) -> Callable[..., Any]:
+    """Asks the context of a process function for a state with a TTL."""
+    more = {"reducing_state": {"function": max}, "aggregating_state": {"function": Newest()}}
+
+    class Asks(penstock.KeyedProcessFunction[int, int, object]):
+        def __init__(self, ttl: Any) -> None:
+            self.ttl = ttl
+
+        def process(self, value: int, ctx: Any) -> list[object]:
+            getattr(ctx, kind)("s", ttl=self.ttl, **more.get(kind, {}))
+            return []
+
+    return lambda ttl: driven(lambda stream: stream.key_by(abs).process("asks", Asks(ttl)))
+
+
+def opened(kind: str) -> Callable[..., Any]:
+    """Asks the context of an operator for a state with a TTL."""
+    more = {"reducing_state": {"function": max}, "aggregating_state": {"function": Newest()}}
+
+    class Opens(Operator):
+        def __init__(self, ttl: Any) -> None:
+            self.ttl = ttl
+
+        def open(self, context: Any) -> None:
+            getattr(context, kind)("s", ttl=self.ttl, **more.get(kind, {}))
+
+        def process(self, batch: Any) -> Iterator[Any]:
+            yield batch
+
+    return lambda ttl: driven(lambda stream: stream.key_by(abs).transform("opens", Opens(ttl)))
+
+
+def driven(build: Callable[[Any], Any]) -> list[Any]:
+    with testing.OperatorHarness.of(build) as harness:
+        return harness.push([1])
+
+
+class Newest(penstock.AggregateFunction[int, int, int]):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: int, accumulator: int) -> int:
+        return max(value, accumulator)
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, one: int, two: int) -> int:
+        return max(one, two)
+
+
+def clock_after(duration: Any) -> float:
+    clock = testing.ManualClock()
+    clock.advance(duration)
+    return clock.monotonic()
+
+
+def operator_after(duration: Any) -> float:
+    with testing.OperatorHarness.of(lambda numbers: numbers.map(str)) as harness:
+        harness.advance(duration)
+        return harness.clock.monotonic()
+
+
+def source_after(duration: Any) -> float:
+    with testing.SourceHarness(penstock.CollectionSource([1])) as harness:
+        harness.advance(duration)
+        return harness.clock.monotonic()
+
+
+def of_class(cls: Any, **more: Any) -> Callable[..., Any]:
+    return lambda **given: vars(cls(**{**more, **given}))
+
+
+def checkpointing(**given: Any) -> Any:
+    return penstock.Checkpointing(**{"every": 1, "unaligned": "aligned_timeout" in given, **given})
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "AdvancedConfig": penstock.AdvancedConfig,
+    "AggregatingState": lambda ttl: penstock.AggregatingState(Newest(), ttl=ttl).ttl,
+    "AllWindowedStream.allowed_lateness": late("window_all"),
+    "Checkpointing": checkpointing,
+    "ContinuousEventTimeTrigger": of_class(windows.ContinuousEventTimeTrigger),
+    "ContinuousProcessingTimeTrigger": of_class(windows.ContinuousProcessingTimeTrigger),
+    "DataStream.collect": lambda timeout: stream().collect(timeout=timeout),
+    "DataStream.show": lambda timeout: stream().show(timeout=timeout),
+    "DataStream.take": lambda timeout: stream().take(timeout=timeout),
+    "DataStream.to_pandas": lambda timeout: stream().to_pandas(timeout=timeout),
+    "EventTimeSessionWindows": of_class(windows.EventTimeSessionWindows),
+    "ExponentialBackoff": penstock.ExponentialBackoff,
+    "FailureRate": penstock.FailureRate,
+    "FixedDelay": penstock.FixedDelay,
+    "JobConfig": penstock.JobConfig,
+    "KeyedStream.aggregate": aggregated,
+    "ListState": lambda ttl: penstock.ListState(int, ttl=ttl).ttl,
+    "ManualClock.advance": clock_after,
+    "MapState": lambda ttl: penstock.MapState(int, ttl=ttl).ttl,
+    "OperatorContext.aggregating_state": opened("aggregating_state"),
+    "OperatorContext.keyed_list_state": opened("keyed_list_state"),
+    "OperatorContext.map_state": opened("map_state"),
+    "OperatorContext.reducing_state": opened("reducing_state"),
+    "OperatorContext.value_state": opened("value_state"),
+    "OperatorHarness.advance": operator_after,
+    "ProcessingTimeSessionWindows": of_class(windows.ProcessingTimeSessionWindows),
+    "RayJobHandle.checkpoint": lambda timeout: handle().checkpoint(timeout=timeout),
+    "RayJobHandle.ends_within": lambda timeout: handle().ends_within(timeout),
+    "RayJobHandle.rescale": lambda timeout: handle().rescale({"in": 2}, timeout=timeout),
+    "RayJobHandle.savepoint": lambda timeout: handle().savepoint(timeout=timeout),
+    "RayJobHandle.stop": lambda timeout: handle().stop(timeout=timeout),
+    "RayJobHandle.wait": lambda timeout: handle().wait(timeout),
+    "ReducingState": lambda ttl: penstock.ReducingState(max, ttl=ttl).ttl,
+    "RuntimeContext.aggregating_state": requested("aggregating_state"),
+    "RuntimeContext.list_state": requested("list_state"),
+    "RuntimeContext.map_state": requested("map_state"),
+    "RuntimeContext.reducing_state": requested("reducing_state"),
+    "RuntimeContext.value_state": requested("value_state"),
+    "SourceHarness.advance": source_after,
+    "StateTtl": penstock.StateTtl,
+    "StateTtl.of": penstock.StateTtl.of,
+    "StreamEnvironment": lambda buffer_timeout: (
+        penstock.StreamEnvironment(buffer_timeout=buffer_timeout).config
+    ),
+    "StreamEnvironment.run": lambda timeout: sunk().run(timeout=timeout),
+    "TimeEvictor": of_class(windows.TimeEvictor),
+    "ValueState": lambda ttl: penstock.ValueState(int, ttl=ttl).ttl,
+    "WatermarkStrategy.for_bounded_out_of_orderness": (
+        penstock.WatermarkStrategy.for_bounded_out_of_orderness
+    ),
+    "WatermarkStrategy.for_generator": lambda interval: penstock.WatermarkStrategy.for_generator(
+        dict, interval
+    ),
+    "WatermarkStrategy.with_alignment": lambda max_drift=1, interval=1: monotonous().with_alignment(
+        "all", max_drift, interval
+    ),
+    "WatermarkStrategy.with_idleness": lambda timeout: monotonous().with_idleness(timeout),
+    "WindowedStream.allowed_lateness": late("window"),
+    "spark_session": lambda start_timeout: spark.spark_session(executors=0, start_timeout=start_timeout),
+    "to_ray_dataset": lambda timeout: to_ray_dataset(None, timeout=timeout),  # type: ignore[arg-type]
+    "to_spark": lambda timeout: spark.to_spark(handle(), STOPPED, timeout=timeout),
+    "wait_for_transfer": lambda timeout: spark.wait_for_transfer(None, timeout),  # type: ignore[arg-type]
+    **{
+        name: of_class(getattr(windows, name), **more)
+        for name, more in {
+            "CumulativeEventTimeWindows": {"max_size": 70, "step": 7},
+            "CumulativeProcessingTimeWindows": {"max_size": 70, "step": 7},
+            "SlidingEventTimeWindows": {"size": 70, "slide": 7},
+            "SlidingProcessingTimeWindows": {"size": 70, "slide": 7},
+            "TumblingEventTimeWindows": {"size": 70},
+            "TumblingProcessingTimeWindows": {"size": 70},
+        }.items()
+    },
+}
+
+
+def arguments() -> Iterator[tuple[str, str, str]]:
+    """Call, argument and annotation of everything that users may call."""
+    for qualified, value in sorted(public_values().items()):
+        name = qualified.rpartition(".")[2]
+        calls = {name: value}
+        if inspect.isclass(value):
+            methods = (method for method in dir(value) if not method.startswith("_"))
+            calls |= {f"{name}.{method}": getattr(value, method) for method in methods}
+        for call, function in calls.items():
+            is_ours = str(getattr(function, "__module__", "")).startswith("penstock.")
+            is_error = inspect.isclass(function) and issubclass(function, BaseException)
+            if name not in RESULTS | INTERFACES and callable(function) and is_ours and not is_error:
+                for form in get_overloads(function) or [function]:
+                    parameters = inspect.signature(form).parameters.values()
+                    yield from ((call, each.name, str(each.annotation)) for each in parameters)
+
+
+DURATIONS = sorted(
+    {(call, argument) for call, argument, annotation in arguments() if DURATION.search(annotation)}
+)
+
+
+def outcome(call: str, argument: str, value: Any) -> Any:
+    """What a call returns, or what it would have done."""
+    try:
+        return CALLS[call](**{argument: value})
+    except Asked as asked:
+        return asked.args
+    except penstock.PenstockError as error:
+        if call in REFUSED and f"{argument}=" not in str(error):
+            return str(error)
+        raise
+
+
+def test_every_argument_that_is_a_duration_is_tried() -> None:
+    assert {call for call, _ in DURATIONS} == set(CALLS)
+
+
+def test_a_number_that_is_no_duration_says_what_it_is() -> None:
+    numbers = {f"{call}.{name}" for call, name, kind in arguments() if NUMBER.search(kind)}
+    numbers -= {f"{call}.{name}" for call, name, _ in arguments() if name in OPTIONS}
+    assert numbers == set(NO_DURATIONS)
+
+
+@pytest.mark.parametrize(("call", "argument"), DURATIONS)
+def test_a_timedelta_and_seconds_mean_the_same(call: str, argument: str) -> None:
+    span = timedelta(seconds=70) if argument in ("size", "max_size") else timedelta(seconds=7)
+    taken = outcome(call, argument, span)
+    assert repr(taken) == repr(outcome(call, argument, span.total_seconds()))
+    assert repr(taken) == repr(outcome(call, argument, int(span.total_seconds())))
+
+
+@pytest.mark.parametrize("value", [True, math.nan, math.inf, "7 s", -1, timedelta(-1)], ids=str)
+@pytest.mark.parametrize(("call", "argument"), DURATIONS)
+def test_what_is_no_duration_is_refused_by_the_name_of_its_argument(
+    call: str, argument: str, value: Any
+) -> None:
+    if argument in SIGNED and value == -1:
+        return
+    with pytest.raises(penstock.PenstockError, match=rf"\b{argument}={re.escape(repr(value))}: give "):
+        CALLS[call](**{argument: value})
