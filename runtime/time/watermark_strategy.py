@@ -167,7 +167,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
         alignment: The group of sources that wait for each other; `None` for none.
 
     Example:
-        >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=5))
+        >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5)
         >>> strategy.with_timestamp_assigner(lambda reading: reading["at"]).out_of_orderness
         5000000
     """
@@ -290,7 +290,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Example:
             >>> from penstock.testing import OperatorHarness
-            >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=1))
+            >>> strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(60)
             >>> strategy = strategy.with_timestamp_assigner(lambda number: number)
             >>> with OperatorHarness.of(lambda n: n.assign_timestamps_and_watermarks(strategy)) as harness:
             ...     pushed = harness.push([5])
@@ -322,7 +322,7 @@ class WatermarkStrategy(Generic[T], metaclass=NearestNames):
 
         Example:
             >>> strategy = WatermarkStrategy.for_bounded_out_of_orderness(5)
-            >>> strategy.with_alignment("clicks and views", timedelta(minutes=1)).alignment.max_drift
+            >>> strategy.with_alignment("clicks and views", 60).alignment.max_drift
             60000000
         """
         group = checked_name("with_alignment", group)

@@ -351,7 +351,7 @@ def test_a_ttl_is_longer_than_nothing(ttl: Any) -> None:
     what = r"ValueState \(.*test_time_to_live.py:\d+ .*\): ttl=.*: give a "
     with pytest.raises(ConfigurationError, match=what):
         ValueState(int, ttl=ttl)
-    with pytest.raises(ConfigurationError, match="duration=.*: give a "):
+    with pytest.raises(ConfigurationError, match=r"duration=.*: give a "):
         StateTtl(ttl)
 
 
@@ -361,7 +361,7 @@ def test_a_ttl_of_zero_that_is_asked_for_names_the_operator_and_the_line() -> No
             ctx.value_state("late", ttl=0)
 
     with pytest.raises(
-        OperatorError, match=r"operator 'p' .*ValueState 'late' .*greater than zero.*\.py:\d+"
+        OperatorError, match=r"operator 'p' .*ValueState 'late' .*ttl=0: give a finite duration.*\.py:\d+"
     ):
         harness_of(Asks())
 

@@ -34,7 +34,7 @@ def test_a_strategy_travels_to_the_subtasks() -> None:
 
 @pytest.mark.parametrize("span", [-1, timedelta(seconds=-1), "5s"])
 def test_an_out_of_orderness_that_makes_no_sense_is_refused(span: timedelta | float) -> None:
-    with pytest.raises(ConfigurationError, match="most=.*: give a "):
+    with pytest.raises(ConfigurationError, match=r"most=.*: give a "):
         WatermarkStrategy.for_bounded_out_of_orderness(span)
 
 

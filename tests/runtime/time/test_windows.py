@@ -106,15 +106,15 @@ def test_a_class_that_changes_where_windows_begin_does_not_inherit_how_often_the
 
 @pytest.mark.parametrize("size", [0, -1, "60", None])
 def test_a_size_that_makes_no_sense_is_refused(size: float) -> None:
-    with pytest.raises(ConfigurationError, match="the size of a window"):
+    with pytest.raises(ConfigurationError, match=r"size=.*: give a "):
         TumblingEventTimeWindows(size)
-    with pytest.raises(ConfigurationError, match="the size of a window"):
+    with pytest.raises(ConfigurationError, match=r"size=.*: give a "):
         SlidingEventTimeWindows(size, 1)
 
 
 @pytest.mark.parametrize("slide", [0, -5])
 def test_a_slide_that_makes_no_sense_is_refused(slide: float) -> None:
-    with pytest.raises(ConfigurationError, match="the slide of windows"):
+    with pytest.raises(ConfigurationError, match=r"slide=.*: give a "):
         SlidingEventTimeWindows(60, slide)
 
 
@@ -124,5 +124,5 @@ def test_windows_with_gaps_are_refused() -> None:
 
 
 def test_an_offset_of_more_than_a_window_backwards_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="the offset of windows"):
+    with pytest.raises(ConfigurationError, match=r"offset=.*: give a finite duration of at least "):
         TumblingEventTimeWindows(60, offset=-61)

@@ -222,14 +222,14 @@ def test_what_is_no_generator_is_refused_when_the_subtask_opens() -> None:
     [
         (lambda: WatermarkStrategy.for_generator(Newest()), "needs the class Newest and no object"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_generator("Newest"), "for_generator needs a function, not 'Newest'"),  # type: ignore[arg-type]
-        (lambda: WatermarkStrategy.for_generator(Newest, 0), "interval=0: give a finite duration longer"),
+        (lambda: WatermarkStrategy.for_generator(Newest, 0), "interval=0: give a finite duration"),
         (lambda: WatermarkStrategy.for_punctuated(5), "for_punctuated needs a function, not 5"),  # type: ignore[arg-type]
         (lambda: WatermarkStrategy.for_monotonous_timestamps().with_idleness(0), "timeout=0: give a finite"),
         (lambda: MONOTONOUS.with_alignment("", 5), "with_alignment: a name must not be empty"),
         (lambda: MONOTONOUS.with_alignment("all", 0), "max_drift=0: give a finite duration longer"),
         (
             lambda: MONOTONOUS.with_alignment("all", 5, interval=0),
-            "interval=0: give a finite duration longer",
+            "interval=0: give a finite duration",
         ),
         (
             lambda: WatermarkStrategy.for_monotonous_timestamps().with_idleness("1s"),
