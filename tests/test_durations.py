@@ -60,7 +60,7 @@ STOPPED: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
 
 
 class Asked(Exception):
-    """What the call was about to do; its arguments have been accepted."""
+    """The step behind the check of the arguments, which have been accepted."""
 
 
 class NoCluster:
@@ -296,7 +296,7 @@ DURATIONS = sorted(
 
 
 def outcome(call: str, argument: str, value: Any) -> Any:
-    """What a call returns, or what it would have done."""
+    """The result of a call, or the step that it would have taken."""
     try:
         return CALLS[call](**{argument: value})
     except Asked as asked:
