@@ -65,7 +65,6 @@ class SnapshotStorage(Protocol):
 
         Raises:
             ObjectExistsError: `create` was asked and something is there.
-            StorageError: It could not be written.
         """
         ...
 
@@ -74,7 +73,6 @@ class SnapshotStorage(Protocol):
 
         Raises:
             ObjectNotFoundError: Nothing is there.
-            StorageError: It could not be read.
         """
         ...
 
@@ -159,11 +157,7 @@ class SpillFile(Protocol):
         ...
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes; fewer at the end.
-
-        Raises:
-            StorageError: They could not be read.
-        """
+        """The next `size` bytes; fewer at the end."""
         ...
 
     def close(self) -> None: ...
@@ -173,11 +167,7 @@ class SpillFileOpener(Protocol):
     """Makes files for what does not fit into memory."""
 
     def __call__(self) -> SpillFile:
-        """A new, empty file.
-
-        Raises:
-            StorageError: It could not be made.
-        """
+        """A new, empty file."""
         ...
 
 
@@ -190,9 +180,6 @@ class StagesFiles(Protocol):
 
         Args:
             is_past: Whether the writer of an object, given by its path, can no longer be writing it.
-
-        Raises:
-            StorageError: It could not be listed or deleted.
         """
         ...
 

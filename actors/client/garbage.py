@@ -62,7 +62,6 @@ class Garbage:
 
     Attributes:
         keys: Records, without the reports of those jobs.
-        reports: Their reports, which go last.
     """
 
     jobs: tuple[str, ...]
@@ -93,7 +92,6 @@ class Records:
 
     Attributes:
         values: By key; only those of `master-of` and `job-of-master` are needed.
-        reports: The last report of each job.
     """
 
     values: Mapping[str, bytes]

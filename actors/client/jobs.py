@@ -46,9 +46,6 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
 
     Args:
         storage: The `storage` of the jobs' `Checkpointing`: a path or URL.
-
-    Raises:
-        StorageError: The storage itself can't be read.
     """
     url = absolute_location(storage)
     opened, folders = open_location(url, most=_LARGEST), list_folders(url)
@@ -60,11 +57,7 @@ def archived_jobs(storage: str | Path) -> tuple[list[JobReport], list[Unreadable
 
 
 def archived_job(storage: str | Path, job_id: str) -> JobReport | None:
-    """The last report of one job; `None` when it has left none in this storage.
-
-    Raises:
-        StorageError: It can't be read.
-    """
+    """The last report of one job; `None` when it has left none in this storage."""
     return _report_in(open_location(absolute_location(storage), most=_LARGEST), job_id)
 
 
@@ -197,7 +190,6 @@ def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
 
     Raises:
         ConfigurationError: There is no such job, or there are several.
-        StorageError: The storage can't be read.
     """
     known = _by_id(text, storage)
     if known is None:
@@ -206,11 +198,7 @@ def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
 
 
 def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
-    """All jobs that the joined cluster has seen, and those that have ended and left a report, oldest first.
-
-    Raises:
-        StorageError: The storage can't be read.
-    """
+    """All jobs that the joined cluster has seen, and ended ones that left a report, oldest first."""
     return with_archived(cluster_jobs(), *(((), ()) if storage is None else archived_jobs(storage)))
 
 

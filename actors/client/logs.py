@@ -69,7 +69,6 @@ class FilePart:
     """A part of one file, up to the end of a line.
 
     Attributes:
-        header: The first line, which names the owner.
         is_refused: Whether it is a file that this process may not read.
     """
 

@@ -53,7 +53,6 @@ def open_interface(job_id: str, *, storage: str | None = None, open_browser: boo
     """Start a server beside this program, and show a job.
 
     Args:
-        job_id: The job of the first page.
         open_browser: Open a browser; without one the address is in the answer.
 
     Raises:

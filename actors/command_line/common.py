@@ -63,7 +63,6 @@ def named_job(job: str, address: str | None, storage: str | None = None) -> RayJ
     Raises:
         ConfigurationError: There is no such job, or there are several.
         DeploymentError: There is no such cluster.
-        StorageError: The storage can't be read.
     """
     join(address, storage)
     if not job.strip():

@@ -28,12 +28,7 @@ _COLUMNS, _WIDTH, _HEIGHT = 2, 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A curve of the dashboard.
-
-    Attributes:
-        unit: Grafana's name of the unit.
-        queries: Queries with the text that names each curve.
-    """
+    """A curve of the dashboard."""
 
     title: str
     unit: str
@@ -133,7 +128,6 @@ class AlertRule:
     """An alert.
 
     Attributes:
-        measured: What is compared, as a query.
         limit: The comparison that must hold.
         lasting: For how long it must hold, as Prometheus writes durations.
         summary: One sentence for the person who is woken up; `$labels` and `$value` are filled in.

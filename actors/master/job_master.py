@@ -28,7 +28,6 @@ class JobMaster:
     """Answers the calls of clients and subtasks.
 
     Args:
-        process: Its name in the registry of JobMasters.
         job: The first job that it runs, without its chunks.
         chunks: They are arguments of their own. Ray keeps small ones in the actor's specification, also when
             the program has ended; a large one would die with it.

@@ -38,7 +38,6 @@ class JobRequests:
     """Passes users' requests to the scheduler of one job, and waits for its answers.
 
     Args:
-        guard: Runs what touches the scheduler.
         prepared: Set when the job has been taken up, or has ended without that.
         ended: Set when the job has ended.
     """

@@ -58,9 +58,7 @@ class MasterProcess:
     """Runs the jobs of one process; to be made in the actor's event loop.
 
     Args:
-        process: Its name in the registry of JobMasters.
         first: The job that it was started with, without its chunks.
-        chunks: Those of that job.
 
     Attributes:
         current: Runs the job that this process has, or had last; `None` when it waits for one.

@@ -36,9 +36,6 @@ def check_types(value: object, kind: Any, where: str = "") -> None:
 
     A whole number is a valid `float`; a number that is not finite never is.
 
-    Args:
-        value: A dataclass, or a part of one.
-
     Example:
         >>> from penstock.runtime.snapshot.ids import SubtaskId
         >>> check_types(SubtaskId("map", "0"), SubtaskId)
@@ -238,7 +235,6 @@ def open_proven(
 
     Raises:
         JobIdTakenError: The job is new, and its id has the log of another one there; nothing was written.
-        StorageError: It can't be opened or written.
     """
     storage = open_storage(url, timeout=timeout)
     paths = SnapshotPaths(job_id)

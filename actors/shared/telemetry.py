@@ -39,7 +39,6 @@ class TraceSpan:
         begun: Wall-clock seconds.
         ended: Wall-clock seconds.
         failure: Why it failed, without secrets; empty when it did not.
-        parts: Its parts, the first one first.
     """
 
     name: str

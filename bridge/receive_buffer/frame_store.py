@@ -106,7 +106,6 @@ class FrameStore:
 
         Raises:
             NoRoomError: It fits neither in memory nor in the files; nothing was stored.
-            OSError: The disk is full, or fails.
         """
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)

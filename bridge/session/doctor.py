@@ -36,9 +36,7 @@ class DoctorFinding:
     """The result of one check.
 
     Attributes:
-        name: Ray, RayDP, Spark, Arrow, pandas, Java or Python.
         version: The installed version; `None` when it is missing.
-        note: What to do, or details.
     """
 
     name: str

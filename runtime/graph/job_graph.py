@@ -94,7 +94,6 @@ class JobVertex:
     """A chain of operators that runs in one subtask without an exchange in between.
 
     Attributes:
-        id: Id of the chain's first operator.
         operators: The chain; each operator's main output is the next one's input.
     """
 
@@ -150,7 +149,6 @@ class JobGraph:
 
     Attributes:
         vertices: In topological order, sources first.
-        edges: In the order in which they were built.
         classes: Classes that subtasks can't import and get sent along: those of the user's `__main__`.
         restore_from: Path or URL of the snapshot that the job starts from.
         allow_non_restored_state: Leave out what that snapshot holds for operators that the job lacks.

@@ -83,19 +83,11 @@ class SavepointDraft:
         return PartFiles(self.folder, self.token, source)
 
     def remove_all(self) -> None:
-        """Delete all files of this draft, whichever process wrote them.
-
-        Raises:
-            StorageError: They could not be listed or deleted.
-        """
+        """Delete all files of this draft, whichever process wrote them."""
         self._remove(frozenset())
 
     def remove_unused(self) -> None:
-        """Delete the files of this draft that the finished savepoint does not name.
-
-        Raises:
-            StorageError: They could not be listed or deleted.
-        """
+        """Delete the files of this draft that the finished savepoint does not name."""
         checkpoint = open_snapshot(self.folder, open_location).checkpoint
         self._remove(frozenset(file.path for file in checkpoint.files()))
 
@@ -112,7 +104,6 @@ class SavepointDraft:
 
         Raises:
             ConfigurationError: Another program has made a savepoint here meanwhile.
-            StorageError: A file could not be read or written.
         """
         base = None if self._base is None else self._base.checkpoint
         copied = {}

@@ -37,9 +37,6 @@ class ScratchFolder:
         place: Where it is made; `None` for the temporary folder of the node.
         kind: Part of its name. Abandoned folders of other kinds are left alone.
         remedy: What to do when it can't be made, for the error.
-
-    Raises:
-        StorageError: It can't be made.
     """
 
     def __init__(

@@ -32,9 +32,6 @@ def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
     Args:
         folder: Where; `None` for the temporary folder of the node.
 
-    Raises:
-        StorageError: It could not be made.
-
     Example:
         >>> file = open_spill_file()
         >>> file.append(b"first")

@@ -112,7 +112,6 @@ def parts_of_columns(
     Raises:
         ConfigurationError: It is not known which columns are the key's, one is missing, or a key comes twice.
         KeyTypeError: A column can't be part of a key.
-        StorageError: A file could not be written.
     """
     names = _key_names(table, keys)
     extra = sum(_is_extra(name) for name in names[1:])
@@ -341,7 +340,6 @@ def parts_of_table(
 
     Raises:
         ConfigurationError: A column is missing, or a key comes twice.
-        StorageError: A file could not be written.
     """
     codec, place = conversion.codec(), draft.place
     keys, columns = rows_of(table, keyed=draft.mode is None)

@@ -149,7 +149,6 @@ class OpenState:
 
         Raises:
             CorruptSnapshotError: A file is damaged, or something in it can't be decoded.
-            StorageError: A file could not be read.
         """
         query, codec = self._query, self._query.conversion.codec()
         if not self.is_keyed:
@@ -176,7 +175,6 @@ class OpenState:
         Raises:
             ConfigurationError: It is not in columns.
             CorruptSnapshotError: A file is damaged.
-            StorageError: A file could not be read.
         """
         return read_columns(self._state, self._query.state, self._read, self._query.conversion.codec())
 
@@ -255,11 +253,7 @@ class PartFiles:
         return self._made[key]
 
     def remove(self) -> None:
-        """Delete all that was written.
-
-        Raises:
-            StorageError: A file could not be deleted.
-        """
+        """Delete all that was written."""
         for files in self._made.values():
             files.remove_written()
 

@@ -141,7 +141,6 @@ class ObjectStorage:
 
         Raises:
             ObjectExistsError: `create` was asked and something is there.
-            StorageError: It could not be written.
         """
         check_path(path)
         try:
@@ -175,11 +174,7 @@ class ObjectStorage:
         self._counters.deletes += len(doomed)
 
     def delete_staged(self, prefix: str, is_past: Callable[[str], bool]) -> int:
-        """Delete what writers that were killed have left half-way; returns the number of files.
-
-        Raises:
-            StorageError: They could not be listed or deleted.
-        """
+        """Delete what writers that were killed have left half-way; returns the number of files."""
         store = self._store
         if not isinstance(store, SyncedFiles):
             return 0  # an object store shows nothing of an upload that did not end
@@ -321,9 +316,6 @@ def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
     Args:
         path: `SnapshotPaths.same_storage`.
         token: Anything that no earlier run has written.
-
-    Raises:
-        StorageError: It could not be written.
     """
     storage.put(path, token.encode())
 

@@ -57,11 +57,7 @@ class StoredSequence(Protocol):
     def append(self, stored: StoredElement) -> None: ...
 
     def take(self) -> StoredElement | None:
-        """The next one; `None` when all were taken.
-
-        Raises:
-            StorageError: It could not be read.
-        """
+        """The next one; `None` when all were taken."""
         ...
 
     def close(self) -> None: ...
@@ -165,11 +161,7 @@ class BufferStorage(ABC):
         self._reading, self._pending = self._pending, None
 
     def poll(self) -> StoredElement | None:
-        """The next element; `None` at the end of a sequence, even if an interrupted one follows.
-
-        Raises:
-            StorageError: It could not be read.
-        """
+        """The next element; `None` at the end of a sequence, even if an interrupted one follows."""
         if self._reading is None:
             return None
         stored = self._reading.sequence.take()

@@ -100,22 +100,14 @@ class LocatedOperators:
             raise OperatorError(first.location, first.what, text, first.raised_at) from first
 
     def each(self, call: Callable[[Operator], T]) -> dict[str, T]:
-        """Results of `call` for every operator, from the first to the last, by operator id.
-
-        Raises:
-            OperatorError: It failed for one of them.
-        """
+        """Results of `call` for every operator, from the first to the last, by operator id."""
         return {
             location.operator: self.call(index, call, self.operators[index])
             for index, location in enumerate(self.locations)
         }
 
     def call(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
-        """Call something of operator `index`.
-
-        Raises:
-            OperatorError: It failed.
-        """
+        """Call something of operator `index`."""
         try:
             return call(*arguments)
         except LOCATED:
@@ -229,9 +221,6 @@ class OperatorChain:
 
         The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
         passes that.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         if self._last < 0:
             self._emit_time(watermark)
@@ -242,9 +231,6 @@ class OperatorChain:
         """Tell the operators in order that the input is idle or active; each one's outputs go down first.
 
         The status leaves the chain at the end, unless an operator makes watermarks of its own.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         if self._last < 0:
             self._emit_time(status)
@@ -252,20 +238,12 @@ class OperatorChain:
         yield from self._drive(0, partial(_tell, status), status)
 
     def end_of_data(self) -> Work:
-        """Tell the operators in order that no more comes; the outputs of each go down before the next one.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
+        """Tell the operators in order that no more comes; the outputs of each go down before the next one."""
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
     def prepare_snapshot_pre_barrier(self) -> Work:
-        """Let the operators in order emit what belongs in front of a barrier, each before the next is asked.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
+        """Let the operators, in order, emit the records that belong in front of a barrier."""
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
 
@@ -282,9 +260,6 @@ class OperatorChain:
 
         Args:
             now: Monotonic seconds.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         for index in self._flushing:
             at = self._operators[index].flush_at
@@ -304,9 +279,6 @@ class OperatorChain:
 
         Args:
             now: Seconds on the clock of `InputTime`.
-
-        Raises:
-            OperatorError: An operator failed.
         """
         for index in self._ticking:
             at = self._operators[index].tick_at
@@ -327,7 +299,6 @@ class OperatorChain:
         """The list states of all operators, by operator id: their own, and those of the user's functions.
 
         Raises:
-            OperatorError: An operator failed.
             RuntimeError: Something is in progress (a bug of the driver).
         """
         if self._busy:
@@ -341,28 +312,16 @@ class OperatorChain:
         return taken
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
-        """The raw state of the operators that have any, by operator id; after `snapshot`.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
+        """The raw state of the operators that have any, by operator id; after `snapshot`."""
         found = self._located.each(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Pass the notice on, from the first operator to the last.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
+        """Pass the notice on, from the first operator to the last."""
         self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Pass the notice on, from the first operator to the last.
-
-        Raises:
-            OperatorError: An operator failed.
-        """
+        """Pass the notice on, from the first operator to the last."""
         self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> ChainStatistics:

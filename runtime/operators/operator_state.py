@@ -194,11 +194,7 @@ class RestoredRawState:
 
 
 def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[KeyedStateHandle, ...]:
-    """Write raw keyed state; blocks.
-
-    Raises:
-        StorageError: It could not be written.
-    """
+    """Write raw keyed state; blocks."""
     if not keyed:
         return ()
     groups = KeyGroupRange(min(keyed), max(keyed))
@@ -213,7 +209,6 @@ def read_raw_keyed(
 
     Raises:
         CorruptSnapshotError: A file is damaged.
-        StorageError: A file could not be read.
     """
     found: dict[int, bytes] = {}
     for handle in handles:

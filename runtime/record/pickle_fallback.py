@@ -32,9 +32,6 @@ _ATOMIC_BASES: Final = (int, float, complex, str, bytes, tuple)
 class PickleFallback:
     """Pickles and unpickles for one codec.
 
-    Attributes:
-        types: Names of the first types that were pickled.
-
     Example:
         >>> fallback = PickleFallback(True, ClassDirectory())
         >>> fallback.loads(fallback.dumps(range(3), range)), fallback.pickled

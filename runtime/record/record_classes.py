@@ -178,9 +178,7 @@ class RecordShape:
     """The fields of one named tuple or dataclass.
 
     Attributes:
-        names: Its fields in order.
         defaults: Plain default values by field.
-        is_tuple: A named tuple, else a dataclass.
         has_dict: Instances have a `__dict__`.
         harmless: Attributes that are known to hide no method; grows.
     """

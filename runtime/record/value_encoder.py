@@ -235,11 +235,7 @@ _LEAVES: Final = {leaf.type: leaf for leaf in LEAF_TYPES}
 
 
 class TypeLowering:
-    """Answers the encoder's question how a type is lowered.
-
-    Args:
-        pickles: Takes values that nothing else takes.
-    """
+    """Answers the encoder's question how a type is lowered."""
 
     def __init__(self, encoder: ValueEncoder, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._encoder = encoder

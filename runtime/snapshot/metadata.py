@@ -68,11 +68,7 @@ Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHandle:
-    """Write a file and return its handle; blocks.
-
-    Raises:
-        StorageError: It could not be written.
-    """
+    """Write a file and return its handle; blocks."""
     storage.put(path, data)
     return _handle(path, data)
 
@@ -82,7 +78,6 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 
     Raises:
         CorruptSnapshotError: The file is missing, or is not what was written.
-        StorageError: It could not be read.
     """
     if isinstance(handle, InlineHandle):
         return handle.data
@@ -422,11 +417,7 @@ class StateFiles:
         self.written: list[FileHandle] = []
 
     def write(self, data: bytes) -> StateHandle:
-        """Write `data`; small state stays inline.
-
-        Raises:
-            StorageError: The file could not be written.
-        """
+        """Write `data`; small state stays inline."""
         if len(data) <= self._inline_limit:
             return InlineHandle(data)
         path = self._next_path()
@@ -440,7 +431,6 @@ class StateFiles:
 
         Raises:
             CorruptSnapshotError: The file is damaged.
-            StorageError: It could not be read.
         """
         return read_state(self._read_from, handle)
 
@@ -448,9 +438,6 @@ class StateFiles:
         """Delete all files that were written through this object: the checkpoint was aborted.
 
         A file whose writing failed is deleted too: it may have been written all the same.
-
-        Raises:
-            StorageError: A file could not be deleted.
         """
         self._storage.delete(self._tried)
         self._tried.clear()

@@ -188,8 +188,6 @@ class SnapshotPaths:
         """A file of state, which later checkpoints may name again.
 
         Args:
-            operator_id: Any text.
-            subtask: Index of the subtask.
             number: Counts the files of this operator, subtask and checkpoint.
 
         Example:
@@ -307,10 +305,6 @@ def given_ids(paths: SnapshotPaths, present: Iterable[str]) -> dict[int, str]:
 
 
 def highest_given_id(storage: SnapshotStorage, job_id: str) -> int:
-    """The highest id that was given to a checkpoint or savepoint; -1 for none. Blocks.
-
-    Raises:
-        StorageError: The storage could not be read.
-    """
+    """The highest id that was given to a checkpoint or savepoint; -1 for none. Blocks."""
     paths = SnapshotPaths(job_id)
     return max(given_ids(paths, storage.list(paths.given_ids)), default=-1)

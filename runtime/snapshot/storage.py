@@ -88,40 +88,23 @@ class SyncedFiles:
 
         Raises:
             FileNotFoundError: Nothing is there.
-            OSError: It could not be read.
         """
         return self._disk.read(path, on_progress)
 
     def list(self, prefix: str) -> list[str]:
-        """Paths of objects below the folder `prefix`, in no order; staging files are left out.
-
-        Raises:
-            OSError: They could not be listed.
-        """
+        """Paths of objects below the folder `prefix`, in no order; staging files are left out."""
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED not in path]
 
     def staged(self, prefix: str) -> Sequence[str]:
-        """Paths of staging files below the folder `prefix`: of writers that write now, or were killed.
-
-        Raises:
-            OSError: They could not be listed.
-        """
+        """Paths of staging files below the folder `prefix`: of writers that write now, or were killed."""
         return [path for path in self._walk(prefix.rstrip("/")) if STAGED in path.rpartition("/")[2]]
 
     def folders(self) -> Sequence[str]:
-        """Names of the folders in the root, in no order.
-
-        Raises:
-            OSError: They could not be listed.
-        """
+        """Names of the folders in the root, in no order."""
         return self._disk.names("")[1]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects and folders that are empty then; what is not there is no error.
-
-        Raises:
-            OSError: Some could not be deleted.
-        """
+        """Delete objects and folders that are empty then; what is not there is no error."""
         touched: set[str] = set()
         for path in paths:
             with suppress(FileNotFoundError, NotADirectoryError):

@@ -46,7 +46,6 @@ class Changes:
     Attributes:
         written: By entry the value that was written last, or `DELETED`. Another dict after each snapshot:
             views that hold it are attached.
-        add: Says that an entry was written or deleted.
         is_sure: Whether all values in `written` are leaves.
         takes_all: Whether values of any type may be written; `is_sure` then never holds.
 

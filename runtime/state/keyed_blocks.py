@@ -263,9 +263,6 @@ def pack_blocks(
 ) -> list[PackedBlock]:
     """Blocks as bytes; none when nothing is left of them.
 
-    Args:
-        key_groups: The range that the writer owns.
-
     Raises:
         KeyGroupError: A key is not the subtask's own: no restore would ever find it.
         KeyTypeError: A table has something as a key that can't be one.

@@ -186,9 +186,7 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
-        key_groups: The range that the subtask owns.
         base: The completed state that the changes build on; `None` for nothing.
-        deltas: The changes since the base, oldest first.
         codec: The task's codec; `finish` uses one of its own with the same settings.
         self_contained: Merge everything into a file of this snapshot's own (a savepoint).
     """
@@ -209,7 +207,6 @@ class KeyedSnapshot:
         """Write the changes as at most one new file, merged with older files when it is time; blocks.
 
         Raises:
-            StorageError: A file could not be written or read.
             CorruptSnapshotError: A file to be merged is damaged.
             KeyGroupError: A table has a key that is not the subtask's own.
             CodecError: A value can't be encoded; names table and key.

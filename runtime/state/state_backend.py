@@ -50,7 +50,6 @@ class UnfinishedSnapshot(Protocol):
         """Write it; in another thread, blocks.
 
         Raises:
-            StorageError: A file could not be written or read.
             CorruptSnapshotError: A file to be merged is damaged.
         """
         ...
@@ -61,8 +60,6 @@ class BackendSetup:
     """The operator and the keys that a backend is for.
 
     Attributes:
-        operator: Id of the operator, for messages.
-        key_groups: The range that the subtask owns.
         takes_snapshots: Whether `snapshot` will ever be called; otherwise changes are not kept.
         clock: Tells the time for state with a TTL; may be left out where there is none.
         isolates: Whether views copy what they take and give, unless it can't change.
@@ -83,8 +80,6 @@ class KeyedStateBackend(ABC):
     Everything but the `finish` of its snapshots runs in the task's thread.
 
     Attributes:
-        max_parallelism: Number of key groups.
-        key_groups: The range that this subtask owns.
         current_key: The key whose record or timer is processed; set before a view is used.
         time: What time it is for state with a TTL; operators set its watermark and its record.
     """
@@ -237,7 +232,6 @@ class KeyedStateBackend(ABC):
         Raises:
             ValueError: The id is not greater.
             CodecError: A value can't be encoded; no change is lost.
-            StorageError: A disk is full, or fails.
         """
 
     def _check_follows(self, checkpoint_id: int) -> None:
@@ -277,7 +271,6 @@ class KeyedStateBackend(ABC):
 
         Args:
             handles: State of old subtasks, of any parallelism. Each handle has keys of its own.
-            files: Reads the files of the handles.
             restored_checkpoint_id: The checkpoint of the handles, if its files may be built on: the next
                 snapshots may then name them again. `None` for a savepoint.
 
@@ -285,7 +278,6 @@ class KeyedStateBackend(ABC):
             CorruptSnapshotError: A file is damaged; names it.
             ConfigurationError: The state was written with another number of key groups, or this backend can't
                 hold it.
-            StorageError: A disk is full, or fails.
         """
 
     def _begin_restore(self, handles: Sequence[KeyedStateHandle], restored_checkpoint_id: int | None) -> None:

@@ -102,7 +102,6 @@ def read_keyed(
 
     Raises:
         CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
-        StorageError: A file could not be read.
     """
     groups: list[int] = []
     keys: list[Any] = []
@@ -159,7 +158,6 @@ def read_columns(state: OperatorState, table: str, read: Read, codec: ValueCodec
     Raises:
         ConfigurationError: The table is one of rows.
         CorruptSnapshotError: A file is damaged; names it.
-        StorageError: A file could not be read.
     """
     blocks: list[ColumnBlock] = []
     is_known = False

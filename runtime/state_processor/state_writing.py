@@ -137,7 +137,6 @@ def write_keyed(
 
     Raises:
         CodecError: A key or value can't be encoded.
-        StorageError: The file could not be written.
     """
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     nested = saved is not None and saved.kind in ("list", "map")
@@ -187,7 +186,6 @@ def copy_operators(
 
     Raises:
         CorruptSnapshotError: A file is damaged.
-        StorageError: A file could not be read or written.
     """
     copied: dict[StateHandle, StateHandle] = {}
 

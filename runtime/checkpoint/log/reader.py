@@ -84,11 +84,7 @@ class CompactionHint:
         self._storage.put(self._path, seal(_MAGIC, _VERSION, [slot]))
 
     def is_there(self) -> bool:
-        """Whether a hint was ever written, damaged or not.
-
-        Raises:
-            StorageError: The storage could not be read.
-        """
+        """Whether a hint was ever written, damaged or not."""
         try:
             self._storage.get(self._path)
         except ObjectNotFoundError:
@@ -96,11 +92,7 @@ class CompactionHint:
         return True
 
     def is_older_than(self, slot: int) -> bool:
-        """Whether it does not lead to the compaction in `slot`, or a later one.
-
-        Raises:
-            StorageError: The storage could not be read.
-        """
+        """Whether it does not lead to the compaction in `slot`, or a later one."""
         try:
             found = self.read()
         except CorruptSnapshotError:
@@ -112,7 +104,6 @@ class CompactionHint:
 
         Raises:
             CorruptSnapshotError: It is damaged.
-            StorageError: It could not be read.
         """
         try:
             data = self._storage.get(self._path)
@@ -157,7 +148,6 @@ class DecisionLogReader:
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing.
-            StorageError: The storage could not be read.
         """
         for _ in range(REPLAY_TRIES):
             found = self._try_replay()
@@ -191,7 +181,6 @@ class DecisionLogReader:
             ObjectNotFoundError: There is none.
             IncompleteFileError: It is cut off.
             CorruptSnapshotError: It is damaged.
-            StorageError: It could not be read.
         """
         return self._entry(slot).record
 
@@ -223,7 +212,6 @@ class DecisionLogReader:
 
         Raises:
             CorruptSnapshotError: One is damaged, or names one behind itself.
-            StorageError: They could not be read.
         """
         found: list[int] = []
         try:
@@ -330,9 +318,6 @@ class DecisionLogReader:
         """Read from the last slot back to the newest compaction.
 
         Where there is none, a damaged record may be the compaction, and what is missing was deleted by it.
-
-        Args:
-            is_hinted: There is a compaction.
         """
         last = listed[-1] if listed else -1
         found = self._read_on(last + 1)

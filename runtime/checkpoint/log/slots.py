@@ -22,22 +22,14 @@ class OutcomeUnknownError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The decision is in the log.
-
-    Attributes:
-        slot: The slot of its record.
-    """
+    """The decision is in the log."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The decision is not in the log: a newer attempt owns the job, or the job has ended.
-
-    Attributes:
-        newer_attempt: The attempt whose decision came first.
-    """
+    """The decision is not in the log: a newer attempt owns the job, or the job has ended."""
 
     newer_attempt: int
 
@@ -79,14 +71,11 @@ class LogSlots:
 
     Args:
         storage: It must have an atomic put-if-absent.
-        reader: Reads slots that are taken.
 
     Attributes:
         in_doubt: The slot of the last claim, if it is not known what is in it; -1 otherwise.
         was_in_doubt: Whether an earlier put into the slot of the last claim may have happened.
         may_hold: All that this writer may have put into the slot of the last claim.
-        conflicts: Puts that found the slot taken.
-        unanswered: Puts that failed otherwise.
     """
 
     def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, reader: DecisionLogReader) -> None:

@@ -63,7 +63,6 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
     Raises:
         RestoreError: There is no snapshot, or a part of it is missing or damaged; the message says what to
             do.
-        StorageError: The storage could not be read.
     """
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
     parent, _, name = place.rpartition("/")

@@ -121,7 +121,6 @@ class GeneratorReader(Generic[T]):
 
     Args:
         rate: Records a second of the whole source; `None` for no limit.
-        splits: Index ranges, fresh or restored.
 
     Attributes:
         makes_new_records: Whether each record is copied at once, because the function could change it later.

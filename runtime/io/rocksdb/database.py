@@ -121,9 +121,6 @@ class Database:
     Raises:
         ConfigurationError: The package is not installed, or is too old.
         StorageError: It can't be opened; names the folder.
-
-    Attributes:
-        rows_written: Rows that were put or deleted through it.
     """
 
     def __init__(self, folder: Path, memory: int) -> None:
@@ -142,11 +139,7 @@ class Database:
         return found
 
     def write(self, written: Iterable[tuple[bytes, bytes]], deleted: Iterable[bytes] = ()) -> None:
-        """Put rows and delete rows.
-
-        Raises:
-            StorageError: The disk is full, or fails.
-        """
+        """Put rows and delete rows."""
         from rocksdict import WriteBatch
 
         batch = WriteBatch(raw_mode=True)
@@ -207,11 +200,7 @@ class Database:
         self.delete_range(b"", b"\xff")
 
     def checkpoint(self, folder: Path) -> None:
-        """Flush, and link the files of this moment into another folder of the same disk.
-
-        Raises:
-            StorageError: The disk is full, or fails.
-        """
+        """Flush, and link the files of this moment into another folder of the same disk."""
         from rocksdict import Checkpoint
 
         try:
@@ -323,11 +312,7 @@ def database_options(memory: SharedMemory) -> Options:
 
 
 def sorted_file_of(rows: Iterable[tuple[bytes, bytes]], file: Path, memory: SharedMemory) -> None:
-    """Write rows, which come in the order of their bytes, as a file that `ingest` takes; at least one.
-
-    Raises:
-        StorageError: The disk is full, or fails.
-    """
+    """Write rows, which come in the order of their bytes, as a file that `ingest` takes; at least one."""
     from rocksdict import SstFileWriter
 
     try:

@@ -124,11 +124,7 @@ class CanonicalSnapshot:
     time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Read all rows in their order and write them as chunks; blocks.
-
-        Raises:
-            StorageError: A file could not be written or read.
-        """
+        """Read all rows in their order and write them as chunks; blocks."""
         with self.codec.for_another_thread() as codec:
             database = FrozenDatabase(self.linked, self.memory)
             try:
@@ -215,11 +211,7 @@ class NativeSnapshot:
     time: SavedTime | None
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
-        """Upload the files that no confirmed checkpoint has; blocks.
-
-        Raises:
-            StorageError: A file could not be written or read.
-        """
+        """Upload the files that no confirmed checkpoint has; blocks."""
         try:
             names = sorted(name for name in os.listdir(self.linked) if is_state_file(name))
             handles = [self.uploaded.get(name) or files.write(self._read(name)) for name in names]

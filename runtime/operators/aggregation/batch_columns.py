@@ -34,7 +34,6 @@ class ColumnsOfRows(NamedTuple):
 
     Attributes:
         rows: Numbers of the rows in their batch; `None` for all of them.
-        keys: The key's columns in canonical form, by name.
         inputs: The columns that the functions look at, by name.
     """
 
@@ -48,10 +47,6 @@ class BatchColumns:
 
     Values of rows have types of their own (`row_columns.py`). Rows with several types in one column come in
     parts, each with one type in each column.
-
-    Args:
-        key: Names the key's columns.
-        aggregation: The functions.
 
     Example:
         >>> from penstock.runtime.operators.aggregation.sums import Sum

@@ -146,9 +146,6 @@ class JoinedSpans(NamedTuple):
 
     Attributes:
         session: The session of each span, counted from 0.
-        keys: The key of each session.
-        firsts: The moment of the first record in each.
-        lasts: The latest moment in each.
     """
 
     session: Numbers
@@ -161,7 +158,6 @@ def joined(keys: Numbers, firsts: Numbers, lasts: Numbers, gap: int) -> JoinedSp
     """Join the spans of each key that are less than a gap apart.
 
     Args:
-        keys: A number for the key of each span.
         firsts: When each span begins.
         lasts: When the last record of each span was.
         gap: Microseconds.

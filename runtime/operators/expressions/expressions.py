@@ -217,9 +217,6 @@ def as_mask(result: pa.Array, kind: str) -> pa.BooleanArray:
 def rows_where(batch: Batch, mask: pa.BooleanArray) -> Batch:
     """The rows of a batch for which a mask is true, with their timestamps.
 
-    Args:
-        mask: As long as the batch.
-
     Example:
         >>> rows_where(RowBatch(["a", "b"], [1, 2]), pa.array([False, True]))
         RowBatch(rows=['b'], timestamps=[2])

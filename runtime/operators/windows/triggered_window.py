@@ -79,11 +79,9 @@ class WindowPlan:
     """What windows there are, and when they emit.
 
     Attributes:
-        assigner: Says which windows a record belongs to.
         trigger: Says when they emit.
         evictor: Takes records out; `None` for none.
         lateness: Microseconds that a window of event time is kept after its end.
-        late_tag: The side output of late records.
     """
 
     assigner: RecordWindowAssigner[Any]
@@ -99,7 +97,6 @@ class TriggeredWindowOperator(KeyedFunctionOperator):
     Args:
         key_selector: From a record to its key.
         plan: The windows; this subtask's own.
-        contents: Makes what folds the records.
     """
 
     kind: ClassVar[str] = "window"

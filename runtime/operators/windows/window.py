@@ -59,7 +59,6 @@ class WindowShape:
 
     Attributes:
         size: Microseconds from start to end.
-        keeps: What they keep, in words.
         slide: Microseconds from one start to the next; `None` where the assigner does not say.
         offset: The first start that is not before the epoch; `None` likewise.
 
@@ -182,8 +181,6 @@ class WindowOperator(KeyedFunctionOperator):
     Args:
         key_selector: From a record to its key.
         assigner: From a timestamp to windows.
-        contents: Makes what folds the records.
-        late_tag: The side output of late records.
     """
 
     kind: ClassVar[str] = "window"

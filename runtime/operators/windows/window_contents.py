@@ -144,7 +144,6 @@ class PreAggregatedContents:
     """Folds records as others do, and hands the result of a window to a function.
 
     Args:
-        inner: Makes what folds the records.
         window_function: From key, window and the result to the records to emit.
     """
 
@@ -193,11 +192,7 @@ class PreAggregatedContents:
 
 
 class FoldedContents:
-    """Keeps all records, and folds them as others do when the window emits; for windows that forget some.
-
-    Args:
-        inner: Makes what folds the records.
-    """
+    """Keeps all records, and folds them as others do when the window emits; for windows that forget some."""
 
     keeps: ClassVar[str] = "all records"
 

@@ -131,7 +131,6 @@ class WindowState:
     """Open windows by key.
 
     Args:
-        table: A nested table, with the restored windows.
         is_event_time: Whether windows end in event time; otherwise in processing time.
         lateness: Microseconds that a window of event time is kept after its end.
         is_endless: Whether windows never end.

@@ -42,7 +42,6 @@ class ColumnBlock:
         keys: The keys, a column for each part; each key occurs once.
         values: The values in the order of the keys, without columns where a table has only keys; `None` when
             the keys were deleted.
-        extra: How many of the last parts are extra.
     """
 
     table: str

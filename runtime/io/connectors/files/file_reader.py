@@ -37,11 +37,7 @@ class FileFormat(Protocol):
 
 
 class FileReader:
-    """The reader of a `FileSource`; at most one file is open.
-
-    Args:
-        splits: Its share, fresh or restored.
-    """
+    """The reader of a `FileSource`; at most one file is open."""
 
     makes_new_records: ClassVar[bool] = True
 

@@ -36,9 +36,6 @@ def list_files(
     Names that begin with `_` or `.` are hidden, or sinks are still writing them. They are read only when the
     last part of a pattern begins so itself.
 
-    Args:
-        patterns: Absolute paths, folders, or globs.
-
     Raises:
         ConnectorError: A pattern matches no file, or the place can't be listed.
     """

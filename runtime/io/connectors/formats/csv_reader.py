@@ -181,8 +181,6 @@ class CsvReader:
 
     Args:
         handle: The open file; closed by `close`.
-        split: The file and the position in it.
-        form: How the file is read.
     """
 
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:

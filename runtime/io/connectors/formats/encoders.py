@@ -66,7 +66,6 @@ class Encoder(Protocol):
         """Begin a file.
 
         Args:
-            output: The file.
             next_file: Finishes the open file and begins another one, for records that can't be in one file.
         """
         ...
@@ -107,8 +106,6 @@ class CsvSinkFormat:
 
     Attributes:
         columns: Names of the columns in their order; `None` takes the keys of the first row.
-        header: Begin each file with the names.
-        delimiter: One character.
     """
 
     columns: tuple[str, ...] | None = None
@@ -124,11 +121,7 @@ class CsvSinkFormat:
 
 
 class CsvEncoder:
-    """Encodes rows, a batch at a time; `None` becomes an empty field, other values their `str`.
-
-    Args:
-        form: How to write.
-    """
+    """Encodes rows, a batch at a time; `None` becomes an empty field, other values their `str`."""
 
     def __init__(self, form: CsvSinkFormat) -> None:
         self._form = form

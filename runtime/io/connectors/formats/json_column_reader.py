@@ -53,9 +53,7 @@ class ColumnarJsonFormat:
     """How JSON lines are read as columns.
 
     Attributes:
-        encoding: Encoding in which lines are found.
         split_size: Largest range, in bytes.
-        on_error: What is done with a bad line.
         schema: The columns that are wanted; `None` infers all from a sample.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
     """
@@ -146,7 +144,6 @@ class ColumnarJsonReader:
     Args:
         handle: The open file; closed by `close`.
         split: The range, the position in it, and the columns.
-        form: How it is read.
     """
 
     def __init__(self, handle: InputFile, split: SchemaSplit, form: ColumnarJsonFormat) -> None:

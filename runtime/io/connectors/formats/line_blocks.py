@@ -45,7 +45,6 @@ class LineBlocks:
 
     Args:
         handle: The open file; decompressed bytes if it is compressed. The caller closes it.
-        split: The range and the position in it.
         strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.
         block_bytes: Bytes asked for by one read.
         line_end: The byte that ends a line.

@@ -147,7 +147,6 @@ def line_splits(
     """Byte ranges of plain files, one split for each compressed or recoded file.
 
     Args:
-        files: What is cut.
         split_size: Largest range, in bytes.
         parallelism: How many readers there are; ranges are small enough for each to get some.
         stored_as: Their encoding, if they are recoded to UTF-8.
@@ -163,11 +162,7 @@ def line_splits(
 
 
 class LineReader(ABC, Generic[T]):
-    """Reads the records of one split.
-
-    Args:
-        on_error: What is done with a bad one.
-    """
+    """Reads the records of one split."""
 
     def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
         self._cursor = cursor
@@ -217,9 +212,7 @@ class LineFormat:
     """How files with one record a line are read.
 
     Attributes:
-        encoding: Encoding in which lines are found.
         split_size: Largest range, in bytes.
-        on_error: What is done with a bad line.
         block_bytes: Bytes asked for by one read.
         stored_as: Encoding of the files, if they are recoded to UTF-8.
     """

@@ -41,7 +41,6 @@ class ParquetSinkFormat:
 
     Attributes:
         schema: The schema of all files; `None` takes the types of the values.
-        compression: Codec as pyarrow names it.
     """
 
     schema: pa.Schema | None = None
@@ -60,7 +59,6 @@ class ParquetEncoder:
 
     Args:
         schema: The schema, or `None`.
-        compression: Codec as pyarrow names it.
     """
 
     def __init__(self, schema: pa.Schema | None, compression: str) -> None:
@@ -254,7 +252,6 @@ def _tables(parts: Sequence[Sequence[Any] | pa.RecordBatch], learned: list[pa.Sc
     """A table for each schema of some rows.
 
     Args:
-        parts: The rows, in the order of the input.
         learned: The schemas that are known; widened and added to.
     """
     pieces: list[tuple[int, _TypedRows | _TypedBatch]] = []

@@ -62,9 +62,7 @@ def columns_to_read(
     """The columns that are read; `None` for all.
 
     Args:
-        schema: Of the file.
         columns: Those that the user wants; `None` for all.
-        needed: What the steps behind the source look at.
 
     Example:
         >>> schema = pa.schema({"a": pa.int64(), "b": pa.int64(), "c": pa.int64()})
@@ -91,9 +89,6 @@ def may_match(handle: InputFile, row_group: int, schema: pa.Schema, wanted: pc.E
 
     Args:
         handle: The file; its place in it changes.
-        row_group: Its number.
-        schema: Of the file.
-        wanted: An expression of the file's columns.
     """
     used = columns_of_expression(wanted, schema)
     if used is None or any(_may_be_nan(schema.field(name), schema, wanted) for name in used):
@@ -250,9 +245,6 @@ class ParquetReader:
 
     Args:
         handle: The open file; closed by `close`.
-        file: Its footer, read.
-        split: The row group and the position in it.
-        form: How the file is read.
         has_rows: Whether any row of it may be wanted.
         columns: Names that the user wants, those of the path among them; `None` for all.
     """
@@ -344,7 +336,6 @@ class _Footer:
 
     Attributes:
         schema: Of its Arrow batches; `None` for a source of rows.
-        splits: Its row groups that hold rows.
     """
 
     path: str

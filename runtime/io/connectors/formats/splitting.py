@@ -243,11 +243,7 @@ class FileSplit:
 
 @dataclass(frozen=True, slots=True)
 class SchemaSplit(FileSplit):
-    """A byte range of a file whose columns were decided when the job started.
-
-    Attributes:
-        schema: The columns, as Arrow serialises a schema.
-    """
+    """A byte range of a file whose columns were decided when the job started."""
 
     schema: bytes = b""
 
@@ -257,10 +253,8 @@ class RowGroupSplit:
     """One row group of a Parquet file.
 
     Attributes:
-        path: The file.
         size: Its bytes when it was listed.
         row_group: Which row group, from 0.
-        position: How many of its rows were read.
     """
 
     path: str
@@ -306,8 +300,6 @@ def open_listed(filesystem: FileSystem, path: str, size: int) -> InputFile:
     """Open a file as it is stored.
 
     Args:
-        filesystem: What serves it.
-        path: Its full path.
         size: Its bytes when it was listed.
 
     Raises:
@@ -333,8 +325,6 @@ def open_for_lines(filesystem: FileSystem, path: str, size: int, stored_as: str 
     """Open a file of text, decompressed when its name says that it is compressed.
 
     Args:
-        filesystem: What serves it.
-        path: Its full path.
         size: Its bytes when it was listed.
         stored_as: Its encoding, if it is recoded to UTF-8.
 

@@ -37,14 +37,7 @@ class Replaced(Enum):
 class ControlPlane:
     """Has all processes and JobMasters; see the module's text.
 
-    Args:
-        job: What they run.
-        ledger: Knows what the job's master hooks do.
-
     Attributes:
-        job: What they run.
-        links: Who can reach whom.
-        masters: All JobMasters.
         restarts: When attempts were deployed and stopped.
         end: How the job ended, and why; `None` while it lives.
     """
@@ -166,7 +159,6 @@ class ControlPlane:
         Args:
             seconds: For so long, or until the world calms down.
             successor_after: After so many seconds another one begins; `None` for no other one.
-            replaced: What becomes of the frozen one then.
         """
         newest = self.masters.answering
         if newest is None or not self._takes_checkpoints:
@@ -202,7 +194,6 @@ class ControlPlane:
         """Cut these processes and JobMasters off from the others.
 
         Args:
-            island: Their names.
             seconds: Until the cut is healed; at the latest that is when the world calms down.
             noticed_after: After so many seconds the cluster declares them dead; `None` for never.
         """
@@ -235,7 +226,6 @@ class ControlPlane:
         """A process that lives is declared dead.
 
         Args:
-            process: One that lives on.
             seconds: After so long the cluster ends it; `None` for never, or when a cut is healed.
         """
         if not process.is_alive or self.links.is_gone(process.id):

@@ -44,7 +44,6 @@ class UserCode(Protocol):
         """A task with objects of its own.
 
         Args:
-            task: What the JobMaster sends.
             effect: Called before users' code does something; the process may die there.
         """
         ...
@@ -55,9 +54,6 @@ class SimulatedJob:
     """A job.
 
     Attributes:
-        id: Its id in the storage.
-        graph: As it is submitted.
-        config: Its settings.
         code: Copies users' objects for each process; `None` shares them.
         is_new: Whether its first JobMaster is that of a job that was only just submitted.
         compact_every: Number of records after which its log is compacted.
@@ -80,7 +76,6 @@ class SimulatedJob:
         """A task as a process receives it: with users' objects of its own.
 
         Args:
-            task: What the JobMaster sends.
             effect: Called before users' code does something; the process may die there.
         """
         return task if self.code is None else self.code.task_for_process(task, effect)
@@ -95,10 +90,6 @@ _RESET: Final = (None, None)
 
 class SimulatedHook:
     """One hook in one JobMaster.
-
-    Args:
-        identifier: Its name.
-        ledger: Knows what it does.
 
     Attributes:
         restored: The checkpoint that it was last asked to restore, and its state of that.
@@ -130,11 +121,7 @@ class SimulatedHook:
 
 
 class HookLedger:
-    """What all hooks of a run did; see the module's text.
-
-    Args:
-        world: Time and counts.
-    """
+    """What all hooks of a run did; see the module's text."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -198,7 +185,6 @@ class HookLedger:
         """The whole job is deployed.
 
         Args:
-            hooks: Of the JobMaster that deploys.
             restore: What the job starts from.
 
         Raises:
@@ -231,7 +217,6 @@ class RestartLedger:
     """What happened to a job's attempts.
 
     Attributes:
-        masters: JobMasters that have begun.
         deployed: When an attempt was deployed, of the job or of a region, for the first time and again.
         stopped: When the attempt before it was stopped; the moment of the first deployment for that.
         last_stop: When an attempt was stopped last, whether or not another one followed.

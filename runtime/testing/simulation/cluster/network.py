@@ -97,7 +97,6 @@ class Links:
         Args:
             arrive: What happens where it is open.
             lose: What happens when the receiver of the call counts as dead.
-            what: For the trace.
         """
         if self.is_whole:
             arrive()
@@ -146,9 +145,6 @@ _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.ST
 
 class ChannelRules:
     """Checks the frames of one channel of one attempt.
-
-    Attributes:
-        outstanding: How many elements with a credit are outstanding.
 
     Example:
         >>> from penstock.runtime.snapshot.ids import SubtaskId
@@ -268,12 +264,8 @@ class SimulatedFrame:
     """One deliver call; not a dataclass, because a run makes thousands.
 
     Attributes:
-        network: Of its sender.
         receiver: The process that held the receiver's role when the sender was started.
-        role: The role that is meant.
-        first: Sequence number of the first element.
         end: Number after the last element.
-        elements: Encoded elements.
     """
 
     __slots__ = ("channel", "elements", "end", "first", "network", "receiver", "role")
@@ -320,8 +312,6 @@ class SimulatedChannel:
     """One outgoing channel of an attempt.
 
     Attributes:
-        spec: Receiver and its number for the channel.
-        rules: Checks what is sent on it.
         to: The process that holds the receiver's role, and the role; `None` when nobody does.
         slowness: Most seconds that its frames take longer than others.
         arrived: Number after the last element that has arrived.
@@ -345,14 +335,7 @@ class AttemptNetwork:
     """All outgoing channels of one attempt of a subtask; see the module's text.
 
     Args:
-        world: Decides how long things take.
-        sender: Who sends.
-        credits: Of each channel.
         process: Where the sender runs.
-        links: Whom it reaches.
-
-    Attributes:
-        sender: Who sends.
     """
 
     def __init__(self, world: World, sender: Sender, credits: int, process: str, links: Links) -> None:

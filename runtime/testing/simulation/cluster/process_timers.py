@@ -52,9 +52,7 @@ class ProcessTimers(ManualTimers):
     """Timers that fire in the order in which they are due, one in a move, until their owner is gone.
 
     Args:
-        clock: Their owner's.
         suspension: Whether their owner can run.
-        name: Their owner, for the trace.
     """
 
     def __init__(self, world: World, clock: ManualClock, suspension: Suspension, name: str) -> None:

@@ -129,9 +129,6 @@ class _Simulation:
     """Goes through the runs.
 
     Args:
-        build: The user's.
-        output: The user's.
-        equal: The user's.
         course: What is the same in all runs.
     """
 

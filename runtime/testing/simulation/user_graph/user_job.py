@@ -45,7 +45,6 @@ class PackedCode:
     """Some objects, packed; each `unpack` gives new ones.
 
     Args:
-        what: The objects.
         world: Objects that stay the same ones in every copy.
 
     Raises:
@@ -84,8 +83,6 @@ class _Packer(pickle.Pickler):
 
     Args:
         file: Takes the bytes.
-        shared: Takes what is shared.
-        world: Ids of objects that are shared.
     """
 
     def __init__(self, file: io.BytesIO, shared: list[Any], world: set[int]) -> None:
@@ -210,11 +207,7 @@ class UserJob:
 
     Args:
         build: Gives an environment, or an environment and a world.
-        output: Reads what the sinks left.
         chaining: Whether operators are chained where the environment chains them.
-
-    Attributes:
-        config: Its settings as the user gave them.
 
     Raises:
         GraphError: The graph can't be built, or not be sent to processes.
@@ -285,7 +278,6 @@ class CarriedCode:
 
     Args:
         shared: What is the same in all processes.
-        world: Strikes in users' code.
         pace: How fast sources are read, and how many records users' code is given at a time.
     """
 

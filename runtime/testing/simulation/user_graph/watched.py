@@ -32,7 +32,6 @@ class Strikes:
     Attributes:
         record: Users' code takes a record: time passes, and it may fail.
         effect: Something is about to be done: the process may die.
-        committed: A transaction was committed.
     """
 
     record: Callable[[], None]
@@ -44,7 +43,6 @@ class WatchedOperator(Operator):
     """Runs an operator; see the module's text.
 
     Args:
-        strikes: Of the simulation.
         rows: Most records that it is given at a time; 0 for as many as there are.
     """
 

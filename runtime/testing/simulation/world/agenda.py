@@ -36,12 +36,7 @@ class Happening(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One thing on the agenda.
-
-    Attributes:
-        what: For the trace.
-        act: Makes it happen.
-    """
+    """One thing on the agenda."""
 
     what: tuple[object, ...]
     act: Callable[[], None]
@@ -51,8 +46,6 @@ class Agenda:
     """Holds what may happen; see the module's text.
 
     Args:
-        draws: Chooses.
-        weights: How readily each kind happens.
         disorder: Probability with which it is not the oldest of its kind.
 
     Example:
@@ -78,8 +71,6 @@ class Agenda:
         """Let something happen.
 
         Args:
-            act: Makes it happen.
-            what: Describes it.
             at: Monotonic time before which it does not; at once when left out.
         """
         entry = Entry(what, act)
@@ -154,15 +145,11 @@ class Weather:
     """What the world is like until it calms down.
 
     Attributes:
-        weights: How readily each kind of happening happens.
         disorder: Probability with which it is not the oldest of its kind.
         tick: Most seconds that a move takes.
         latency: Most seconds that a frame or a message is on its way.
         repeats: Probability with which a frame or a message arrives twice.
-        stragglers: Probability with which a report takes very long.
-        slow_channels: Share of the channels that are slow.
         slowness: Most seconds that a frame is on its way there.
-        seconds_per_record: What users' code takes for a record.
         lasts: Moves until the faults stop.
         clock_drift: By which share of itself a second of a process may be longer or shorter than another's.
     """

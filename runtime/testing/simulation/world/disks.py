@@ -191,9 +191,6 @@ def _survivor(folder: _Folder, draws: Draws) -> _Folder:
 class DiskStorage:
     """Files on a `ModelDisk`; a `SnapshotStorage`.
 
-    Args:
-        url: A name for messages.
-
     Attributes:
         changes: How often a file was written, deleted or damaged.
 

@@ -27,7 +27,6 @@ class FaultyStorage:
     """Fails when it is told to; see the module's text.
 
     Args:
-        counts: Counts what failed.
         storage: Where files really are; by default on a disk in memory.
     """
 
@@ -95,7 +94,6 @@ class FaultyStorage:
         """Let a bit of a file flip, or let the file be gone; whether that has happened.
 
         Args:
-            kind: Counted as this.
             draws: Picks the bit; `None` to lose the file.
         """
         if not isinstance(self._files, DiskStorage):
@@ -201,12 +199,7 @@ class FaultyStorage:
 
 
 class WatchedStorage:
-    """The storage as one process sees it, which may die in front of any write.
-
-    Args:
-        storage: The storage itself.
-        before_write: Called first.
-    """
+    """The storage as one process sees it, which may die in front of any write."""
 
     def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
         self._storage = storage

@@ -29,12 +29,8 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 class Restores:
     """Looks at every deployment; see the module's text.
 
-    Args:
-        counts: What really happened.
-
     Attributes:
         is_reordered: Whether data in flight came up at another parallelism.
-        left_behind: Operators whose finished subtasks' state was left behind.
     """
 
     def __init__(self, counts: FaultCounts) -> None:
@@ -122,11 +118,7 @@ class Damage:
 
 
 class Fallbacks:
-    """Watches the deployments of whole jobs; see the module's text.
-
-    Args:
-        damage: What was damaged.
-    """
+    """Watches the deployments of whole jobs; see the module's text."""
 
     def __init__(self, damage: Damage, counts: FaultCounts) -> None:
         self._damage = damage

@@ -22,12 +22,10 @@ class Trace:
     """Writes readable lines; costs nothing while nobody listens.
 
     Args:
-        clock: Stamps the lines.
         write: Takes each line; `None` for a run that nobody reads.
 
     Attributes:
         is_on: Whether somebody listens; look at it before a line is put together.
-        moves: How many moves were made.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
@@ -69,7 +67,6 @@ class World:
     """Time, chance and storage; shared by all parts of a run.
 
     Args:
-        seed: Decides what happens on the way.
         weather: What the world is like until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
         clock: By default a new clock.
@@ -78,23 +75,11 @@ class World:
 
     Attributes:
         weather: What the world is like until it calms down.
-        clock: The time of the world.
-        clocks: Makes the clocks of processes.
-        draws: Decides what happens on the way.
-        counts: Failures that really happened.
-        trace: What the run says about itself.
-        agenda: What may happen next.
-        storage: The checkpoint storage.
-        damage: Which of its files were damaged or lost.
         fallbacks: Checks which checkpoints jobs start from.
         is_calm: Whether nothing goes wrong any more.
         last_arrival: When the last thing arrives that was held up before the world calmed down.
         spill_disk: Where alignments store what does not fit into memory.
         captured: Parts of checkpoints that were acknowledged with data in flight.
-        storing: Subtasks in an alignment that has stored elements.
-        stored: Parts of checkpoints whose alignment stored elements.
-        spilled: Those of them whose alignment needed the disk.
-        restored: Subtasks that began with data in flight.
         restores: What is different because a job came up at another parallelism.
         valves: Counts what happens around the valves of operator coordinators.
         before_effect: Called by users' code before it does something outside; its process may die there.
@@ -260,10 +245,7 @@ class SimulatedRunner:
     """An `AsyncRunner` whose work goes on the agenda.
 
     Args:
-        world: Has the agenda.
-        owner: Whose work it is, for the trace.
         guard: Runs callbacks in the owner's thread.
-        guard_work: Runs the work itself.
         on_work: Called when work is requested.
         holds: Keeps a happening for later when the owner can't run; whether it did.
     """
