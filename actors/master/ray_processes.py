@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import ray
-import ray.cloudpickle as cloudpickle
 from ray.actor import ActorHandle
 
 from penstock.actors.master.cluster_calls import ClusterCall, ClusterCalls
@@ -43,9 +42,8 @@ from penstock.runtime.execution.processes import (
     Stale,
 )
 from penstock.runtime.execution.role import Role
-from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
-from penstock.runtime.task.descriptor import EventForOperator, SubtaskControl, TaskDescriptor
+from penstock.runtime.task.descriptor import SubtaskControl, TaskDescriptor
 from penstock.runtime.time.durations import as_seconds
 
 logger = logging.getLogger(__name__)
@@ -219,10 +217,7 @@ class RayProcesses:
         self._call(process, lambda actor: actor.run.remote(role, remote), reply)
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
-        def unsendable(error: Exception) -> FailureCause:
-            return _unsendable_event(message, error) or cause_of(error)
-
-        self._call(process, lambda actor: actor.control.remote(role, message), reply, unsendable)
+        self._call(process, lambda actor: actor.control.remote(role, message), reply)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         self._call(process, lambda actor: actor.stop.remote(role), reply)
@@ -262,7 +257,6 @@ class RayProcesses:
         process: ProcessId,
         make: Callable[[Any], Awaitable[T]],
         reply: Reply[T],
-        unsendable: Callable[[Exception], FailureCause] = cause_of,
     ) -> None:
         handle = self._handles.get(process)
         call: Awaitable[T] | CallFailure
@@ -274,7 +268,7 @@ class RayProcesses:
             try:
                 call = make(handle)
             except Exception as error:  # its arguments can't be sent
-                call = Raised(unsendable(error))
+                call = Raised(cause_of(error))
         self._guarded.spawn(self._answer(call, reply, process))
 
     async def _when_started(
@@ -345,25 +339,3 @@ async def settled(call: Awaitable[T]) -> T | CallFailure:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def _unsendable_event(message: SubtaskControl, error: Exception) -> FailureCause | None:
-    """The failure of a coordinator whose event can't be pickled: it would send the same again."""
-    if not isinstance(message, EventForOperator):
-        return None
-    cause = _pickling_error(message.event) or error.__cause__ or error
-    msg = (
-        f"an event of the coordinator of operator {message.operator_id!r} can't be sent to its subtask: "
-        f"{type(message.event).__name__} can't be pickled: {type(cause).__name__}: {first_line(cause)}. "
-        "Splits and events must hold plain values only, no locks, connections or open files"
-    )
-    return FailureCause(msg, recoverable=False)
-
-
-def _pickling_error(value: object) -> Exception | None:
-    """Why a value can't be pickled. Ray's own search for the reason fails on some versions of Python."""
-    try:
-        cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
-    except Exception as error:  # whatever the value's own methods raise
-        return error
-    return None

@@ -46,17 +46,22 @@ from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.end_of_job import ClosingOperators
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.coordinator_host import (
+    CoordinatorHost,
+    EventOfCoordinator,
+    UserCoordinatorProvider,
+)
 from penstock.runtime.operators.coordinators import (
+    CoordinatorProvider,
     EventAnswer,
     HasMasterHook,
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
-from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.sources.source_coordinator import SourceCoordinatorProvider
 from penstock.runtime.operators.sources.source_watermarks import WatermarkReported, WatermarksAligned
-from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits, NoMoreSplits
+from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
 from penstock.runtime.operators.user_code.failure import operator_error
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator, UserCoordinator
 from penstock.runtime.record.elements import END_OF_TIME
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -68,7 +73,7 @@ if TYPE_CHECKING:
 
 
 #: Called for an event that is lost: its subtask, the event, and why.
-OnLost = Callable[[SubtaskId, Any, BaseException], None]
+OnLost = Callable[[SubtaskId, EventOfCoordinator, BaseException], None]
 
 
 class EventLink:
@@ -408,10 +413,13 @@ class JobOperators:
         self, vertex: JobVertex, spec: OperatorSpec, context: OperatorCoordinatorContext
     ) -> OperatorCoordinator:
         location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
+        provider: CoordinatorProvider
         if isinstance(spec.source, EnumeratesSplits):
-            return SourceCoordinator(spec.source, context, self._codec, location)
-        assert spec.coordinator is not None, f"{spec.id} has no coordinator"
-        return UserCoordinator(spec.coordinator, context, self._codec, location)
+            provider = SourceCoordinatorProvider(spec.source, location)
+        else:
+            assert spec.coordinator is not None, f"{spec.id} has no coordinator"
+            provider = UserCoordinatorProvider(spec.coordinator)
+        return CoordinatorHost(provider, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
         """A coordinator can't go on. While nothing was achieved yet, no restart helps."""
@@ -426,18 +434,18 @@ class JobOperators:
         is_first = job.attempt == 1 and not achieved
         job.state.failed(FailureCause.of_operator(cause, cause.cause_text, recoverable=not is_first))
 
-    def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
+    def _lost(self, subtask: SubtaskId, event: EventOfCoordinator, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask misses nothing if the event is `NoMoreSplits`, or of a user's coordinator. Neither
-        does it while the job stops with a savepoint whose barrier it has passed.
+        A finished subtask misses only what must arrive. While the job stops with a savepoint it misses
+        nothing: it has passed its barrier.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (
-            isinstance(event, NoMoreSplits | EventOfCoordinator) or job.state.name is JobState.STOPPING
+            not event.must_arrive or job.state.name is JobState.STOPPING
         ):
             return
-        msg = f"an event of its operator's coordinator ({type(event).__name__}) did not reach it: {error}"
+        msg = f"an event of its operator's coordinator did not reach it: {error}"
         job.state.failed(FailureCause(msg, subtask))
 
 

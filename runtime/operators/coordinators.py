@@ -146,6 +146,30 @@ class HasCoordinator(Protocol):
         ...
 
 
+class CoordinatorProvider(Protocol):
+    """Makes the coordinator of an operator, one for each attempt (Flink's `OperatorCoordinator.Provider`)."""
+
+    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
+        """Make a coordinator."""
+        ...
+
+    def name(self, coordinator: OperatorCoordinator | None) -> str:
+        """The name of what runs users' code, for messages; `None` before it was made."""
+        ...
+
+    def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """Refuse a state that the coordinator can't begin with.
+
+        Raises:
+            PenstockError: It can't.
+        """
+        ...
+
+    def must_arrive(self, event: Any) -> bool:
+        """Whether a subtask that has finished must run again for this event of the coordinator."""
+        ...
+
+
 @runtime_checkable
 class RecordsEvents(Protocol):
     """An `OperatorCoordinator` whose part of a checkpoint includes events on their way to it."""

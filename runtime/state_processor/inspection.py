@@ -288,8 +288,9 @@ def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
 def _coordinator(handle: StateHandle, read: Read, codec: ValueCodec) -> CoordinatorSummary:
     data = read(handle)
     try:
-        state = codec.loads(data)
-    except CodecError:
+        own, _ = codec.loads(data)
+        state = codec.loads(own)
+    except (CodecError, TypeError, ValueError):
         return CoordinatorSummary(handle.size, None, (_unknown(data),))
     splits = unassigned_splits(state)
     if splits is None:

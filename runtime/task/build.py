@@ -31,6 +31,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.operator_state import ListStates, RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source import SourceOperator
+from penstock.runtime.operators.sources.split_enumerator import EnumeratesSplits
 from penstock.runtime.operators.user_code.failure import LOCATED, located
 from penstock.runtime.operators.user_code.only_reads import only_reads
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
@@ -251,11 +252,13 @@ class _Builder:
         try:
             parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
             if parts.source is not None:
-                head = self._descriptor.operators[0].id
+                head = self._descriptor.operators[0]
+                has_enumerator = isinstance(head.source, EnumeratesSplits)
                 parts.source.open(
-                    contexts[head],
+                    contexts[head.id],
                     self._descriptor.splits,
-                    lambda event: self._gateway.operator_event(head, event),
+                    self._sent_events.sender_of(head.id, is_counted=False) if has_enumerator else None,
+                    lambda report: self._gateway.operator_event(head.id, report),
                 )
         except BaseException as error:
             close_after(error, parts.close)

@@ -5,22 +5,18 @@ afterwards says behind which checkpoint it belongs. It waits here until the subt
 checkpoint, or will never take it. Right before it takes its part of a newer one, all older events are handed
 over: the coordinator had sent them in front of that.
 
-Events are handed over while no operator is in the middle of a call.
-
-A source takes a checkpoint at the next batch boundary, not when it is asked. The coordinator's own snapshot
-counts on the order of events and requests: an event that came after a request belongs after the checkpoint.
-So an event waits for the last checkpoint that was asked for before it came.
+Events are handed over while no operator is in the middle of a call. A source is no exception: it takes a
+checkpoint at the next batch boundary, not when it is asked.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.runtime.errors import CodecError
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask
-from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.value_codec import ValueCodec
 
 
@@ -37,24 +33,34 @@ class SentEvents:
         self._codec = codec
         self._sent: dict[str, int] = {}
 
-    def sender_of(self, operator_id: str) -> Callable[[Any], None]:
-        """The function that sends an operator's events; the operator has a coordinator."""
-        self._sent[operator_id] = 0
+    def sender_of(self, operator_id: str, *, is_counted: bool = True) -> Callable[[Any], None]:
+        """The function that sends an operator's events; the operator has a coordinator.
+
+        Args:
+            is_counted: Whether checkpoints hold events that are on their way. The requests of a reader need
+                not be there: a restored reader asks again.
+        """
+        sent = 0
+        if is_counted:
+            self._sent[operator_id] = 0
 
         def send(event: Any) -> None:
+            nonlocal sent
             try:
                 data = self._codec.dumps(event)
             except CodecError as error:
                 msg = f"an event can't be sent to the coordinator: {error}"
                 raise CodecError(msg) from error
-            self._sent[operator_id] += 1
-            self._send(operator_id, EventOfSubtask(self._sent[operator_id], data))
+            sent += 1
+            if is_counted:
+                self._sent[operator_id] = sent
+            self._send(operator_id, EventOfSubtask(sent, data))
 
         return send
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many events were sent, by operator id."""
+        """How many events were sent that checkpoints hold, by operator id."""
         return dict(self._sent)
 
 
@@ -122,35 +128,3 @@ class CoordinatorMail:
                 "values, or objects of classes that every node can import"
             )
             raise CodecError(msg) from error
-
-
-class OperatorMail:
-    """Holds events until their turn has come; driven by the task thread alone.
-
-    Args:
-        deliver: Gives an event to the operator.
-        asked: Checkpoints that were asked for and not taken yet, oldest first; changes meanwhile.
-    """
-
-    def __init__(self, deliver: Callable[[Any], None], asked: Sequence[CheckpointBarrier]) -> None:
-        self._deliver = deliver
-        self._asked = asked
-        self._waiting: deque[tuple[CheckpointBarrier | None, Any]] = deque()
-
-    def receive(self, event: Any) -> None:
-        """An event has come; it is delivered at once if no checkpoint is asked for.
-
-        Raises:
-            OperatorError: The operator failed over it.
-        """
-        self._waiting.append((self._asked[-1] if self._asked else None, event))
-        self.deliver_due()
-
-    def deliver_due(self) -> None:
-        """A checkpoint may have been taken: deliver what waited for it.
-
-        Raises:
-            OperatorError: The operator failed over an event.
-        """
-        while self._waiting and self._waiting[0][0] not in self._asked:
-            self._deliver(self._waiting.popleft()[1])

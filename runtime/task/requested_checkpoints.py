@@ -84,8 +84,7 @@ class RequestedCheckpoints:
     def add(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; `take_due` takes it.
 
-        A request that comes twice is one. The second may come late, behind that for a newer checkpoint. It is
-        dropped here: `OperatorMail` would take it for the newest request.
+        A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
         """
         checkpoint_id = barrier.checkpoint_id
         is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)

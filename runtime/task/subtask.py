@@ -23,12 +23,12 @@ from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.chain import Work
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.operators.sources.source_watermarks import WatermarksAligned
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind, StreamStatus
 from penstock.runtime.task.closing import close_all
-from penstock.runtime.task.coordinator_mail import CoordinatorMail, OperatorMail
+from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.descriptor import (
     EventForOperator,
     NotifyAborted,
@@ -128,7 +128,6 @@ class Subtask:
         self._requests = RequestedCheckpoints(
             self._checkpoints, self._work, self._end, source, network, descriptor.given_id
         )
-        self._mail = None if source is None else OperatorMail(source.handle_event, self._requests.waiting)
         self._source_ready_at: float | None = None
         self._has_begun = False
         self._completed_id = -1
@@ -233,10 +232,10 @@ class Subtask:
             if self._source is not None and self._end.is_running:
                 self._source.aligned(event)
             return
-        if self._mail is None or operator_id != self._head_operator:
-            msg = f"{self._location} was sent an event for {operator_id!r}, which has no coordinator"
-            raise ValueError(msg)
-        self._mail.receive(event)
+        msg = (
+            f"{self._location} was sent {event!r:.80} for {operator_id!r}, which is no event of a coordinator"
+        )
+        raise ValueError(msg)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers, and leave if it covers the end.
@@ -330,7 +329,11 @@ class Subtask:
 
     def _handle_event(self, operator_id: str, event: Any) -> None:
         """Hand an event over; the operators of a subtask that had finished before do not run again."""
-        if not self._finished_before:
+        if self._finished_before:
+            return
+        if self._source is not None and operator_id == self._head_operator:
+            self._source.handle_event(event)
+        else:
             self._chain.handle_event(operator_id, event)
 
     def _deliver_due(self) -> bool:
@@ -354,18 +357,10 @@ class Subtask:
         return True
 
     def _take_requested(self) -> bool:
-        """Take a checkpoint that was asked for; what waited for it, or for one that is past, follows it."""
-        mail = self._mail
-        if mail is None and not self._requests.waiting:
+        """Take a checkpoint that was asked for."""
+        if self._source is None and not self._requests.waiting:
             return False  # only a source has marks
-        if mail is not None:
-            # What waits for a checkpoint that never comes belongs before the next one, not after it.
-            self._requests.forget_past()
-            mail.deliver_due()
-        taken = self._requests.take_due()
-        if taken and mail is not None:
-            mail.deliver_due()
-        return taken
+        return self._requests.take_due()
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
         """Deal with what the input gave; checkpoints that came with it have been taken by now."""

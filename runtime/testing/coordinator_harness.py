@@ -12,8 +12,13 @@ from typing import Any, TypeVar
 
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.names import NearestMembers, NearestNames
+from penstock.runtime.operators.coordinator_host import (
+    CoordinatorHost,
+    EventOfCoordinator,
+    EventOfSubtask,
+    UserCoordinatorProvider,
+)
 from penstock.runtime.operators.coordinators import EventAnswer, HasCoordinator
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 
 T = TypeVar("T")
@@ -65,7 +70,9 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
         self._codec = ValueCodec()
         self._context = _Context(operator_id, parallelism)
         location = OperatorLocation(operator_id, None, parallelism)
-        self._coordinator = UserCoordinator(operator, self._context, self._codec, location)
+        self._coordinator = CoordinatorHost(
+            UserCoordinatorProvider(operator), self._context, self._codec, location
+        )
         self._numbers: dict[int, int] = {}
         self._last_id = 0
         self._coordinator.reset_to_checkpoint(None if restored is None else 0, restored)

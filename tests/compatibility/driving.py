@@ -143,7 +143,9 @@ def coordinator_state(opened: OpenedSnapshot, operator_id: str) -> Any:
     """The state of an operator's coordinator, decoded without pickle."""
     handle = opened.checkpoint.operators[operator_id].coordinator
     assert handle is not None
-    return ValueCodec(allow_pickle=False).loads(read_state(opened.storage, handle))
+    codec = ValueCodec(allow_pickle=False)
+    state, _ = codec.loads(read_state(opened.storage, handle))
+    return codec.loads(state)
 
 
 def in_flight(opened: OpenedSnapshot) -> list[Any]:

@@ -34,13 +34,13 @@ def test_an_on_error_of_an_enumerator_that_raises_fails_the_job_by_the_name_of_i
     assert takeovers(job) == 0
 
 
-def test_an_event_of_a_coordinator_that_can_not_be_pickled_fails_the_job_at_once(tmp_path: Path) -> None:
+def test_a_split_that_can_not_be_encoded_fails_the_job_at_once(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, Unsendable()))
 
     message = failure_of(job)
 
-    assert "an event of the coordinator of operator 'lines' can't be sent to its subtask" in message
-    assert "SplitsAssigned can't be pickled: TypeError: cannot pickle '_thread.lock' object" in message
+    assert "operator 'lines'" in message
+    assert "an event for subtask 0 can't be sent: a value of type _thread.lock can't be pickled" in message
     assert job.statistics().restarts == 0
     assert takeovers(job) == 0
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.operators.coordinator_host import CoordinatorHost
 from penstock.runtime.operators.coordinators import MasterHook
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
@@ -122,7 +123,9 @@ class _WatchedContext:
 def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
     """Looks at the real valve, which only the watcher may do."""
     assert isinstance(context, SourceCoordinator), f"{context!r} is no coordinator of a source"
-    holder = context._context
+    host = context._context
+    assert isinstance(host, CoordinatorHost), f"{host!r} hosts no coordinator"
+    holder = host._context
     assert isinstance(holder, OperatorCoordinatorHolder), f"{holder!r} has no valve"
     return lambda: holder.statistics().is_shut
 

@@ -21,13 +21,13 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
 )
 from penstock.runtime.error_text import error_text
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.coordinator_host import EventOfSubtask
 from penstock.runtime.operators.coordinators import (
     EventAnswer,
     OperatorCoordinator,
     OperatorCoordinatorContext,
     RecordsEvents,
 )
-from penstock.runtime.operators.user_coordinator import EventOfSubtask
 from penstock.runtime.ports import AsyncRunner
 
 

@@ -37,10 +37,9 @@ from penstock.runtime.operators.sources.source_watermarks import (
     WatermarksAligned,
 )
 from penstock.runtime.operators.sources.split_enumerator import (
+    NO_MORE_SPLITS,
+    SPLIT_REQUEST,
     EnumeratesSplits,
-    NoMoreSplits,
-    SplitRequest,
-    SplitsAssigned,
 )
 from penstock.runtime.operators.user_code.failure import LOCATED, located, short_repr
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -58,7 +57,7 @@ class RequestedSplits(Generic[T]):
         source: Source[T],
         context: ConnectorContext,
         splits: Sequence[Any],
-        send: Callable[[SplitRequest], None],
+        send: Callable[[Any], None],
     ) -> None:
         self._source = source
         self._context = context
@@ -67,7 +66,6 @@ class RequestedSplits(Generic[T]):
         self._reader: SourceReader[T] | None = None
         self._assignment = 0
         self._progress = SplitProgress(())
-        self._asked = 0
         self._is_asking = False
         self._no_more = False
 
@@ -101,16 +99,14 @@ class RequestedSplits(Generic[T]):
         Raises:
             TypeError: It is no answer.
         """
-        match event:
-            case SplitsAssigned(splits):
-                self._is_asking = False
-                self._waiting.extend(splits)
-            case NoMoreSplits():
-                self._is_asking = False
-                self._no_more = True
-            case _:
-                msg = f"the coordinator sent {event!r:.80}"
-                raise TypeError(msg)
+        if event is NO_MORE_SPLITS:
+            self._no_more = True
+        elif isinstance(event, tuple):
+            self._waiting.extend(event)
+        else:
+            msg = f"the coordinator sent {event!r:.80}"
+            raise TypeError(msg)
+        self._is_asking = False
 
     def snapshot(self) -> Sequence[Any]:
         reading = [] if self._reader is None else list(self._reader.snapshot())
@@ -143,8 +139,7 @@ class RequestedSplits(Generic[T]):
             return Polled(finished=True)
         if not self._is_asking:
             self._is_asking = True
-            self._asked += 1
-            self._send(SplitRequest(self._asked))
+            self._send(SPLIT_REQUEST)
         return Polled()
 
 
@@ -185,11 +180,13 @@ class SourceOperator:
         context: OperatorContext,
         splits: Sequence[Any] = (),
         send_event: Callable[[Any], None] | None = None,
+        report_watermark: Callable[[Any], None] | None = None,
     ) -> None:
         """Make the reader for the restored splits, or for fresh ones where nothing was restored.
 
         Args:
             send_event: Carries events to the source's coordinator; for sources that have one.
+            report_watermark: Carries the reports of a source in an alignment group.
 
         Raises:
             OperatorError: The reader could not be made.
@@ -211,8 +208,8 @@ class SourceOperator:
             self._pauses = reader if isinstance(reader, PausesSplits) else None
             progress = self._split_progress()
             self._timed(lambda: watermarks.open(progress))
-            if send_event is not None:
-                watermarks.align(send_event, pauses_splits=self._pauses is not None)
+            if report_watermark is not None:
+                watermarks.align(report_watermark, pauses_splits=self._pauses is not None)
 
     def handle_event(self, event: Any) -> None:
         """The source's coordinator has sent something.

@@ -1,12 +1,13 @@
 """`SourceCoordinator`: the operator coordinator of a source with an enumerator (Flink's class).
 
-It stands between the user's enumerator and the readers. It takes the readers' requests and sends the assigned
-splits. It keeps the enumerator's state in checkpoints, and gives back the splits of a failed reader. An error
-of the enumerator fails the job and names the source.
+It stands between the user's enumerator and the readers, and is hosted like any other coordinator
+(`operators/coordinator_host.py`). It takes the readers' requests and sends the assigned splits. It keeps the
+enumerator's state in checkpoints, and gives back the splits of a failed reader. An error of the enumerator
+fails the job and names the source.
 
-Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is closed after
-it: everything assigned before has arrived at its reader in front of the barrier, everything assigned later
-arrives after it. So a split is in exactly one of the two snapshots.
+Why no split is lost or doubled. The enumerator's snapshot is taken in one step. Everything assigned before
+has arrived at its reader in front of the barrier, everything assigned later is taken behind it. So a split is
+in exactly one of the two snapshots.
 
 `SplitAssignments` knows which splits were assigned since which checkpoint (Flink's `SplitAssignmentTracker`).
 When one reader fails and comes back with the state of an older checkpoint, what it was given since is nowhere
@@ -17,7 +18,6 @@ state is as old as the readers'.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
@@ -27,15 +27,13 @@ from penstock.runtime.operators.coordinators import (
     OperatorCoordinatorContext,
 )
 from penstock.runtime.operators.sources.split_enumerator import (
+    NO_MORE_SPLITS,
+    SPLIT_REQUEST,
     EnumeratesSplits,
     HearsOfFailedReaders,
-    NoMoreSplits,
     SplitEnumerator,
-    SplitRequest,
-    SplitsAssigned,
 )
 from penstock.runtime.operators.user_code.failure import operator_error
-from penstock.runtime.record.value_codec import ValueCodec
 
 
 class SplitAssignments:
@@ -82,22 +80,16 @@ class SourceCoordinator(OperatorCoordinator):
     """Hands out the splits of one source; it is the enumerator's context."""
 
     def __init__(
-        self,
-        source: EnumeratesSplits,
-        context: OperatorCoordinatorContext,
-        codec: ValueCodec,
-        location: OperatorLocation,
+        self, source: EnumeratesSplits, context: OperatorCoordinatorContext, location: OperatorLocation
     ) -> None:
         self._source = source
         self._context = context
-        self._codec = codec
         self._location = location
+        self._state: Any | None = None
         self._enumerator: SplitEnumerator | None = None
         self._assignments = SplitAssignments()
-        self._requests: dict[int, int] = {}
         self._gone: set[int] = set()
         self._told_no_more: set[int] = set()
-        self._restored: tuple[int | None, bytes | None] = (None, None)
 
     # -- the enumerator's context -------------------------------------------------------------------------
 
@@ -113,13 +105,13 @@ class SourceCoordinator(OperatorCoordinator):
         """Hand splits to a reader; one that is gone gives them back when it comes back."""
         self._assignments.assigned(subtask, splits)
         if subtask not in self._gone:
-            self._context.send_event(subtask, SplitsAssigned(tuple(splits)))
+            self._context.send_event(subtask, tuple(splits))
 
     def signal_no_more_splits(self, subtask: int) -> None:
         """Tell a reader that it gets no more splits, once: it may have finished since."""
         if subtask not in self._gone and subtask not in self._told_no_more:
             self._told_no_more.add(subtask)
-            self._context.send_event(subtask, NoMoreSplits())
+            self._context.send_event(subtask, NO_MORE_SPLITS)
 
     def run_in_background(
         self,
@@ -131,73 +123,47 @@ class SourceCoordinator(OperatorCoordinator):
 
         def failed(error: BaseException) -> None:
             if on_error is None:
-                self._failed("background work", error)
+                self._context.fail_job(self._error("background work", error))
             else:
-                self._guarded("on_error of background work", lambda: on_error(error))
+                self._call("on_error of background work", lambda: on_error(error))
 
         self._context.run_in_background(
-            work, lambda result: self._guarded("background work", lambda: on_result(result)), failed
+            work, lambda result: self._call("background work", lambda: on_result(result)), failed
         )
 
     # -- the coordinator ----------------------------------------------------------------------------------
 
-    def reset_to_checkpoint(self, checkpoint_id: int | None, state: bytes | None) -> None:
-        """The whole job starts from a checkpoint, or from nothing.
-
-        Raises:
-            PenstockError: The checkpoint was taken when the source had no enumerator.
-        """
-        self.close()
-        if checkpoint_id is not None and state is None:
-            msg = (
-                f"{self._location}: the checkpoint was taken when this source gave out all its splits at "
-                "the start, so what is left to read is not known. Start with the source as it was, or from "
-                "nothing"
-            )
-            raise PenstockError(msg)
-        self._restored = (checkpoint_id, state)
-        self._assignments = SplitAssignments()
-        self._requests.clear()
-        self._gone.clear()
-        self._told_no_more.clear()
+    def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
+        self._state = state
 
     def start(self) -> None:
-        _, state = self._restored
-        self._guarded("enumerator", lambda: self._begin(None if state is None else self._codec.loads(state)))
+        def begin() -> None:
+            self._enumerator = self._source.enumerator(self, self._state)
+            self._enumerator.start()
+
+        self._call("enumerator", begin)
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A reader asks for work; a request that comes twice is served once, one of a gone reader not.
+        """A reader asks for work; one that is gone is not served.
 
         Raises:
             TypeError: It is no request.
         """
-        if not isinstance(event, SplitRequest):
+        if event != SPLIT_REQUEST:
             msg = f"a reader of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
         enumerator = self._enumerator
-        if enumerator is None or subtask in self._gone:
-            return
-        if event.number > self._requests.get(subtask, 0):
-            self._requests[subtask] = event.number
-            self._guarded("handle_split_request", lambda: enumerator.handle_split_request(subtask))
+        if enumerator is not None and subtask not in self._gone:
+            self._call("handle_split_request", lambda: enumerator.handle_split_request(subtask))
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        """Give the enumerator's state.
-
-        Raises:
-            OperatorError: The enumerator failed.
-        """
         assert self._enumerator is not None, "start() comes first"
-        what = "snapshot"
-        try:
-            state = self._enumerator.snapshot()
-            data = self._codec.dumps(state)
-        except BaseException as error:  # the user's enumerator
-            raise self._error(what, error) from error
+        state = self._call("snapshot", self._enumerator.snapshot)
         if state is None:
-            raise self._error(what, ValueError("an enumerator's state must not be None"))
+            msg = "snapshot"
+            raise self._error(msg, ValueError("an enumerator's state must not be None"))
         self._assignments.checkpointed(checkpoint_id)
-        answer.complete(data)
+        answer.complete(state)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A reader is gone; it is asked and told nothing until it comes back."""
@@ -205,41 +171,35 @@ class SourceCoordinator(OperatorCoordinator):
         self._told_no_more.discard(subtask)
         enumerator = self._enumerator
         if isinstance(enumerator, HearsOfFailedReaders):
-            self._guarded("reader_failed", partial(enumerator.reader_failed, subtask))
+            self._call("reader_failed", lambda: enumerator.reader_failed(subtask))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """A reader comes back while the others go on: it gives back what its state does not know of."""
+        """A reader comes back while the others continue: it gives back what its state does not know of."""
         self._gone.discard(subtask)
-        self._requests.pop(subtask, None)
         splits = self._assignments.take_back(subtask, checkpoint_id)
         enumerator = self._enumerator
         if splits and enumerator is not None:
-            self._guarded("add_splits_back", lambda: enumerator.add_splits_back(splits))
+            self._call("add_splits_back", lambda: enumerator.add_splits_back(splits))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Splits that a complete checkpoint covers are never given back."""
         self._assignments.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Nothing was promised for it."""
-
     def close(self) -> None:
         enumerator, self._enumerator = self._enumerator, None
         if enumerator is not None:
-            self._guarded("close", enumerator.close)
+            self._call("close", enumerator.close)
 
-    def _begin(self, state: Any | None) -> None:
-        self._enumerator = self._source.enumerator(self, state)
-        self._enumerator.start()
+    def _call(self, what: str, call: Callable[[], T]) -> T:
+        """Call the enumerator.
 
-    def _guarded(self, what: str, call: Callable[[], None]) -> None:
+        Raises:
+            OperatorError: It failed.
+        """
         try:
-            call()
-        except BaseException as error:  # the user's enumerator: the job fails with it
-            self._failed(what, error)
-
-    def _failed(self, what: str, error: BaseException) -> None:
-        self._context.fail_job(self._error(what, error))
+            return call()
+        except BaseException as error:  # the user's enumerator
+            raise self._error(what, error) from error
 
     def _error(self, what: str, error: BaseException) -> OperatorError:
         if isinstance(error, OperatorError):
@@ -247,3 +207,31 @@ class SourceCoordinator(OperatorCoordinator):
         if isinstance(error, PenstockError):
             return OperatorError(self._location, str(error))
         return operator_error(self._location, f"source {type(self._source).__name__}: {what}", error)
+
+
+class SourceCoordinatorProvider:
+    """Makes the coordinators of a source with an enumerator (Flink's class)."""
+
+    def __init__(self, source: EnumeratesSplits, location: OperatorLocation) -> None:
+        self._source = source
+        self._location = location
+
+    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
+        return SourceCoordinator(self._source, context, self._location)
+
+    def name(self, coordinator: OperatorCoordinator | None) -> str:
+        return f"source {type(self._source).__name__}"
+
+    def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """Refuse a checkpoint that was taken when the source had no enumerator."""
+        if checkpoint_id is not None and state is None:
+            msg = (
+                f"{self._location}: the checkpoint was taken when this source gave out all its splits at "
+                "the start, so what is left to read is not known. Start with the source as it was, or from "
+                "nothing"
+            )
+            raise PenstockError(msg)
+
+    def must_arrive(self, event: Any) -> bool:
+        """Splits would be lost with the event; a reader that has finished may miss that there are no more."""
+        return event is not NO_MORE_SPLITS

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.runtime.names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Source, SourceReader
 
 T = TypeVar("T")
+
+#: The event of a reader that has nothing to read. The coordinator answers with a tuple of splits, or with
+#: `NO_MORE_SPLITS`: the reader finishes when it has read those that it has.
+SPLIT_REQUEST: Final = "request"
+NO_MORE_SPLITS: Final = None
 
 
 class SplitEnumeratorContext(Protocol):
@@ -111,29 +115,6 @@ class EnumeratesSplits(Protocol):
             state: What `snapshot` gave for the checkpoint that the job starts from; `None` for a fresh start.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class SplitRequest:
-    """A reader has nothing to read.
-
-    Attributes:
-        number: Counts the requests of one reader from 1, so that one that comes twice is known.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SplitsAssigned:
-    """These are the reader's from now on."""
-
-    splits: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NoMoreSplits:
-    """The reader finishes when it has read what it has."""
 
 
 class OnRequest(Generic[T], metaclass=NearestNames):

@@ -14,7 +14,9 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.operators.sources.split_enumerator import OnRequest, OnRequestEnumerator, SplitRequest
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.operators.sources.split_enumerator import SPLIT_REQUEST, OnRequest, OnRequestEnumerator
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
@@ -22,6 +24,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)
+CODEC = ValueCodec()
 
 
 class Hook:
@@ -186,9 +189,20 @@ class Run:
     def ask(self, subtask, number):
         attempt = self.scheduler.attempt_of(subtask)
         self.cluster.take()
-        self.scheduler.on_operator_event(attempt, subtask, subtask.vertex, SplitRequest(number))
+        self.scheduler.on_operator_event(attempt, subtask, subtask.vertex, request(number))
         return self.events()
 
     def events(self):
         """Events of coordinators that were sent since, each with the attempt that it is for."""
-        return [said for said in self.cluster.take() if isinstance(said[0], int)]
+        said = [said for said in self.cluster.take() if isinstance(said[0], int)]
+        return [(attempt, subtask, decoded(event)) for attempt, subtask, event in said]
+
+
+def decoded(event):
+    """The value of a coordinator's event; other events are their own."""
+    return CODEC.loads(event.data) if isinstance(event, EventOfCoordinator) else event
+
+
+def request(number):
+    """The request of a reader."""
+    return EventOfSubtask(number, CODEC.dumps(SPLIT_REQUEST))

@@ -73,7 +73,8 @@ def test_coordinators_and_master_hooks_are_told_and_all_sizes_add_up() -> None:
     (read,) = summary.operators
     assert read.coordinator is not None
     assert (read.coordinator.unassigned, read.coordinator.values) == (2, ("(2, 4)", "(4, 6)"))
-    assert read.coordinator.size == len(ValueCodec().dumps((True, [(2, 4), (4, 6)])))
+    codec = ValueCodec()
+    assert read.coordinator.size == len(codec.dumps((codec.dumps((True, [(2, 4), (4, 6)])), [])))
     assert summary.masters == (MasterSummary("outside", len(ValueCodec().dumps({"offset": 1}))),)
     assert read.size == read.coordinator.size
     assert summary.size == read.size + summary.masters[0].size

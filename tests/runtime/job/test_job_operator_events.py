@@ -9,7 +9,7 @@ from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.sources.split_enumerator import NoMoreSplits, OnRequest, SplitsAssigned
+from penstock.runtime.operators.sources.split_enumerator import NO_MORE_SPLITS, OnRequest
 
 
 def test_what_is_assigned_before_the_readers_are_deployed_waits_for_them():
@@ -18,7 +18,7 @@ def test_what_is_assigned_before_the_readers_are_deployed_waits_for_them():
     run.runner.run_all()
     assert run.events() == []
     run.scheduler.on_deployed(1)
-    assert run.events() == [(1, READ, SplitsAssigned(("a",))), (1, READ, SplitsAssigned(("b",)))]
+    assert run.events() == [(1, READ, ("a",)), (1, READ, ("b",))]
 
 
 def test_what_waited_for_an_attempt_that_is_never_deployed_goes_to_the_next_one_once():
@@ -30,7 +30,7 @@ def test_what_waited_for_an_attempt_that_is_never_deployed_goes_to_the_next_one_
     run.timers.advance(2)
     run.runner.run_all()
     run.run_attempt()
-    assert run.events() == [(2, READ, SplitsAssigned(("a",)))]
+    assert run.events() == [(2, READ, ("a",))]
 
 
 def test_what_a_reader_asked_for_while_it_was_stopped_does_not_go_to_the_next_attempt():
@@ -43,7 +43,7 @@ def test_what_a_reader_asked_for_while_it_was_stopped_does_not_go_to_the_next_at
     run.runner.run_all()
     run.run_attempt()
     assert run.events() == []
-    assert run.ask(READ, 1) == [(2, READ, NoMoreSplits())]
+    assert run.ask(READ, 1) == [(2, READ, NO_MORE_SPLITS)]
 
 
 def test_nothing_goes_to_a_region_that_restarts_before_it_is_deployed():
@@ -62,23 +62,23 @@ def test_nothing_goes_to_a_region_that_restarts_before_it_is_deployed():
     assert run.events() == []
     run.run_attempt()
     assert run.events() == [], "the new reader has not asked"
-    assert run.ask(READ, 1) == [(2, READ, SplitsAssigned(((0, 1),)))]
+    assert run.ask(READ, 1) == [(2, READ, ((0, 1),))]
 
 
 def test_a_split_that_is_lost_on_its_way_fails_the_region_which_gets_it_again():
     run = Run(OnRequest(CollectionSource("a")), OnRequest(CollectionSource("xy"))).begin()
     run.cluster.loses_events = True
-    assert run.ask(READ, 1) == [(1, READ, SplitsAssigned(((0, 1),)))]
+    assert run.ask(READ, 1) == [(1, READ, ((0, 1),))]
     assert run.scheduler.state is JobState.RESTARTING
     failure = run.scheduler.statistics().failures[0].root
     assert failure.subtask == READ
-    assert "(SplitsAssigned) did not reach it: nobody is there" in failure.message
+    assert "an event of its operator's coordinator did not reach it: nobody is there" in failure.message
     run.cluster.loses_events = False
     run.scheduler.on_region_stopped(1)
     run.timers.advance(2)
     run.runner.run_all()
     run.run_attempt()
-    assert run.ask(READ, 1) == [(2, READ, SplitsAssigned(((0, 1),)))]
+    assert run.ask(READ, 1) == [(2, READ, ((0, 1),))]
 
 
 def test_no_checkpoint_counts_without_a_split_that_is_lost():
@@ -106,7 +106,7 @@ def test_what_becomes_of_an_event_of_an_older_attempt_is_of_no_interest():
 def test_a_reader_that_has_finished_misses_nothing_when_it_is_told_that_there_is_no_more():
     run = Run(OnRequest(CollectionSource("")), OnRequest(CollectionSource("xy"))).begin()
     run.cluster.holds_events = True
-    assert run.ask(READ, 1) == [(1, READ, NoMoreSplits())]
+    assert run.ask(READ, 1) == [(1, READ, NO_MORE_SPLITS)]
     run.scheduler.on_subtask_finished(1, READ)
     run.cluster.held.pop().failed(DeploymentError("it has left"))
     assert run.scheduler.state is JobState.RUNNING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operators_setup import READ, Eager, Hook, Hooked, Missing, Run
+from operators_setup import READ, Eager, Hook, Hooked, Missing, Run, request
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -12,11 +12,9 @@ from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.end_of_job import CLOSE_TIMEOUT, RETRIES
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.sources.split_enumerator import (
-    NoMoreSplits,
+    NO_MORE_SPLITS,
     OnRequest,
     OnRequestEnumerator,
-    SplitRequest,
-    SplitsAssigned,
 )
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -24,7 +22,7 @@ from penstock.runtime.snapshot.ids import SubtaskId
 def test_hooks_and_coordinators_are_in_the_checkpoint_and_come_back_before_the_deployment():
     hook = Hook()
     run = Run(Hooked(CollectionSource(range(4)), hook)).begin()
-    assert run.ask(READ, 1) == [(1, READ, SplitsAssigned(((0, 4),)))]
+    assert run.ask(READ, 1) == [(1, READ, ((0, 4),))]
     checkpoint = run.checkpoint()
     assert [state.identifier for state in checkpoint.master_states] == ["outside"]
     assert checkpoint.operators["read"].coordinator is not None
@@ -32,13 +30,13 @@ def test_hooks_and_coordinators_are_in_the_checkpoint_and_come_back_before_the_d
     assert run.scheduler.state is JobState.DEPLOYING
     assert hook.calls == [("reset",), ("trigger", 1), ("restore", 1, {"offset": 1})]
     run.run_attempt()
-    assert run.ask(READ, 1) == [(2, READ, NoMoreSplits())]
+    assert run.ask(READ, 1) == [(2, READ, NO_MORE_SPLITS)]
 
 
 def test_an_event_of_an_older_attempt_is_ignored():
     run = Run(OnRequest(CollectionSource(range(4)))).begin()
     run.cluster.take()
-    run.scheduler.on_operator_event(7, READ, "read", SplitRequest(1))
+    run.scheduler.on_operator_event(7, READ, "read", request(1))
     assert run.cluster.take() == []
     assert run.scheduler.statistics().stale_events == 1
 
@@ -47,13 +45,13 @@ def test_a_region_that_failed_gives_its_splits_back_and_the_other_source_goes_on
     run = Run(OnRequest(CollectionSource(range(4))), OnRequest(CollectionSource(range(9)))).begin()
     other = SubtaskId("other", 0)
     run.checkpoint()
-    assert run.ask(READ, 1) == [(1, READ, SplitsAssigned(((0, 4),)))]
-    assert run.ask(other, 1) == [(1, other, SplitsAssigned(((0, 9),)))]
+    assert run.ask(READ, 1) == [(1, READ, ((0, 4),))]
+    assert run.ask(other, 1) == [(1, other, ((0, 9),))]
     run.fail(READ)
     run.run_attempt()
-    assert run.ask(READ, 1) == [(2, READ, SplitsAssigned(((0, 4),)))]
-    assert run.ask(READ, 2) == [(2, READ, NoMoreSplits())]
-    assert run.ask(other, 2) == [(1, other, NoMoreSplits())]
+    assert run.ask(READ, 1) == [(2, READ, ((0, 4),))]
+    assert run.ask(READ, 2) == [(2, READ, NO_MORE_SPLITS)]
+    assert run.ask(other, 2) == [(1, other, NO_MORE_SPLITS)]
 
 
 def test_a_source_that_is_not_there_fails_the_job_at_once():
@@ -140,11 +138,11 @@ def test_a_job_without_checkpoints_gives_hooks_and_enumerators_back_what_it_is_s
     config = JobConfig(restart=FixedDelay(3, 1), failover="full")
     source = Hooked(CollectionSource("abc"), hook)
     run = Run(source, config=config, opened=first.storage, restore_from="/jobs/job").begin()
-    assert run.ask(READ, 1) == [(1, READ, NoMoreSplits())], "the only split is in the reader's state"
+    assert run.ask(READ, 1) == [(1, READ, NO_MORE_SPLITS)], "the only split is in the reader's state"
     assert hook.calls == [("restore", 1, {"offset": 1})]
     run.fail(READ)
     run.run_attempt()
-    assert run.ask(READ, 1) == [(2, READ, NoMoreSplits())]
+    assert run.ask(READ, 1) == [(2, READ, NO_MORE_SPLITS)]
     run.scheduler.cancel()
     run.scheduler.on_all_stopped(2)
     run.runner.run_all()

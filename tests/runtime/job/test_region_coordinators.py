@@ -5,8 +5,8 @@ from operators_setup import Run
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
 from penstock.runtime.operators.coordinators import OperatorCoordinator
-from penstock.runtime.operators.user_coordinator import EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -97,7 +97,7 @@ def tell(run, subtask, number, event):
 
 
 def sent_events(run):
-    return [(attempt, subtask, CODEC.loads(event.data)) for attempt, subtask, event in run.events()]
+    return run.events()
 
 
 def test_the_coordinator_of_the_failed_region_alone_goes_back():
@@ -151,7 +151,7 @@ def test_a_coordinator_that_raises_when_it_goes_back_fails_the_attempt_by_its_na
         raise KeyError("limit")
 
     with monkeypatch.context() as planted:
-        planted.setattr(UserCoordinator, "reset_to_checkpoint", broken)
+        planted.setattr(CoordinatorHost, "reset_to_checkpoint", broken)
         run.fail(A)
     failure = run.scheduler.statistics().failures[-1].root
     assert failure.message.startswith(

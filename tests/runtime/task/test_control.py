@@ -6,7 +6,7 @@ from checkpoint_graphs import MakeSubtask, barrier, listed, sinking
 from subtask_setup import Log, rows
 from test_coordinator_mail import CODEC, hearing
 
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.record.elements import CancelCheckpointMarker, EndOfPartition
 from penstock.runtime.task.descriptor import (
     EventForOperator,

@@ -11,9 +11,9 @@ from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
 from penstock import AdvancedConfig, Checkpointing, DiscardSink, JobConfig, StreamEnvironment
 from penstock.operators import Operator, RowBatch
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.elements import (
     END_OF_TIME,
     CancelCheckpointMarker,

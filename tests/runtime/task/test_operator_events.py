@@ -15,7 +15,8 @@ from subtask_setup import SubtaskSetup
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import DiscardSink
-from penstock.runtime.operators.sources.split_enumerator import OnRequest, SplitsAssigned
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator
+from penstock.runtime.operators.sources.split_enumerator import OnRequest
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle
@@ -36,8 +37,9 @@ def ask(reader: SubtaskSetup, checkpoint_id: int) -> None:
     reader.subtask.trigger_checkpoint(CheckpointBarrier(checkpoint_id, 0.0))
 
 
-def assign(reader: SubtaskSetup) -> None:
-    reader.subtask.operator_event("source", SplitsAssigned((SPLIT,)))
+def assign(reader: SubtaskSetup, after: int) -> None:
+    """A split that the coordinator assigns after it took its part of a checkpoint."""
+    reader.subtask.operator_event("source", EventOfCoordinator(after, ValueCodec().dumps((SPLIT,))))
 
 
 def splits_in(reader: SubtaskSetup, checkpoint_id: int) -> list[Any]:
@@ -53,7 +55,7 @@ def splits_in(reader: SubtaskSetup, checkpoint_id: int) -> list[Any]:
 def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(reader: SubtaskSetup) -> None:
     ask(reader, 1)
     ask(reader, 1)
-    assign(reader)
+    assign(reader, after=1)
     assert splits_in(reader, 1) == []
     ask(reader, 2)
     assert splits_in(reader, 2) == [SPLIT]
@@ -61,7 +63,7 @@ def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(re
 
 def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: SubtaskSetup) -> None:
     ask(reader, 1)
-    assign(reader)
+    assign(reader, after=1)
     reader.subtask.notify_checkpoint_aborted(1)
     ask(reader, 2)
     assert splits_in(reader, 2) == [SPLIT]
@@ -74,7 +76,7 @@ def test_late_repetition_of_an_old_request_lets_no_split_in_front_of_a_newer_che
     assert splits_in(reader, 1) == []
     ask(reader, 2)
     ask(reader, 1)
-    assign(reader)
+    assign(reader, after=2)
     assert splits_in(reader, 2) == []
     ask(reader, 3)
     assert splits_in(reader, 3) == [SPLIT]

@@ -9,7 +9,7 @@ from manual_work import ManualAsyncRunner
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.user_coordinator import EventOfSubtask
+from penstock.runtime.operators.coordinator_host import EventOfSubtask
 
 
 class Coordinator:

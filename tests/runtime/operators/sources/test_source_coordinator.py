@@ -8,16 +8,18 @@ from manual_work import ManualAsyncRunner
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.operators.coordinator_host import CoordinatorHost, EventOfSubtask
 from penstock.runtime.operators.sources.source import RequestedSplits
-from penstock.runtime.operators.sources.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.sources.source_coordinator import SourceCoordinatorProvider
 from penstock.runtime.operators.sources.split_enumerator import (
-    NoMoreSplits,
+    NO_MORE_SPLITS,
+    SPLIT_REQUEST,
     OnRequest,
     OnRequestEnumerator,
-    SplitRequest,
-    SplitsAssigned,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+
+CODEC = ValueCodec()
 
 
 class Folder:
@@ -47,7 +49,9 @@ class Run:
         self.holder = OperatorCoordinatorHolder(
             "read",
             2,
-            lambda context: SourceCoordinator(kind(self.source), context, ValueCodec(), location),
+            lambda context: CoordinatorHost(
+                SourceCoordinatorProvider(kind(self.source), location), context, CODEC, location
+            ),
             self,
             self.runner,
             self.failures.append,
@@ -70,14 +74,12 @@ class Run:
 
     def ask(self, subtask):
         self.asked[subtask] += 1
-        self.holder.handle_event(subtask, SplitRequest(self.asked[subtask]))
+        self.holder.handle_event(subtask, request(self.asked[subtask]))
         return self.take()
 
     def take(self):
         sent, self.sent = self.sent, []
-        return [
-            (subtask, event.splits if isinstance(event, SplitsAssigned) else None) for subtask, event in sent
-        ]
+        return [(subtask, CODEC.loads(event.data)) for subtask, event in sent]
 
     def checkpoint(self, checkpoint_id):
         states = []
@@ -101,7 +103,7 @@ def test_a_request_that_comes_twice_is_served_once():
     run = Run().begin()
     run.runner.run_all()
     assert run.ask(0) == [(0, ("a",))]
-    run.holder.handle_event(0, SplitRequest(1))
+    run.holder.handle_event(0, request(1))
     assert run.take() == []
 
 
@@ -114,7 +116,9 @@ def test_a_split_that_is_assigned_while_a_checkpoint_starts_is_only_with_the_enu
     assert run.ask(1) == []
     assert states == []
     run.under_way.pop().sent()
-    assert ValueCodec().loads(states[0]) == (True, ["b", "c", "d", "e"])
+    state, on_the_way = CODEC.loads(states[0])
+    assert CODEC.loads(state) == (True, ["b", "c", "d", "e"])
+    assert on_the_way == []
     run.holder.after_barrier_injection(1)
     assert run.take() == [(1, ("b",))]
 
@@ -235,6 +239,11 @@ def test_a_checkpoint_of_the_time_when_splits_were_given_out_at_the_start_is_ref
         Run().begin(7, None)
 
 
+def request(number):
+    """The request of a reader."""
+    return EventOfSubtask(number, CODEC.dumps(SPLIT_REQUEST))
+
+
 class Reader:
     def __init__(self, splits=()):
         self.requests = []
@@ -249,14 +258,14 @@ class Reader:
 def test_a_reader_reads_what_it_has_asks_when_it_has_nothing_and_ends_when_there_is_no_more():
     run = Reader(["x", "y"])
     assert run.poll() == ("xy", False)
-    assert run.requests == [SplitRequest(1)]
+    assert run.requests == [SPLIT_REQUEST]
     assert run.poll() == (None, False)
-    assert run.requests == [SplitRequest(1)]
-    run.reader.handle_event(SplitsAssigned(("a",)))
+    assert run.requests == [SPLIT_REQUEST]
+    run.reader.handle_event(("a",))
     assert run.reader.snapshot() == ["a"]
     assert run.poll() == ("a", False)
-    assert run.requests == [SplitRequest(1), SplitRequest(2)]
-    run.reader.handle_event(NoMoreSplits())
+    assert run.requests == [SPLIT_REQUEST] * 2
+    run.reader.handle_event(NO_MORE_SPLITS)
     assert run.poll() == (None, True)
     assert run.reader.snapshot() == []
 
@@ -264,8 +273,8 @@ def test_a_reader_reads_what_it_has_asks_when_it_has_nothing_and_ends_when_there
 def test_splits_that_come_while_it_reads_wait_and_are_in_every_snapshot():
     run = Reader(["x"])
     run.reader.poll(0)
-    run.reader.handle_event(SplitsAssigned(("b",)))
-    run.reader.handle_event(NoMoreSplits())
+    run.reader.handle_event(("b",))
+    run.reader.handle_event(NO_MORE_SPLITS)
     assert run.reader.snapshot()[-1] == "b"
     assert run.poll() == ("x", False)
     assert run.poll() == ("b", True)

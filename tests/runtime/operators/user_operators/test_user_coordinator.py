@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, OperatorError, OperatorLocation
+from penstock.runtime.operators.coordinator_host import (
+    CoordinatorHost,
+    EventOfCoordinator,
+    EventOfSubtask,
+    UserCoordinatorProvider,
+)
 from penstock.runtime.operators.coordinators import OperatorCoordinator
 from penstock.runtime.operators.operator import Operator
-from penstock.runtime.operators.user_coordinator import EventOfCoordinator, EventOfSubtask, UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.testing import CoordinatorHarness, OperatorHarness
 
@@ -100,7 +105,9 @@ class Setup:
 
     def __init__(self, make: Callable[[Any], Any] = Remembers, restored: bytes | None = None) -> None:
         self.context, self.owner = Context(), Owner(make)
-        self.coordinator = UserCoordinator(self.owner, self.context, CODEC, OperatorLocation("own", None, 2))
+        self.coordinator = CoordinatorHost(
+            UserCoordinatorProvider(self.owner), self.context, CODEC, OperatorLocation("own", None, 2)
+        )
         self.coordinator.reset_to_checkpoint(None if restored is None else 7, restored)
         self.coordinator.start()
 

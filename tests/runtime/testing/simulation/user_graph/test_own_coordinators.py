@@ -18,7 +18,7 @@ from penstock.operators import (
 )
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.operators.user_coordinator import UserCoordinator
+from penstock.runtime.operators.coordinator_host import CoordinatorHost
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.testing import SimulationFailedError, SimulationReport, simulate
 
@@ -206,7 +206,7 @@ def test_the_simulation_finds_an_event_on_the_wrong_side_of_a_checkpoint(
     planted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if planted == "not recorded":
-        monkeypatch.setattr(UserCoordinator, "recorded_state", lambda self, checkpoint_id: None)
+        monkeypatch.setattr(CoordinatorHost, "recorded_state", lambda self, checkpoint_id: None)
     else:
         monkeypatch.setattr(CoordinatorMail, "deliver_before", lambda self, checkpoint_id: None)
         monkeypatch.setattr(

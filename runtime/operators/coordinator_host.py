@@ -1,4 +1,7 @@
-"""`UserCoordinator`: the coordinator of a user's operator, exactly once relative to checkpoints.
+"""`CoordinatorHost`: runs the coordinator of one operator, in each attempt a new object.
+
+Coordinators of users' operators and those of sources with an enumerator are hosted alike. Events of the
+operator's subtasks and of the coordinator are handled exactly once relative to checkpoints.
 
 A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. They
 are taken at different moments: the coordinator's first, then those of the subtasks, when a barrier comes to
@@ -6,29 +9,29 @@ each. An event must be on the same side of the checkpoint where it is sent and w
 not, the checkpoint must hold it. Two rules see to that.
 
 *From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
-barriers of the sources. For an operator behind other operators that is too early: the barrier is still on its
-way to it. So each event says behind which checkpoint it was sent. The subtask holds it until it has taken its
-part of that checkpoint, or never will (`task/coordinator_mail.py`). Events that were sent before the
-coordinator's part have arrived before any source is triggered (`OperatorCoordinatorHolder`).
+barriers of the sources. That is too early: a source takes its part later than it is asked. To an operator
+behind other operators the barrier is still on its way. So each event says behind which checkpoint it was
+sent. The subtask holds it until it has taken its part of that checkpoint, or never will
+(`task/coordinator_mail.py`). Events that were sent before the coordinator's part have arrived before any
+source is triggered (`OperatorCoordinatorHolder`).
 
 *From a subtask to the coordinator.* An event that a subtask sent before its part may come after the
 coordinator's. It is in neither state, so the checkpoint records it (Chandy and Lamport's state of a channel).
 Events are numbered, and a subtask acknowledges its part with the number of events that it had sent. From the
 coordinator's part on, all events that come are recorded. The checkpoint completes when those in front of
 every subtask's part have come. The others are left out. After a restore the recorded events are handled
-again, right after `start`, because the restored coordinator has not seen them.
+again, right after `start`, because the restored coordinator has not seen them. The requests of readers are
+not acknowledged, so none is recorded: a restored reader asks again.
 
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So no side ever knows an event that the other forgets.
+The coordinator of a source stays and takes splits back instead (`SourceCoordinator`).
 
 What it must never do:
 
 * hand an event to the coordinator twice, or in another order than its subtask sent it,
 * let a checkpoint complete without an event in front of it,
 * let an error of the user's code out.
-
-**Events** (`EventOfSubtask`, `EventOfCoordinator`). Both directions cross the line that a checkpoint draws,
-at different moments. So each event says on which side of which line it was sent.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.operators.coordinators import (
     CoordinatorAnswer,
+    CoordinatorProvider,
     EventAnswer,
     HasCoordinator,
     OperatorCoordinator,
@@ -73,12 +77,38 @@ class EventOfCoordinator:
     """An event of an operator's coordinator for one of its subtasks.
 
     Attributes:
-        after: The newest checkpoint that the coordinator had taken its part of; -1 for none. The event
-            belongs behind it.
+        after: The newest checkpoint that the coordinator had taken its part of since the subtask began; -1
+            for none. The event belongs behind it.
+        must_arrive: Whether a subtask that has finished must run again for it.
     """
 
     after: int
     data: bytes
+    must_arrive: bool = False
+
+
+class UserCoordinatorProvider:
+    """Makes the coordinators of a user's operator."""
+
+    def __init__(self, operator: HasCoordinator) -> None:
+        self._operator = operator
+
+    def make(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
+        made: object = self._operator.coordinator(context)
+        if not isinstance(made, OperatorCoordinator):
+            msg = f"coordinator returned {short_repr(made)}, which is no OperatorCoordinator"
+            raise PenstockError(msg)
+        return made
+
+    def name(self, coordinator: OperatorCoordinator | None) -> str:
+        return f"coordinator {type(coordinator or self._operator).__name__}"
+
+    def check_restored(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """Any state will do; an operator that had no coordinator then begins with none."""
+
+    def must_arrive(self, event: Any) -> bool:
+        """A finished operator emits nothing more, so it misses nothing."""
+        return False
 
 
 T = TypeVar("T")
@@ -101,30 +131,37 @@ class _Recording:
     sent: dict[int, int] = field(default_factory=dict)
 
 
-class UserCoordinator(OperatorCoordinator):
-    """Runs the coordinator of a user's operator; see the module's text. It is the coordinator's context."""
+class CoordinatorHost(OperatorCoordinator):
+    """Hosts the coordinator of an operator; see the module's text. It is the coordinator's context.
+
+    Args:
+        provider: Makes the coordinator of each attempt.
+        codec: Encodes its state and the events in both directions.
+        location: Where its errors happened.
+    """
 
     def __init__(
         self,
-        operator: HasCoordinator,
+        provider: CoordinatorProvider,
         context: OperatorCoordinatorContext,
         codec: ValueCodec,
         location: OperatorLocation,
     ) -> None:
-        self._operator = operator
+        self._provider = provider
         self._context = context
         self._codec = codec
         self._location = location
-        self._user: OperatorCoordinator | None = None
+        self._coordinator: OperatorCoordinator | None = None
         self._restored: tuple[int | None, Any | None] = (None, None)
         self._to_handle_again: list[tuple[int, bytes]] = []
-        self._after = -1
+        #: By subtask, the newest checkpoint that the coordinator has taken its part of since it began.
+        self._after: dict[int, int] = {}
         self._inboxes: dict[int, _Inbox] = {}
         self._recordings: dict[int, _Recording] = {}
-        #: The checkpoint whose state the user's coordinator owes; `None` when it owes none.
+        #: The checkpoint whose state the coordinator owes; `None` when it owes none.
         self._asked: int | None = None
 
-    # -- the context of the user's coordinator --------------------------------------------------------------
+    # -- the coordinator's context --------------------------------------------------------------------------
 
     @property
     def operator_id(self) -> str:
@@ -140,7 +177,8 @@ class UserCoordinator(OperatorCoordinator):
         except CodecError as error:
             msg = f"an event for subtask {subtask} can't be sent: {error}"
             raise CodecError(msg) from error
-        self._context.send_event(subtask, EventOfCoordinator(self._after, data), answer)
+        event = EventOfCoordinator(self._after.get(subtask, -1), data, self._provider.must_arrive(event))
+        self._context.send_event(subtask, event, answer)
 
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
@@ -157,12 +195,19 @@ class UserCoordinator(OperatorCoordinator):
     # -- its life -------------------------------------------------------------------------------------------
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """The operator starts from a checkpoint, or from nothing.
+
+        Raises:
+            CorruptSnapshotError: The state is damaged, or of another kind of coordinator.
+            PenstockError: The coordinator can't begin with it.
+        """
         self.close()
-        self._after = -1
+        self._after.clear()
         self._inboxes.clear()
         self._recordings.clear()
         self._asked = None
         own, events = (None, []) if state is None else self._decoded(state)
+        self._provider.check_restored(checkpoint_id, own)
         self._restored = (checkpoint_id, own)
         self._to_handle_again = events
 
@@ -171,23 +216,30 @@ class UserCoordinator(OperatorCoordinator):
         events, self._to_handle_again = self._to_handle_again, []
 
         def begin() -> None:
-            user = self._user = self._made()
+            hosted = self._coordinator = self._provider.make(self)
             for name, arguments in (("reset_to_checkpoint", (checkpoint_id, state)), ("start", ())):
-                check_has_run(name, getattr(user, name)(*arguments))
+                check_has_run(name, getattr(hosted, name)(*arguments))
 
         self._guarded("start", begin)
         for subtask, data in events:
             self._handle(subtask, data)
 
     def close(self) -> None:
-        user, self._user = self._user, None
-        if user is not None:
-            self._guarded("close", user.close)
+        hosted, self._coordinator = self._coordinator, None
+        if hosted is not None:
+            self._guarded("close", hosted.close)
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         self._inboxes.pop(subtask, None)
-        if (user := self._user) is not None:
-            self._guarded("subtask_failed", lambda: user.subtask_failed(subtask, reason))
+        if (hosted := self._coordinator) is not None:
+            self._guarded("subtask_failed", lambda: hosted.subtask_failed(subtask, reason))
+
+    def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
+        """A subtask comes back; its events count from 1, and no checkpoint is being taken."""
+        self._inboxes.pop(subtask, None)  # a report of the subtask before may have come meanwhile
+        self._after.pop(subtask, None)
+        if (hosted := self._coordinator) is not None:
+            self._guarded("subtask_reset", lambda: hosted.subtask_reset(subtask, checkpoint_id))
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -195,7 +247,7 @@ class UserCoordinator(OperatorCoordinator):
         """A subtask has sent an event; one that comes twice is handled once.
 
         Raises:
-            TypeError: It was not sent by a user's operator.
+            TypeError: It is no event of a subtask.
         """
         if not isinstance(event, EventOfSubtask):
             msg = f"a subtask of {self.operator_id!r} sent {event!r:.80}"
@@ -212,17 +264,24 @@ class UserCoordinator(OperatorCoordinator):
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
-        assert self._user is not None, "start() comes first"
+        """Give the coordinator's state, and record the events that come from then on.
+
+        Raises:
+            OperatorError: The coordinator failed, or its state can't be encoded.
+        """
+        assert self._coordinator is not None, "start() comes first"
         self._asked = checkpoint_id
         try:
-            given: Any = self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))  # type: ignore[func-returns-value]
+            given: Any = self._coordinator.checkpoint(
+                checkpoint_id, _StateAnswer(self, checkpoint_id, answer)
+            )  # type: ignore[func-returns-value]
             check_has_run("checkpoint", given)
-        except BaseException as error:  # the user's coordinator
+        except BaseException as error:  # the user's code
             failure = self._error("checkpoint", error)
             raise failure from error
 
     def take_state(self, checkpoint_id: int, state: Any, answer: CoordinatorAnswer) -> None:
-        """The user's coordinator has given its state (see `_UsersAnswer`); too late it changes nothing."""
+        """The coordinator has given its state (see `_StateAnswer`); too late it changes nothing."""
         if checkpoint_id != self._asked:
             return
         self._asked = None
@@ -234,7 +293,7 @@ class UserCoordinator(OperatorCoordinator):
             self._context.fail_job(failure)
             return
         self._recordings[checkpoint_id] = _Recording(data)
-        self._after = checkpoint_id
+        self._after = dict.fromkeys(range(self.parallelism), checkpoint_id)
         answer.complete(self._encoded(data, []))
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
@@ -258,30 +317,25 @@ class UserCoordinator(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete. An older savepoint may still run; only its own end ends its recording."""
         self._recordings.pop(checkpoint_id, None)
-        if (user := self._user) is not None:
+        if (hosted := self._coordinator) is not None:
             self._guarded(
-                "notify_checkpoint_complete", lambda: user.notify_checkpoint_complete(checkpoint_id)
+                "notify_checkpoint_complete", lambda: hosted.notify_checkpoint_complete(checkpoint_id)
             )
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._recordings.pop(checkpoint_id, None)
         if self._asked == checkpoint_id:
             self._asked = None
-        if (user := self._user) is not None:
-            self._guarded("notify_checkpoint_aborted", lambda: user.notify_checkpoint_aborted(checkpoint_id))
+        if (hosted := self._coordinator) is not None:
+            self._guarded(
+                "notify_checkpoint_aborted", lambda: hosted.notify_checkpoint_aborted(checkpoint_id)
+            )
 
     # -- how it is done -------------------------------------------------------------------------------------
 
-    def _made(self) -> OperatorCoordinator:
-        made: object = self._operator.coordinator(self)
-        if not isinstance(made, OperatorCoordinator):
-            msg = f"coordinator returned {short_repr(made)}, which is no OperatorCoordinator"
-            raise PenstockError(msg)
-        return made
-
     def _handle(self, subtask: int, data: bytes) -> None:
-        if (user := self._user) is not None:
-            self._guarded("handle_event", lambda: user.handle_event(subtask, self._codec.loads(data)))
+        if (hosted := self._coordinator) is not None:
+            self._guarded("handle_event", lambda: hosted.handle_event(subtask, self._codec.loads(data)))
 
     def _encoded(self, state: bytes, events: list[tuple[int, bytes]]) -> bytes:
         return self._codec.dumps((state, events))
@@ -300,20 +354,19 @@ class UserCoordinator(OperatorCoordinator):
     def _guarded(self, what: str, call: Callable[[], Any]) -> None:
         try:
             check_has_run(what, call())
-        except BaseException as error:  # the user's coordinator: the job fails with it
+        except BaseException as error:  # the user's code: the job fails with it
             self._context.fail_job(self._error(what, error))
 
     def _error(self, what: str, error: BaseException) -> OperatorError:
         if isinstance(error, OperatorError):
             return error
-        who = type(self._operator if self._user is None else self._user).__name__
-        return operator_error(self._location, f"coordinator {who}: {what}", error)
+        return operator_error(self._location, f"{self._provider.name(self._coordinator)}: {what}", error)
 
 
-class _UsersAnswer:
-    """Takes the one answer of a user's coordinator, as a value."""
+class _StateAnswer:
+    """Takes the one answer of a coordinator, as a value."""
 
-    def __init__(self, owner: UserCoordinator, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
+    def __init__(self, owner: CoordinatorHost, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
         self._owner = owner
         self._checkpoint_id = checkpoint_id
         self._answer = answer
