@@ -24,7 +24,7 @@ from measure import Figures, machine, middle, options, table, versions
 from penstock.actors.shared.system_ports import spare_loaded_modules
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
@@ -89,7 +89,14 @@ class Job:
         config = JobConfig(checkpointing=Checkpointing(every=3600))
         gateway: Any = self._gateway
         self._scheduler = JobScheduler(
-            "wide", self._graph, config, gateway, MemoryStorage(), clock, ManualTimers(clock), self._runner
+            "wide",
+            CurrentGraph(self._graph),
+            config,
+            gateway,
+            MemoryStorage(),
+            clock,
+            ManualTimers(clock),
+            self._runner,
         )
         self._scheduler.start()
         self._runner.run_all()

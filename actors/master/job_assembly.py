@@ -21,7 +21,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deployment import Deployer
 from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -45,7 +45,7 @@ class RayFleet:
 
 def assemble_fleet(
     job_id: str,
-    graph: ExecutionGraph,
+    graph: CurrentGraph,
     config: JobConfig,
     guarded: GuardedLoop,
     cluster: ClusterCalls,
@@ -65,7 +65,7 @@ def assemble_fleet(
 
 def assemble_scheduler(
     job_id: str,
-    graph: ExecutionGraph,
+    graph: CurrentGraph,
     config: JobConfig,
     processes: RayFleet,
     storage: SnapshotStorage,
@@ -82,6 +82,7 @@ def assemble_scheduler(
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
+        graph: The one of the fleet.
         processes: From `assemble_fleet`.
         storage: For checkpoints; in memory when the job takes none.
         pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.

@@ -59,7 +59,7 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.role import Role
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.executor import JobStatus
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.reports import SubtaskReport
@@ -306,9 +306,9 @@ class JobRunner:
             self._reporter.carry_on(earlier)
         return earlier
 
-    async def _unpack(self, chunks: tuple[bytes, ...]) -> tuple[ExecutionGraph, JobConfig]:
+    async def _unpack(self, chunks: tuple[bytes, ...]) -> tuple[CurrentGraph, JobConfig]:
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
-        graph = build_execution_graph(job)
+        graph = CurrentGraph(build_execution_graph(job))
         self._reporter.describe(job, config)
         self._reuse_processes = config.reuse_processes
         return graph, config
@@ -331,9 +331,7 @@ class JobRunner:
         else:
             self._storage = storage
 
-    async def _take_over(
-        self, graph: ExecutionGraph, config: JobConfig, chunks: tuple[bytes, ...]
-    ) -> RayFleet:
+    async def _take_over(self, graph: CurrentGraph, config: JobConfig, chunks: tuple[bytes, ...]) -> RayFleet:
         processes = assemble_fleet(self._job_id, graph, config, self._guarded, self._cluster, chunks)
         await processes.processes.find_left_behind()
         self._processes = processes

@@ -16,7 +16,7 @@ from penstock.runtime.execution.failure_causes import cause_of, for_first_attemp
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import SubtaskFailed
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised, Replies
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -47,7 +47,7 @@ class Deployer:
 
     def __init__(
         self,
-        graph: ExecutionGraph,
+        graph: CurrentGraph,
         config: JobConfig,
         fleet: Fleet,
         processes: Processes,
@@ -144,7 +144,9 @@ class Deployment:
         deployer = self._deployer
         self._begin_deadline()
         self._step = deployer.runner.run(
-            partial(deployer.describe, self._attempt, deployer.graph, self._restore, self._subtasks),
+            partial(
+                deployer.describe, self._attempt, deployer.graph.execution, self._restore, self._subtasks
+            ),
             self._hand_out,
             lambda error: self._end(for_first_attempt(self._attempt, cause_of(error), error)),
         )

@@ -56,7 +56,7 @@ from penstock.runtime.execution.processes import (
     Stale,
 )
 from penstock.runtime.execution.role import Role
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.time.durations import as_seconds
@@ -211,7 +211,7 @@ class Fleet:
     def __init__(
         self,
         job_id: str,
-        graph: ExecutionGraph,
+        graph: CurrentGraph,
         config: JobConfig,
         processes: Processes,
         timers: TimerService,
@@ -275,8 +275,9 @@ class Fleet:
         if not self.spares.are_wanted:
             return
         needs = None
-        if all(subtask.id in self.members for subtask in self._graph.subtasks):
-            all_needs = (Needs.of(subtask) for subtask in self._graph.subtasks)
+        subtasks = self._graph.execution.subtasks
+        if all(subtask.id in self.members for subtask in subtasks):
+            all_needs = (Needs.of(subtask) for subtask in subtasks)
             light = [needs for needs in all_needs if not needs.occupies_resources]
             needs = max(light, key=lambda each: each.inputs, default=None)
         self.spares.look(needs)
@@ -284,7 +285,7 @@ class Fleet:
     # -- a deployment ---------------------------------------------------------------------------------------
 
     def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
-        """Have a process for each of these subtasks.
+        """Have a process for each of these subtasks, and for no others than the job has now.
 
         Args:
             then: Told `None` when all have one, or why some could not be placed.
@@ -292,7 +293,8 @@ class Fleet:
         Returns:
             Calls it off: processes that were started for it are ended.
         """
-        needed = {s.id: Needs.of(s) for s in self._graph.subtasks if s.id in subtasks}
+        self._end_unfit()
+        needed = {s: Needs.of(self._graph.subtask(s)) for s in self._graph.subtasks if s in subtasks}
         missing = {id: needs for id, needs in needed.items() if id not in self.members}
         chosen: dict[SubtaskId, Member] = {}
         replies: Replies[SubtaskId, Place | Stale] = Replies(
@@ -395,14 +397,13 @@ class Fleet:
             "deployment_timeout"
         )
 
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled: end the processes of subtasks that are gone or need another process."""
-        needed = {subtask.id: Needs.of(subtask) for subtask in graph.subtasks}
+    def _end_unfit(self) -> None:
+        """End the processes of subtasks that a rescale has removed, or that need another process since."""
+        needed = {subtask.id: Needs.of(subtask) for subtask in self._graph.execution.subtasks}
         for subtask, member in list(self.members.items()):
             wanted = needed.get(subtask)
             if wanted is None or not member.needs.fit(wanted):
                 self.lose(subtask)
-        self._graph = graph
 
     def lose(self, subtask: SubtaskId, why: str = "") -> None:
         """The process of this subtask is dead or useless: the next attempt gets another one.

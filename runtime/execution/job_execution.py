@@ -28,7 +28,7 @@ from penstock.runtime.execution.failure_causes import cause_of_end
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.messages import SubtaskFinished, SubtaskOutcome
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause, FailureKind
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.coordinators import EventAnswer
@@ -162,7 +162,7 @@ class JobExecution:
 
     def __init__(
         self,
-        graph: ExecutionGraph,
+        graph: CurrentGraph,
         fleet: Fleet,
         deployer: Deployer,
         processes: Processes,
@@ -179,7 +179,6 @@ class JobExecution:
         self._timers = timers
         self._on_end = on_end
         self._on_fenced = on_fenced
-        self._all = tuple(subtask.id for subtask in graph.subtasks)
         #: By subtask: the attempt that it was told to run, and that up to which it was told to stop.
         self._attempts: dict[SubtaskId, int] = {}
         self._stopped_through: dict[SubtaskId, int] = {}
@@ -191,7 +190,7 @@ class JobExecution:
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Deploy all subtasks for this attempt; the scheduler gets the outcome."""
-        self.deploy_region(attempt, self._all, restore)
+        self.deploy_region(attempt, self._graph.subtasks, restore)
 
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
@@ -209,20 +208,15 @@ class JobExecution:
 
         self._deployment = self._deployer.deploy(attempt, subtasks, restore, deployed)
 
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled: processes that do not fit any more are ended."""
-        self._graph = graph
-        self._all = tuple(subtask.id for subtask in graph.subtasks)
-        self._fleet.change_graph(graph)
-        self._deployer.graph = graph
-
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
-        self.start_region(attempt, self._all)
+        self.start_region(attempt, self._graph.subtasks)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Let these subtasks run; the calls are on their way when the scheduler is told."""
-        started = {s: self._fleet.members.get(s) for s in self._all if s in subtasks}  # always in one order
+        started = {
+            s: self._fleet.members.get(s) for s in self._graph.subtasks if s in subtasks
+        }  # always in one order
         self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
         for subtask, member in started.items():
             if member is None:
@@ -238,7 +232,7 @@ class JobExecution:
         """Stop all subtasks; the scheduler is notified when nothing of this attempt runs any more."""
         if self._deployment is not None:
             self._deployment.cancel()
-        self._stop(attempt, self._all, lambda: self.listener.on_all_stopped(attempt))
+        self._stop(attempt, self._graph.subtasks, lambda: self.listener.on_all_stopped(attempt))
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Stop these subtasks; the scheduler is notified when none of them runs any more."""

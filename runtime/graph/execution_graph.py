@@ -8,11 +8,18 @@ else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.runtime.graph.aligned_edges import edges_to_align
-from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    Partitioner,
+    Partitioning,
+    with_parallelism,
+)
 from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
 
 
@@ -118,6 +125,57 @@ class ExecutionGraph:
     def sources(self) -> tuple[ExecutionSubtask, ...]:
         """Subtasks that begin with a source: where barriers are injected."""
         return tuple(s for s in self.subtasks if s.vertex.is_source)
+
+
+class CurrentGraph:
+    """A job at its current parallelism. What depends on that asks here: a rescale changes this object alone.
+
+    Attributes:
+        parallelism: Of the vertices that were rescaled since the job was submitted.
+        execution: All subtasks and channels.
+        subtasks: All subtasks, sources first.
+        senders: By subtask, those that send to it.
+    """
+
+    def __init__(self, submitted: ExecutionGraph) -> None:
+        self._submitted = submitted.job
+        self.parallelism: Mapping[str, int] = {}
+        self._lay_out(submitted)
+
+    @property
+    def job(self) -> JobGraph:
+        return self.execution.job
+
+    def rescale(self, parallelism: Mapping[str, int]) -> None:
+        """The next attempt runs at this parallelism; no subtask runs now.
+
+        Args:
+            parallelism: Of all vertices that were rescaled since the job was submitted.
+        """
+        if parallelism != self.parallelism:
+            self._lay_out(build_execution_graph(with_parallelism(self._submitted, parallelism)))
+            self.parallelism = parallelism
+
+    def job_at(self, parallelism: Mapping[str, int]) -> JobGraph:
+        """The job with some vertices at another parallelism; the others keep their current one."""
+        return with_parallelism(self._submitted, {**self.parallelism, **parallelism})
+
+    def subtask(self, subtask: SubtaskId) -> ExecutionSubtask:
+        """The subtask with this id.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self._by_id[subtask]
+
+    def _lay_out(self, execution: ExecutionGraph) -> None:
+        self.execution = execution
+        self._by_id = {subtask.id: subtask for subtask in execution.subtasks}
+        self.subtasks = tuple(self._by_id)
+        self.senders = {
+            subtask.id: frozenset(channel.sender for channel in subtask.inputs)
+            for subtask in execution.subtasks
+        }
 
 
 def build_execution_graph(job: JobGraph) -> ExecutionGraph:

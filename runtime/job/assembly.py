@@ -13,7 +13,7 @@ from penstock.runtime.checkpoint.coordinator.requests import RequestNote
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.context import ExecutionGateway, JobContext
 from penstock.runtime.job.end_of_job import UncoveredOutput
 from penstock.runtime.job.failover import regions_of, restart_strategy
@@ -60,7 +60,7 @@ class Surroundings:
 
 
 def assemble(
-    job_id: str, graph: ExecutionGraph, config: JobConfig, known_attempt: int, around: Surroundings
+    job_id: str, graph: CurrentGraph, config: JobConfig, known_attempt: int, around: Surroundings
 ) -> tuple[JobContext, JobOperators]:
     """The job before its start, and its operators' coordinators."""
     restart = restart_strategy(config.restart_or_default, job_id)
@@ -83,7 +83,7 @@ def assemble(
         gateway=around.gateway,
         ledger=ledger,
         planner=CheckpointPlanner(graph),
-        regions_of=regions_of if config.failover == "region" else lambda graph: {},
+        regions_of=regions_of if config.failover == "region" else lambda _: {},
         restart=restart,
         clock=around.clock,
         timers=around.timers,
@@ -96,7 +96,7 @@ def assemble(
     )
     codec = ValueCodec(config.pickles_state, graph.job.classes)
     operators = job.operators = JobOperators(
-        job, graph, codec, allow_non_restored=graph.job.allow_non_restored_state
+        job, codec, allow_non_restored=graph.job.allow_non_restored_state
     )
     job.uncovered = UncoveredOutput(job_id, graph.job, codec, around.storage, around.open_location)
     if config.checkpointing is not None:

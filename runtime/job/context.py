@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_graph import JobGraph, with_parallelism
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.failover import Region
 from penstock.runtime.job.failure import FailureCause, FailureHistory
@@ -38,10 +37,6 @@ class ExecutionGateway(Protocol):
 
         Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`, within a deadline.
         """
-        ...
-
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled: the next `deploy` is for this graph. No subtask runs now."""
         ...
 
     def start(self, attempt: int) -> None:
@@ -109,7 +104,7 @@ class JobContext:
     """A job and its current state; only the scheduler and the states call it.
 
     Args:
-        graph: The job as it was submitted.
+        graph: The job at its current parallelism.
         gateway: Deploys, starts and stops subtasks.
         ledger: Begins attempts and records the job's end.
         planner: Knows which subtasks run and which have finished.
@@ -127,9 +122,7 @@ class JobContext:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
         restarts: Restarts of the job's life, as the log has them; rescales are none.
-        graph: The job at its current parallelism.
-        parallelism: Of the vertices that were rescaled since the job was submitted.
-        wanted_parallelism: Takes the place of `parallelism` in the next attempt; `None` for no change.
+        new_parallelism: Takes the place of `graph.parallelism` in the next attempt; `None` for no change.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
         stopped_with: The complete savepoint that the job was stopped with.
@@ -140,7 +133,7 @@ class JobContext:
 
     attempt = 0
     restarts = 0
-    wanted_parallelism: Mapping[str, int] | None = None
+    new_parallelism: Mapping[str, int] | None = None
     restored_id: int | None = None
     warning: str | None = None
     stopped_with: CompletedCheckpoint | None = None
@@ -153,7 +146,7 @@ class JobContext:
     def __init__(
         self,
         *,
-        graph: ExecutionGraph,
+        graph: CurrentGraph,
         gateway: ExecutionGateway,
         ledger: JobLedger,
         planner: CheckpointPlanner,
@@ -168,14 +161,11 @@ class JobContext:
         deploying: Callable[[JobContext], State],
         running: Callable[[JobContext, Iterable[SubtaskId]], State],
     ) -> None:
-        self._submitted = graph.job
         self.graph = graph
-        self.parallelism: Mapping[str, int] = {}
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
         self._regions_of = regions_of
-        self._regions = regions_of(graph)
         self.restart = restart
         self.clock = clock
         self.timers = timers
@@ -211,9 +201,8 @@ class JobContext:
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """Take over a new attempt from the log; returns when to deploy it, if at all."""
-        is_rescale, self.wanted_parallelism = self.wanted_parallelism is not None, None
-        if start.parallelism != self.parallelism:
-            self._change_parallelism(start.parallelism)
+        is_rescale, self.new_parallelism = self.new_parallelism is not None, None
+        self.graph.rescale(start.parallelism)
         self._begin(start, is_rescale=is_rescale)
         self.stopped_with = start.restore if start.was_stopped else None
         if self.coordinator is None:
@@ -237,7 +226,7 @@ class JobContext:
         Returns:
             Why the region can't come back.
         """
-        others = [subtask for subtask in self._regions if subtask not in region]
+        others = [subtask for subtask in self.graph.subtasks if subtask not in region]
         self.planner.begin_region(start.attempt, region)
         self._begin(start)
         if self.coordinator is not None:
@@ -258,10 +247,10 @@ class JobContext:
 
     def region_to_restart(self, cause: FailureCause) -> Region | None:
         """The region that a failure restarts; `None` for the whole job, or when no restart helps."""
-        region = None if cause.subtask is None else self._regions.get(cause.subtask)
-        if region is None or not cause.recoverable or len(region) == len(self._regions):
+        if cause.subtask is None or not cause.recoverable:
             return None
-        return region
+        region = self._regions_of(self.graph.execution).get(cause.subtask)
+        return None if region is None or len(region) == len(self.graph.subtasks) else region
 
     def leave_out(self, region: Region, detail: str) -> None:
         """Take no checkpoint until this region, which has failed, runs again."""
@@ -276,7 +265,7 @@ class JobContext:
         self.attempt = start.attempt
         self.restarts = start.restarts
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
-        changed = None if start.restore is None else state_changes(self.graph, start.restore)
+        changed = None if start.restore is None else state_changes(self.graph.execution, start.restore)
         warnings = (start.warning or self._left_out(start.restore), changed)
         self.warning = "; ".join(filter(None, warnings)) or None
         if not is_rescale:
@@ -284,23 +273,10 @@ class JobContext:
 
     def _left_out(self, restore: CompletedCheckpoint | None) -> str | None:
         """A warning about state without an operator; the deployment refuses it unless the user allowed it."""
-        unknown = () if restore is None else unknown_operators(self.graph, restore)
+        unknown = () if restore is None else unknown_operators(self.graph.execution, restore)
         if not unknown:
             return None
         return f"state of {', '.join(map(repr, unknown))} is left out: the job has no such operators"
-
-    def _change_parallelism(self, parallelism: Mapping[str, int]) -> None:
-        self.parallelism = parallelism
-        self.graph = build_execution_graph(self.graph_at(parallelism))
-        self._regions = self._regions_of(self.graph)
-        self.planner.change_graph(self.graph)
-        if self.operators is not None:
-            self.operators.change_graph(self.graph)
-        self.gateway.change_graph(self.graph)
-
-    def graph_at(self, parallelism: Mapping[str, int]) -> JobGraph:
-        """The job's graph with some vertices at another parallelism; the others keep that of this attempt."""
-        return with_parallelism(self._submitted, {**self.parallelism, **parallelism})
 
     def may_start_older(self, cause: FailureCause) -> bool:
         """Whether the next attempt may start from an older checkpoint because the restored one is damaged."""

@@ -41,7 +41,6 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoo
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
-from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.end_of_job import ClosingOperators
 from penstock.runtime.job.failure import FailureCause
@@ -219,7 +218,6 @@ class JobOperators:
     def __init__(
         self,
         job: JobContext,
-        graph: ExecutionGraph,
         codec: ValueCodec,
         *,
         allow_non_restored: bool = False,
@@ -227,6 +225,7 @@ class JobOperators:
         self._job = job
         self._allow_non_restored = allow_non_restored
         self._codec = codec
+        graph = job.graph
         with_coordinator = {v.id: list(filter(_has_coordinator, v.operators)) for v in graph.job.vertices}
         #: By vertex, the operators of its chain that have a coordinator.
         self._specs = {vertex: specs for vertex, specs in with_coordinator.items() if specs}
@@ -242,12 +241,6 @@ class JobOperators:
         self._closing: ClosingOperators | None = None
         for vertex in graph.job.vertices:
             self._add_hook(vertex)
-
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job has another parallelism from now on; `restore` follows."""
-        for vertex in graph.job.vertices:
-            for spec in self._specs.get(vertex.id, ()):
-                self.coordinators.rescaled(spec.id, vertex.parallelism)
 
     def restore(
         self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
@@ -402,7 +395,7 @@ class JobOperators:
         link = self._links[spec.id] = EventLink(self._job, vertex.id, spec.id, self._lost)
         return OperatorCoordinatorHolder(
             spec.id,
-            vertex.parallelism,
+            lambda: self._job.graph.job.vertex(vertex.id).parallelism,
             partial(self._coordinator, vertex, spec),
             link,
             self._job.user_runner,

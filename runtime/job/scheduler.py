@@ -24,7 +24,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.graph.job_graph import JobGraph, parallelism_of_vertices
 from penstock.runtime.job.assembly import Surroundings, assemble
 from penstock.runtime.job.automatic_checkpoints import SavepointFollowUp
@@ -58,6 +58,7 @@ class JobScheduler:
 
     Args:
         job_id: Lower-case letters, digits and `-`.
+        graph: Is rescaled here alone; the gateway has the same one.
         config: Checkpoints and restarts.
         gateway: Deploys, starts and stops subtasks.
         storage: Has checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept
@@ -84,7 +85,7 @@ class JobScheduler:
     def __init__(
         self,
         job_id: str,
-        graph: ExecutionGraph,
+        graph: CurrentGraph,
         config: JobConfig,
         gateway: ExecutionGateway,
         storage: SnapshotStorage | None,

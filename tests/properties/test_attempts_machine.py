@@ -23,7 +23,7 @@ from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.restart import RestartMemory
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
@@ -94,7 +94,7 @@ class Attempt:
         graph = build_execution_graph(JobGraph("job", (JobVertex("read", (spec,), 1),), ()))
         self.coordinator = CheckpointCoordinator(
             CONFIG,
-            CheckpointPlanner(graph),
+            CheckpointPlanner(CurrentGraph(graph)),
             self,
             CheckpointFiles(storage, self.ledger.paths, self.runner),
             self.ledger.finalize,

@@ -17,6 +17,7 @@ from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, Subt
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
@@ -59,7 +60,7 @@ class World:
         self.storage, self.paths = MemoryStorage(), SnapshotPaths("job")
         self.log = DecisionLog(self.storage, self.paths)
         self.log.begin_attempt(0.0)
-        self.planner = CheckpointPlanner(graph)
+        self.planner = CheckpointPlanner(CurrentGraph(graph))
         self.coordinator = CheckpointCoordinator(
             self.config,
             self.planner,

@@ -13,7 +13,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     JobGraph,
@@ -55,7 +55,14 @@ class World:
         self.storage = MemoryStorage()
         config = JobConfig(checkpointing=Checkpointing(every=500), restart=FixedDelay(RESTARTS, 1))
         self.scheduler = JobScheduler(
-            "job", two_pipelines(), config, self, self.storage, self.clock, self.timers, self.runner
+            "job",
+            CurrentGraph(two_pipelines()),
+            config,
+            self,
+            self.storage,
+            self.clock,
+            self.timers,
+            self.runner,
         )
         #: By subtask: the attempt that its process runs.
         self.live: dict[SubtaskId, int] = {}

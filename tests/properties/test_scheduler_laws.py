@@ -14,6 +14,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
@@ -52,7 +53,7 @@ class World:
             checkpointing=Checkpointing(every=5, tolerable_failures=1), restart=FixedDelay(RESTARTS, 1)
         )
         self.scheduler = JobScheduler(
-            "job", graph, config, self, self.storage, self.clock, self.timers, self.runner
+            "job", CurrentGraph(graph), config, self, self.storage, self.clock, self.timers, self.runner
         )
         self.deployed: list[int] = []
         self.stopping: int | None = None

@@ -19,6 +19,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -64,7 +65,14 @@ class Master:
         )
         gateway: Any = self
         self.scheduler = JobScheduler(
-            "job", read_and_count(reads=1), config, gateway, job.storage, clock, self.timers, self.runner
+            "job",
+            CurrentGraph(read_and_count(reads=1)),
+            config,
+            gateway,
+            job.storage,
+            clock,
+            self.timers,
+            self.runner,
         )
         self.asked: list[tuple[str, int]] = []
         self.newest = 0

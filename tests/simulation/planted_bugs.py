@@ -39,6 +39,7 @@ from penstock.runtime.job import job_ledger
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.coordinator_host import EventOfCoordinator
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.sinks import COMMITTABLES, SinkOperator
 from penstock.runtime.operators.sources.source_coordinator import SplitAssignments
@@ -51,6 +52,7 @@ from penstock.runtime.snapshot.handles import InlineHandle, StateHandle
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.state import keyed_chunk
 from penstock.runtime.task import channel_restore, describe_tasks
+from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.descriptor import SubtaskControl
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.outputs import SubtaskOutputs
@@ -115,7 +117,13 @@ def leave_the_valve_open(patch: pytest.MonkeyPatch) -> None:
     def mark_only(self: OperatorEventValve, checkpoint_id: int) -> None:
         """Events go on."""
 
+    receive = CoordinatorMail.receive
+
+    def forget_the_checkpoint(self: CoordinatorMail, operator_id: str, event: EventOfCoordinator) -> None:
+        receive(self, operator_id, replace(event, after=-1))  # or the subtask holds the event back
+
     patch.setattr(OperatorEventValve, "shut", mark_only)
+    patch.setattr(CoordinatorMail, "receive", forget_the_checkpoint)
 
 
 def give_no_splits_back(patch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ FOUND_BY: Final[dict[Plant, int]] = {
     forget_when_restored_windows_end: 5,
     let_no_lease_end: 0,
     take_frames_of_other_attempts: 4,
-    send_events_past_triggers: 59,
+    send_events_past_triggers: 189,
     take_events_twice: 30,
     let_new_input_pass_what_is_stored: 207,
     capture_no_input: 18,

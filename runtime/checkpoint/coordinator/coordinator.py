@@ -617,7 +617,7 @@ class CheckpointCoordinator:
         self._history.finalizing(pending.checkpoint_id)
         return completed_checkpoint(
             pending,
-            self._planner.graph,
+            self._planner.graph.execution,
             self._files.latest or self._restored,
             self._clock.now(),
             self._history.completing(self._duration(pending), pending.metrics),

@@ -19,7 +19,7 @@ from enum import Enum
 
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.restore import finished_on_restore
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId
@@ -68,7 +68,7 @@ class NotAllRunning:
 class CheckpointPlanner:
     """Knows the subtasks of the current attempt and plans checkpoints."""
 
-    def __init__(self, graph: ExecutionGraph, semantics: Semantics = Semantics.current()) -> None:
+    def __init__(self, graph: CurrentGraph, semantics: Semantics = Semantics.current()) -> None:
         self._semantics = semantics
         self._finished_count = 0
         self._data_ended: set[SubtaskId] = set()
@@ -76,12 +76,8 @@ class CheckpointPlanner:
         self._attempt = 0
         #: Of subtasks that went on when another region began a new attempt.
         self._older_attempts: dict[SubtaskId, int] = {}
-        self.change_graph(graph)
-
-    @property
-    def graph(self) -> ExecutionGraph:
-        """The job at its current parallelism."""
-        return self._graph
+        self.graph = graph
+        self._reset()
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -98,12 +94,6 @@ class CheckpointPlanner:
         """Subtasks that have not finished, sources first."""
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
 
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job has another parallelism from now on; nothing runs yet."""
-        self._graph = graph
-        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
-        self._reset()
-
     def begin_attempt(self, attempt: int) -> None:
         """A new attempt begins; nothing runs yet."""
         self._attempt = attempt
@@ -112,7 +102,7 @@ class CheckpointPlanner:
 
     def begin_region(self, attempt: int, region: frozenset[SubtaskId]) -> None:
         """A region begins a new attempt; the other subtasks keep theirs."""
-        others = (subtask for subtask in self._senders if subtask not in region)
+        others = (subtask for subtask in self.graph.subtasks if subtask not in region)
         self._older_attempts = {subtask: self.attempt_of(subtask) for subtask in others}
         self._attempt = attempt
 
@@ -130,7 +120,7 @@ class CheckpointPlanner:
         return [(attempt, tuple(those)) for attempt, those in found.items()]
 
     def _reset(self) -> None:
-        self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._status = dict.fromkeys(self.graph.subtasks, SubtaskStatus.CREATED)
         self._finished_count = 0
         self._data_ended.clear()
         self._leaving.clear()
@@ -152,7 +142,7 @@ class CheckpointPlanner:
             region: The subtasks that start; `None` for all.
         """
         try:
-            finished = finished_on_restore(self._graph, operators)
+            finished = finished_on_restore(self.graph.execution, operators)
         except StateMismatchError:
             return  # nothing will run: the deployment meets the same error and reports it
         self._leaving |= finished if region is None else finished & region
@@ -192,5 +182,5 @@ class CheckpointPlanner:
         if not running or (finished and not self._semantics.checkpoints_after_tasks_finish and not is_last):
             return NotAllRunning(())
         gone = frozenset(finished)
-        trigger = tuple(s for s in running if self._senders[s] <= gone or s in self._data_ended)
+        trigger = tuple(s for s in running if self.graph.senders[s] <= gone or s in self._data_ended)
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))

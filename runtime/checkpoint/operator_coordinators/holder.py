@@ -105,7 +105,7 @@ class OperatorCoordinatorHolder:
     """Holds one operator coordinator; see the module's text. It is the coordinator's context.
 
     Args:
-        parallelism: How many subtasks it has.
+        parallelism: Asked for the number of subtasks; a rescale changes it before a reset.
         sender: Carries events to subtasks.
         fail_job: Called with the cause when the coordinator can't go on.
     """
@@ -113,7 +113,7 @@ class OperatorCoordinatorHolder:
     def __init__(
         self,
         operator_id: str,
-        parallelism: int,
+        parallelism: Callable[[], int],
         make: CoordinatorFactory,
         sender: EventSender,
         runner: AsyncRunner,
@@ -140,7 +140,7 @@ class OperatorCoordinatorHolder:
     @property
     def parallelism(self) -> int:
         """How many subtasks the operator has."""
-        return self._parallelism
+        return self._parallelism()
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
         """Send an event to a subtask, now or when the valve opens.
@@ -148,8 +148,8 @@ class OperatorCoordinatorHolder:
         Raises:
             ValueError: There is no such subtask.
         """
-        if not 0 <= subtask < self._parallelism:
-            msg = f"operator {self._operator_id!r} has {self._parallelism} subtasks, none is number {subtask}"
+        if not 0 <= subtask < self.parallelism:
+            msg = f"operator {self._operator_id!r} has {self.parallelism} subtasks, none is number {subtask}"
             raise ValueError(msg)
         self._valve.send(subtask, event, answer or _NOBODY)
 
@@ -191,10 +191,6 @@ class OperatorCoordinatorHolder:
         """The whole job starts from a checkpoint, or from nothing (`None`)."""
         self._forget()
         self._coordinator.reset_to_checkpoint(checkpoint_id, state)
-
-    def rescaled(self, parallelism: int) -> None:
-        """The operator has another number of subtasks from now on; a reset follows."""
-        self._parallelism = parallelism
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""

@@ -57,10 +57,6 @@ class OperatorCoordinators:
         for holder in self._holders.values():
             holder.abort_current_triggering()
 
-    def rescaled(self, operator_id: str, parallelism: int) -> None:
-        """An operator has another number of subtasks from now on; a reset follows."""
-        self._holders[operator_id].rescaled(parallelism)
-
     def reset_to_checkpoint(
         self,
         checkpoint_id: int | None,

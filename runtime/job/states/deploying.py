@@ -38,7 +38,7 @@ class Initialising(State):
     def enter(self) -> None:
         """Start the subtasks."""
         self.job.gateway.start(self.job.attempt)
-        self.job.were_started([subtask.id for subtask in self.job.graph.subtasks])
+        self.job.were_started(self.job.graph.subtasks)
 
     def started(self) -> bool:
         """Every subtask runs."""
@@ -81,9 +81,11 @@ class Deploying(State):
     def enter(self) -> None:
         """Write the attempt's record and find what to restore."""
         job = self.job
-        now, restarts, wanted = job.clock.now(), job.restart.memory(), job.wanted_parallelism
+        now, restarts, parallelism = job.clock.now(), job.restart.memory(), job.new_parallelism
         job.runner.run(
-            lambda: job.ledger.begin_attempt(now, restarts, wanted), self._on_begun, self._on_error
+            lambda: job.ledger.begin_attempt(now, restarts, parallelism),
+            self._on_begun,
+            self._on_error,
         )
 
     def leave(self) -> None:

@@ -55,12 +55,12 @@ class Rescaling(State):
         """Take a checkpoint."""
         coordinator = self.job.coordinator
         assert coordinator is not None, "a job without checkpoints can't be rescaled"
-        wanted, job = self._request.parallelism, self.job
-        before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in wanted}
-        job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(wanted)))
+        new_parallelism, job = self._request.parallelism, self.job
+        before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in new_parallelism}
+        job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(new_parallelism)))
         # Only this checkpoint counts from here on; it is aligned if in-flight data would not fit.
         coordinator.stop_periodic()
-        aligned = not has_room_for_in_flight_data(job.graph.job, job.graph_at(wanted))
+        aligned = not has_room_for_in_flight_data(job.graph.job, job.graph.job_at(new_parallelism))
         coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
 
     def leave(self) -> None:
@@ -110,7 +110,7 @@ class Rescaling(State):
     def _deploy(self) -> None:
         job = self.job
         self._answer(RescaleStarted(job.attempt))
-        job.wanted_parallelism = {**job.parallelism, **self._request.parallelism}
+        job.new_parallelism = {**job.graph.parallelism, **self._request.parallelism}
         job.deploy_again()
 
     def _answer(self, answer: RescaleAnswer) -> None:

@@ -29,7 +29,7 @@ from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpoin
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.semantics import Semantics
 from penstock.runtime.errors import StorageError
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier
@@ -55,7 +55,7 @@ class GivenTasks(CheckpointPlanner):
             JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1)  # type: ignore[arg-type]
             for name in names
         )
-        super().__init__(build_execution_graph(JobGraph("case", vertices, ())))
+        super().__init__(CurrentGraph(build_execution_graph(JobGraph("case", vertices, ()))))
         self.states = dict.fromkeys(names, "running")
 
     @property

@@ -130,7 +130,7 @@ class Holder(ValveRun):
         self.results: dict[int, str] = {}
         self.coordinator: ManualCoordinator | None = None
         self.holder = OperatorCoordinatorHolder(
-            "operator", 1000, self.make, self.sender, ManualAsyncRunner(), self.failures.append
+            "operator", lambda: 1000, self.make, self.sender, ManualAsyncRunner(), self.failures.append
         )
 
     def make(self, context: OperatorCoordinatorContext) -> ManualCoordinator:

@@ -12,7 +12,7 @@ from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Room, Stale
 from penstock.runtime.execution.role import Role
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
@@ -24,11 +24,18 @@ HERE = Place(7, "node-of-the-test")
 
 
 def fleet(
-    processes: ScriptedProcesses, graph: ExecutionGraph = GRAPH, config: JobConfig | None = None
+    processes: ScriptedProcesses, graph: CurrentGraph | None = None, config: JobConfig | None = None
 ) -> tuple[Fleet, ManualTimers]:
     clock_and_timers = timers()
     tokens = iter("abcdefghij")
-    made = Fleet(JOB, graph, config or JobConfig(), processes, clock_and_timers[1], lambda: next(tokens))
+    made = Fleet(
+        JOB,
+        graph or CurrentGraph(GRAPH),
+        config or JobConfig(),
+        processes,
+        clock_and_timers[1],
+        lambda: next(tokens),
+    )
     return made, clock_and_timers[1]
 
 
@@ -243,15 +250,19 @@ def test_a_placement_that_is_called_off_ends_what_it_has_started() -> None:
 
 def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
     processes = ScriptedProcesses()
-    made, _ = fleet(processes)
+    graph = CurrentGraph(read_and_count(reads=1))
+    made, _ = fleet(processes, graph)
     ensured(made, READ, COUNT)
-    made.change_graph(read_and_count(reads=2))
-    assert list(made.members) == [READ, COUNT], "every process has room for more inputs"
+    graph.rescale({"read": 2})
+    ensured(made, READ, COUNT)
+    assert processes.ended == [], "every process has room for more inputs"
     ensured(made, SubtaskId("read", 1))
-    made.change_graph(read_and_count(reads=1))
+    graph.rescale({"read": 1})
+    ensured(made, READ, COUNT)
     assert list(made.members) == [READ, COUNT], "the second reader is gone"
     assert processes.ended == ["new-3"]
-    made.change_graph(read_and_count(reads=200))
+    graph.rescale({"read": 200})
+    ensured(made, READ)
     assert list(made.members) == [READ], "count has two hundred inputs now"
     assert processes.ended == ["new-3", "new-2"]
 

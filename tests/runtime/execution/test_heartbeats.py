@@ -13,6 +13,7 @@ from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import Watch
 from penstock.runtime.execution.processes import Away, Counters, Place
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.snapshot.ids import SubtaskId
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
@@ -32,7 +33,12 @@ class Followed:
         }
         tokens = (f"token-{n}" for n in range(99))
         self.fleet = Fleet(
-            JOB, read_and_count(reads=1), JobConfig(), self.processes, self.time, lambda: next(tokens)
+            JOB,
+            CurrentGraph(read_and_count(reads=1)),
+            JobConfig(),
+            self.processes,
+            self.time,
+            lambda: next(tokens),
         )
         self.place()
         self.said: list[tuple[float, SubtaskId, str]] = []

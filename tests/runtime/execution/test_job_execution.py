@@ -18,7 +18,7 @@ from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.execution.job_execution import JobExecution
 from penstock.runtime.execution.messages import SubtaskFailed, SubtaskFinished, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.execution.processes import Away, CallFailure, Died, Raised
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -55,7 +55,7 @@ class Job:
     """A job of two subtasks whose processes are played by the test."""
 
     def __init__(self) -> None:
-        graph = read_and_count(reads=1)
+        graph = CurrentGraph(read_and_count(reads=1))
         self.clock, self.timers = timers()
         self.processes, self.runner, self.heard = ScriptedProcesses(), ManualAsyncRunner(), Heard()
         self.processes.answers |= {"stop": lambda call: None, "deploy": lambda call: None}

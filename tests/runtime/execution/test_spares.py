@@ -14,6 +14,7 @@ from penstock.runtime.config.restart import ExponentialBackoff, NoRestart
 from penstock.runtime.execution.fleet import Fleet, StandbyPool
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised
 from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.ids import SubtaskId
 
@@ -33,7 +34,9 @@ def spares(wanted: int = 1) -> tuple[StandbyPool, ScriptedProcesses]:
 def fleet(config: JobConfig, left: dict[str, Held] | None = None) -> tuple[Fleet, ScriptedProcesses]:
     processes = ScriptedProcesses(left)
     tokens = iter("abcdefghij")
-    made = Fleet(JOB, read_and_count(reads=1), config, processes, timers()[1], lambda: next(tokens))
+    made = Fleet(
+        JOB, CurrentGraph(read_and_count(reads=1)), config, processes, timers()[1], lambda: next(tokens)
+    )
     return made, processes
 
 

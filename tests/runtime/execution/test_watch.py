@@ -12,6 +12,7 @@ from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.heartbeats import INTERVAL, PATIENCE, Watch
 from penstock.runtime.execution.processes import Counters, Died, Stale
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.snapshot.ids import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 
@@ -25,7 +26,9 @@ class Watched:
         self.processes = ScriptedProcesses()
         tokens = iter("abcdef")
         graph = read_and_count(reads=1)
-        self.fleet = Fleet(JOB, graph, JobConfig(), self.processes, self.time, lambda: next(tokens))
+        self.fleet = Fleet(
+            JOB, CurrentGraph(graph), JobConfig(), self.processes, self.time, lambda: next(tokens)
+        )
         self.fleet.ensure([READ, COUNT], lambda problem: None)
         self.counted: list[tuple[SubtaskId, int, Any]] = []
         config = JobConfig(advanced=AdvancedConfig(lease_timeout=lease_timeout))

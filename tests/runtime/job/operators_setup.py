@@ -10,7 +10,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.scheduler import JobScheduler
@@ -137,7 +137,7 @@ class Run:
         self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]
         self.scheduler = JobScheduler(
             "job",
-            build_execution_graph(JobGraph("job", vertices, (), restore_from=restore_from)),
+            CurrentGraph(build_execution_graph(JobGraph("job", vertices, (), restore_from=restore_from))),
             config
             or JobConfig(checkpointing=Checkpointing(every=10), restart=FixedDelay(3, 1), failover="region"),
             self.cluster,

@@ -14,7 +14,7 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import Failover, JobConfig
 from penstock.runtime.config.restart import FixedDelay, RestartConfig
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     JobGraph,
@@ -135,7 +135,14 @@ class Run:
             failover=failover,
         )
         self.scheduler = JobScheduler(
-            "job", two_pipelines(), config, self.cluster, self.storage, self.clock, self.timers, self.runner
+            "job",
+            CurrentGraph(two_pipelines()),
+            config,
+            self.cluster,
+            self.storage,
+            self.clock,
+            self.timers,
+            self.runner,
         )
 
     @property

@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import StorageError
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -104,7 +105,7 @@ class Run:
         self.cluster = Cluster()
         self.scheduler = JobScheduler(
             "job",
-            read_and_count(),
+            CurrentGraph(read_and_count()),
             JobConfig(checkpointing=config, restart=restart, **(job or {})),
             self.cluster,
             self.storage if checkpointing else None,

@@ -16,7 +16,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, RestartConfig
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph
 from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
@@ -47,7 +47,6 @@ class Cluster:
     said: list[str] = field(default_factory=list)
     barriers: list[CheckpointBarrier] = field(default_factory=list)
     restored: list[CompletedCheckpoint | None] = field(default_factory=list)
-    graph: ExecutionGraph = field(default_factory=graph)
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         self.said.append(f"deploy {attempt}")
@@ -57,9 +56,6 @@ class Cluster:
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
         self.deploy(attempt, restore)
-
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        self.graph = graph
 
     def start(self, attempt: int) -> None:
         self.said.append(f"start {attempt}")
@@ -122,9 +118,10 @@ class Run:
         self.timers, self.runner = ManualTimers(self.clock), PromptRunner()
         self.cluster: Any = Cluster()
         started = submitted or graph()
+        self.graph = CurrentGraph(replace(started, job=replace(started.job, restore_from=restore_from)))
         self.scheduler = JobScheduler(
             job_id,
-            replace(started, job=replace(started.job, restore_from=restore_from)),
+            self.graph,
             JobConfig(checkpointing=Checkpointing(every=10, **checkpointing), restart=restart),
             self.cluster,
             self.storage,
@@ -153,7 +150,7 @@ class Run:
     def acknowledge(self) -> int:
         """Everybody takes the newest checkpoint, and its record is written."""
         checkpoint_id = self.cluster.barriers[-1].checkpoint_id
-        for subtask in [s.id for s in self.cluster.graph.subtasks]:
+        for subtask in self.graph.subtasks:
             self.scheduler.acknowledge(
                 self.scheduler.attempt, subtask, checkpoint_id, SubtaskSnapshot(), CheckpointMetrics()
             )
@@ -178,4 +175,4 @@ class Run:
         self.runner.run_all()
 
     def parallelism(self) -> dict[str, int]:
-        return {v.id: v.parallelism for v in self.cluster.graph.job.vertices}
+        return {v.id: v.parallelism for v in self.graph.job.vertices}

@@ -9,6 +9,7 @@ from small_graphs import read_and_count
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -70,7 +71,7 @@ class Master:
         config = JobConfig(checkpointing=Checkpointing(every=1e6, retain=retain, tolerable_failures=None))
         timers = ManualTimers(self.clock)
         self.scheduler = JobScheduler(
-            "job", GRAPH, config, self.cluster, storage, self.clock, timers, self.runner
+            "job", CurrentGraph(GRAPH), config, self.cluster, storage, self.clock, timers, self.runner
         )
         if earlier is not None:
             self.scheduler.recall(earlier)

@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.log.decision_log import COMPACT_EVERY, Decision
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -59,7 +60,7 @@ class LongLife:
             restart=FixedDelay(attempts=10**9, delay=1),
         )
         self.scheduler = JobScheduler(
-            "job", GRAPH, config, self.cluster, self.storage, clock, self.timers, self.runner
+            "job", CurrentGraph(GRAPH), config, self.cluster, self.storage, clock, self.timers, self.runner
         )
         self.scheduler.start()
         self.come_up()

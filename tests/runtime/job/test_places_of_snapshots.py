@@ -45,7 +45,7 @@ def kinds(run: Run) -> list[tuple[int, SnapshotKind]]:
 
 def complete(run: Run, *, behind: int) -> None:
     """Everybody takes the newest checkpoint; its record is written, and `behind` works go on hanging."""
-    for subtask in run.cluster.graph.subtasks:
+    for subtask in run.graph.execution.subtasks:
         run.scheduler.acknowledge(
             run.scheduler.attempt,
             subtask.id,

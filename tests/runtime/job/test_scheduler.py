@@ -14,6 +14,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason as Reason
@@ -166,7 +167,7 @@ def test_checkpoints_need_a_storage():
     with pytest.raises(ConfigurationError, match="needs a storage"):
         JobScheduler(
             "job",
-            read_and_count(),
+            CurrentGraph(read_and_count()),
             JobConfig(checkpointing=Checkpointing(every=1)),
             Cluster(),
             None,

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.operator_states import collect_states
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     JobGraph,
@@ -131,7 +131,7 @@ def test_a_checkpoint_says_who_had_ended_and_carries_what_the_gone_had_acknowled
 
 
 def test_no_checkpoint_is_taken_until_those_that_had_finished_have_left_again() -> None:
-    planner = CheckpointPlanner(line())
+    planner = CheckpointPlanner(CurrentGraph(line()))
     planner.restored({"read": finished("read", 2, 0), "write": finished("write", 2, 0)})
     planner.started()
     assert planner.plan() == NotAllRunning((SubtaskId("read", 0), SubtaskId("write", 0)))

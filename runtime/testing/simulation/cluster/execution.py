@@ -67,11 +67,11 @@ class SimulatedExecution:
         self._processes = processes = MasterProcesses(world, master, table)
         tokens = count(1)
         self._fleet = fleet = Fleet(
-            job.id, job.graph, job.config, processes, timers, lambda: f"{master} {next(tokens)}"
+            job.id, master.graph, job.config, processes, timers, lambda: f"{master} {next(tokens)}"
         )
-        deployer = Deployer(job.graph, job.config, fleet, processes, timers, master.runner, self._describe)
+        deployer = Deployer(master.graph, job.config, fleet, processes, timers, master.runner, self._describe)
         self._execution = JobExecution(
-            job.graph,
+            master.graph,
             fleet,
             deployer,
             processes,
@@ -226,10 +226,6 @@ class SimulatedExecution:
     def fenced(self) -> None:
         """Another JobMaster owns the job: this one leaves."""
         self._execution.fenced()
-
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled: the next deployment is for this graph."""
-        self._execution.change_graph(graph)
 
     def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
         self._restarts.note_deployment(self._world.clock.monotonic())

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from penstock.runtime.execution.heartbeat import Silence
 from penstock.runtime.execution.processes import Died, Place, Reply
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.job.context import ExecutionGateway
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
 from penstock.runtime.job.scheduler import JobScheduler
@@ -127,6 +128,7 @@ class Master:
 
     Attributes:
         job: What it runs.
+        graph: The job at its current parallelism, as this JobMaster knows it.
         is_alive: Whether it has neither died nor left.
         clock: Monotonic time here may run faster or slower than the world's.
         place: Its guards kill it by this.
@@ -143,6 +145,7 @@ class Master:
         on_death: Callable[[Master], None],
     ) -> None:
         self.job = job
+        self.graph = CurrentGraph(job.graph)
         self.hooks: tuple[SimulatedHook, ...] = ()
         self.is_alive = True
         self.clock = world.clocks.new()
@@ -180,7 +183,7 @@ class Master:
         world, job = self._world, self.job
         self._scheduler = JobScheduler(
             job.id,
-            job.graph,
+            self.graph,
             job.config,
             gateway,
             None if job.config.checkpointing is None else self._storage,

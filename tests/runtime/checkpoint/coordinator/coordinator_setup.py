@@ -13,6 +13,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import StorageError
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
@@ -100,7 +101,7 @@ class Run:
         self.written = []
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
-        self.planner = CheckpointPlanner(word_count())
+        self.planner = CheckpointPlanner(CurrentGraph(word_count()))
         self.coordinator = CheckpointCoordinator(
             self.config,
             self.planner,

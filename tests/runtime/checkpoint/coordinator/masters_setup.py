@@ -16,7 +16,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.semantics import Semantics
-from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.execution_graph import CurrentGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobGraph,
     JobVertex,
@@ -102,7 +102,7 @@ class World:
             self.hooks.add(BackgroundHook(Hook(self, identifier, **what), self.runner))
         self.coordinators = {name: Coordinator(self, name) for name in ("a", "b")}
         self.holders = [
-            OperatorCoordinatorHolder(n, 1, lambda _, c=c: c, self, self.runner, self.fail_job)
+            OperatorCoordinatorHolder(n, lambda: 1, lambda _, c=c: c, self, self.runner, self.fail_job)
             for n, c in self.coordinators.items()
         ]
         self.operator_coordinators = OperatorCoordinators(self.holders)
@@ -111,7 +111,7 @@ class World:
         )
         self.coordinator = CheckpointCoordinator(
             Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
-            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, edges))),
+            CheckpointPlanner(CurrentGraph(build_execution_graph(JobGraph("job", vertices, edges)))),
             self,
             CheckpointFiles(self.storage, self.paths, self.runner),
             lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),

@@ -5,19 +5,20 @@ from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, word_count
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.config.semantics import Semantics
+from penstock.runtime.graph.execution_graph import CurrentGraph
 from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.ids import SubtaskId
 
 
 def test_a_subtask_that_has_left_takes_no_part_and_is_named():
-    planner = CheckpointPlanner(word_count())
+    planner = CheckpointPlanner(CurrentGraph(word_count()))
     planner.started()
     planner.finished(READ)
     assert planner.plan() == CheckpointPlan(READS[1:], ALL[1:], ALL[1:], (READ,))
 
 
 def test_a_subtask_without_senders_is_triggered_itself():
-    planner = CheckpointPlanner(word_count())
+    planner = CheckpointPlanner(CurrentGraph(word_count()))
     planner.started()
     for read in READS:
         planner.finished(read)
@@ -25,7 +26,7 @@ def test_a_subtask_without_senders_is_triggered_itself():
 
 
 def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_taken_all_the_same():
-    planner = CheckpointPlanner(word_count(), Semantics.flink_1_11())
+    planner = CheckpointPlanner(CurrentGraph(word_count()), Semantics.flink_1_11())
     planner.started()
     assert isinstance(planner.plan(), CheckpointPlan)
     planner.finished(READ)
@@ -46,7 +47,7 @@ READ_HAD_FINISHED = {"read": OperatorState("read", 2, 128, {}, frozenset({0}))}
 
 
 def running():
-    planner = CheckpointPlanner(word_count())
+    planner = CheckpointPlanner(CurrentGraph(word_count()))
     planner.started()
     return planner
 

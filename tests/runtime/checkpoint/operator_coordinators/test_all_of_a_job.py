@@ -33,9 +33,11 @@ class World:
     """Two operators with coordinators, `a` and `b`."""
 
     def __init__(self):
-        self.known = {}
+        self.known, self.parallelism = {}, 2
         self.holders = OperatorCoordinators(
-            OperatorCoordinatorHolder(name, 2, self.maker(name), self, ManualAsyncRunner(), self.fail)
+            OperatorCoordinatorHolder(
+                name, lambda: self.parallelism, self.maker(name), self, ManualAsyncRunner(), self.fail
+            )
             for name in ("a", "b")
         )
 
@@ -77,8 +79,8 @@ def test_what_concerns_one_operator_reaches_its_coordinator_alone():
         ("subtask_failed", 1, "it died"),
         ("subtask_reset", 1, 3),
     ]
-    world.holders.rescaled("a", 5)
-    assert [each.context.parallelism for each in world.known.values()] == [5, 2]
+    world.parallelism = 5
+    assert [each.context.parallelism for each in world.known.values()] == [5, 5]
     world.holders.reset_operator("b", 3, {"b": state_of(InlineHandle(b"kept"))})
     assert world.take("b") == [("reset_to_checkpoint", 3, b"kept"), ("start",)]
     assert world.take("a") == []

@@ -56,7 +56,7 @@ class World:
         self.coordinator, self.runner = Coordinator(), ManualAsyncRunner()
         self.on_way, self.said, self.failures = [], [], []
         self.holder = OperatorCoordinatorHolder(
-            "read", parallelism, lambda _: self.coordinator, self, self.runner, self.failures.append
+            "read", lambda: parallelism, lambda _: self.coordinator, self, self.runner, self.failures.append
         )
 
     def send(self, subtask, event, answer):

@@ -47,7 +47,7 @@ class Run:
         self.sender, self.runner, self.failures = SlowSender(), ManualAsyncRunner(), []
         self.results = []
         self.holder = OperatorCoordinatorHolder(
-            "read", parallelism, self.make, self.sender, self.runner, self.failures.append
+            "read", lambda: parallelism, self.make, self.sender, self.runner, self.failures.append
         )
 
     def make(self, context):
@@ -183,7 +183,7 @@ def test_a_coordinator_whose_close_raises_fails_the_job_by_its_name():
 
     failures = []
     holder = OperatorCoordinatorHolder(
-        "read", 1, Unclosable, SlowSender(), ManualAsyncRunner(), failures.append
+        "read", lambda: 1, Unclosable, SlowSender(), ManualAsyncRunner(), failures.append
     )
     holder.close()
     assert failures == ["the coordinator of operator 'read': OSError: still open"]

@@ -48,7 +48,7 @@ class Run:
         location = OperatorLocation("read", None, 2)
         self.holder = OperatorCoordinatorHolder(
             "read",
-            2,
+            lambda: 2,
             lambda context: CoordinatorHost(
                 SourceCoordinatorProvider(kind(self.source), location), context, CODEC, location
             ),
