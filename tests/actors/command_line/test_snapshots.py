@@ -83,7 +83,7 @@ def test_a_savepoint_is_inspected_without_a_cluster(saved: Path) -> None:
 
 def test_a_snapshot_of_strangers_moves_no_cursor_and_sets_no_title(tmp_path: Path) -> None:
     name = "\x1b]0;PWN\x07\x1b[31m\x9b2Jsum\u202e\r\n[red]x[/red]"
-    held = InlineHandle(ValueCodec().dumps((True, [FileSplit(name, 9, 0, 9)])))
+    held = coordinator_state((True, [FileSplit(name, 9, 0, 9)]))
     part = OperatorSubtaskState((), (OperatorStateHandle(name, RedistributionMode.UNION, held, 1),))
     operators = {name: OperatorState(name, 1, 128, {0: part}, coordinator=held)}
     masters = (MasterState(name, b"four"),)
@@ -96,10 +96,15 @@ def test_a_snapshot_of_strangers_moves_no_cursor_and_sets_no_title(tmp_path: Pat
     assert "[red]x[/red]" in shown
 
 
-def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_path: Path) -> None:
+def coordinator_state(state: Any) -> InlineHandle:
+    """A coordinator's part of a checkpoint to which no event was on its way."""
     codec = ValueCodec()
-    splits = InlineHandle(codec.dumps((True, [FileSplit("a.txt", 9, 0, 9), FileSplit("b.txt", 5, 0, 5)])))
-    pickled = InlineHandle(codec.dumps((True, [Random(1)])))
+    return InlineHandle(codec.dumps((codec.dumps(state), [])))
+
+
+def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_path: Path) -> None:
+    splits = coordinator_state((True, [FileSplit("a.txt", 9, 0, 9), FileSplit("b.txt", 5, 0, 5)]))
+    pickled = coordinator_state((True, [Random(1)]))
     operators = {
         name: OperatorState(name, 2, 128, coordinator=held)
         for name, held in (("files", splits), ("others", pickled))
