@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from simulated_jobs.scripted_job import ScriptedJob
