@@ -39,7 +39,6 @@ class ChannelState:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was in flight."""
         return not self.inputs and not self.outputs
 
     @property
@@ -49,7 +48,6 @@ class ChannelState:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return sum(map(len, self.inputs.values())) + sum(map(len, self.outputs.values()))
 
 

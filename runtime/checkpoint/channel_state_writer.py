@@ -104,7 +104,6 @@ class AsyncChannelStateWriter:
         inputs: Names of the input channels, in their order.
         outputs: Names of the outgoing channels.
         files: Makes the place for the file of one checkpoint.
-        runner: Runs the writing; its callbacks come back in the task thread.
     """
 
     def __init__(
@@ -140,7 +139,6 @@ class AsyncChannelStateWriter:
             self._write_if_complete(checkpoint_id, collected)
 
     def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """Collect elements that a barrier has overtaken."""
         collected = self._collected.get(checkpoint_id)
         if collected is not None and not collected.has_output:
             collected.outputs.setdefault(channel, []).extend(elements)
@@ -190,7 +188,6 @@ class AsyncChannelStateWriter:
         self._collected.clear()
 
     def statistics(self) -> ChannelStateWriterStatistics:
-        """Counters of this writer."""
         return ChannelStateWriterStatistics(
             self._written,
             self._aborted,
@@ -299,7 +296,6 @@ class InFlight:
 
     Attributes:
         sender: Sends barriers and captures what they overtake.
-        writer: Makes in-flight data durable.
     """
 
     sender: BarrierSender
@@ -310,7 +306,6 @@ class BarrierSender:
     """Sends barriers and captures what they overtake; driven by the task thread alone.
 
     Args:
-        outputs: Where barriers go.
         timers: Run out for aligned barriers, in the task's thread.
     """
 

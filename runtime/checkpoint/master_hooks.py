@@ -67,7 +67,6 @@ class MasterTriggerRestoreHook(Protocol):
         """Do the hook's part of a checkpoint.
 
         Args:
-            checkpoint_id: The checkpoint's id.
             timestamp: When it was triggered, wall-clock seconds.
             answer: Takes the hook's state or its failure, now or later.
         """
@@ -79,14 +78,10 @@ class MasterTriggerRestoreHook(Protocol):
 
     def reset(self) -> None: ...
 
-    def close(self) -> None:
-        """The job has ended; called once."""
-        ...
+    def close(self) -> None: ...
 
 
 class _Answer:
-    """Takes the one answer of one hook."""
-
     def __init__(self, on_state: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
         self._on_state = on_state
         self._on_error = on_error
@@ -104,8 +99,6 @@ class _Answer:
 
 
 class MasterHooks:
-    """The hooks of one job."""
-
     def __init__(self, codec: ValueCodec | None = None) -> None:
         self._codec = codec or ValueCodec()
         self._hooks: dict[str, MasterTriggerRestoreHook] = {}
@@ -148,7 +141,6 @@ class MasterHooks:
         Args:
             timestamp: When the checkpoint was triggered, wall-clock seconds.
             on_state: Called with its state, `None` if it has none.
-            on_failed: Called with the error when it can't do its part.
         """
 
         def answered(state: Any) -> None:
@@ -171,7 +163,6 @@ class MasterHooks:
         """Give every hook the state back that it had in this checkpoint, or `None`.
 
         Args:
-            states: The checkpoint's states of hooks.
             allow_non_restored: Whether state of a hook that is gone may be left behind.
 
         Raises:
@@ -219,8 +210,6 @@ class HookOvertakenError(PenstockError):
 
 @dataclass(slots=True)
 class _Call:
-    """One call of a hook."""
-
     work: Callable[[], Any]
     on_result: Callable[[Any], None]
     on_error: Callable[[BaseException], None]
@@ -228,8 +217,6 @@ class _Call:
 
 @dataclass(slots=True)
 class _Outcome:
-    """The outcome of a restore, a reset or the close."""
-
     is_over: bool = False
     error: BaseException | None = None
     waiting: list[Callable[[BaseException | None], None]] = field(default_factory=list)
@@ -248,14 +235,7 @@ class _Outcome:
 
 
 class BackgroundHook:
-    """Runs a blocking hook beside the coordinator.
-
-    Args:
-        hook: The user's.
-
-    Attributes:
-        identifier: The hook's, asked once.
-    """
+    """Runs a blocking hook beside the coordinator."""
 
     def __init__(self, hook: MasterHook, runner: AsyncRunner) -> None:
         self.identifier = hook.identifier
@@ -284,7 +264,6 @@ class BackgroundHook:
 
     @property
     def is_restored(self) -> bool:
-        """Whether the last restore or reset is over."""
         return self._restore.is_over
 
     def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
@@ -300,7 +279,6 @@ class BackgroundHook:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the close is over."""
         return self._close.is_over
 
     def when_closed(self, tell: Callable[[BaseException | None], None]) -> None:

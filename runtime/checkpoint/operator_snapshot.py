@@ -161,7 +161,6 @@ class SubtaskSnapshotTask:
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of the files that were written."""
         return sum(handle.size for handle in self._written())
 
     def _write(self, operator: str, snapshot: OperatorSnapshot) -> OperatorSubtaskState:

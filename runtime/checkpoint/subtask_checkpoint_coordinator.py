@@ -59,17 +59,11 @@ class CheckpointedState(Protocol):
         """What the input has stored because of the alignment that ends now."""
         ...
 
-    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """The synchronous half of a checkpoint."""
-        ...
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask: ...
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Let operators commit what a checkpoint covers."""
-        ...
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None: ...
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Notify operators that a checkpoint was aborted."""
-        ...
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
 
     def confirm(self, checkpoint_id: int) -> None:
         """The files of a completed checkpoint may be named by later ones."""
@@ -89,11 +83,9 @@ class CheckpointedOutputs(BarrierOutputs, Protocol):
 
 
 class CheckpointResponder(Protocol):
-    """Takes the answers of a subtask to the coordinator of the job."""
-
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """The subtask's part of a checkpoint is durable."""
-        ...
+    def acknowledge(
+        self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics
+    ) -> None: ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """The subtask can't take part in a checkpoint; `detail` is for people."""
@@ -105,9 +97,6 @@ class SubtaskCheckpointStatistics:
     """Counters of a subtask's checkpoints.
 
     Attributes:
-        taken: Checkpoints whose synchronous half was done.
-        acknowledged: Checkpoints that were acknowledged.
-        declined: Checkpoints that were declined.
         running: Asynchronous halves that run now.
         remembered_aborts: Abort notices of checkpoints that have not come yet.
     """
@@ -139,11 +128,6 @@ class SubtaskCheckpointCoordinator:
     It is the `CheckpointListener` of the input.
 
     Args:
-        state: The work and the state of the subtask.
-        outputs: Where barriers and cancellation markers go.
-        responder: Takes acknowledgements and refusals.
-        runner: Runs the asynchronous half; its callbacks come back in the task thread.
-        clock: For durations.
         in_flight: For jobs whose checkpoints may be unaligned.
         max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
     """
@@ -283,7 +267,6 @@ class SubtaskCheckpointCoordinator:
         self._state.forget(checkpoint_id)
 
     def close(self) -> None:
-        """Give up everything that runs beside the task."""
         for checkpoint_id in tuple(self._running):
             self._give_up_running(checkpoint_id)
         if self._in_flight is not None:
@@ -291,7 +274,6 @@ class SubtaskCheckpointCoordinator:
             self._in_flight.writer.close()
 
     def statistics(self) -> SubtaskCheckpointStatistics:
-        """Counters."""
         return SubtaskCheckpointStatistics(
             self._taken, self._acknowledged, self._declined, len(self._running), len(self._aborted)
         )

@@ -178,8 +178,6 @@ _AGGREGATIONS = (
 
 @dataclass(slots=True)
 class _Chain:
-    """A vertex in the making."""
-
     head: StreamNode
     num_cpus: float
     num_gpus: float

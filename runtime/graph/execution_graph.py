@@ -82,8 +82,6 @@ class ResultPartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSubtask:
-    """One subtask with all its channels."""
-
     id: SubtaskId
     vertex: JobVertex
     inputs: tuple[InputChannelSpec, ...]

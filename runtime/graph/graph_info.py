@@ -81,7 +81,6 @@ class VertexInfo:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> VertexInfo:
-        """The vertex that `asdict` gave."""
         return cls(**{**data, "operators": tuple(map(OperatorInfo.from_dict, data["operators"]))})
 
 
@@ -125,11 +124,9 @@ class GraphInfo:
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
-        """All operators, sources first."""
         return tuple(operator for vertex in self.vertices for operator in vertex.operators)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {
             "name": self.name,
             "vertices": [asdict(vertex) for vertex in self.vertices],

@@ -171,7 +171,6 @@ class StreamGraph:
 
     @property
     def nodes(self) -> tuple[StreamNode, ...]:
-        """All nodes in the order in which they were added; a node's number is its place here."""
         return tuple(self._nodes)
 
     def node(self, number: int) -> StreamNode:

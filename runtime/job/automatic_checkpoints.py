@@ -52,18 +52,12 @@ class CheckpointTrigger(Protocol):
     """The part of the checkpoint coordinator that is needed here."""
 
     @property
-    def pending_ids(self) -> Sequence[int]:
-        """Ids of the checkpoints in progress."""
-        ...
+    def pending_ids(self) -> Sequence[int]: ...
 
-    def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None:
-        """Trigger a checkpoint."""
-        ...
+    def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None: ...
 
 
 class FinalCheckpoint:
-    """Triggers the last checkpoint; see the module's text."""
-
     def __init__(
         self, coordinator: CheckpointTrigger, planner: CheckpointPlanner, timers: TimerService
     ) -> None:
@@ -81,7 +75,6 @@ class FinalCheckpoint:
         return frozenset(self._reported)
 
     def end_of_data(self, subtask: SubtaskId) -> None:
-        """A subtask has processed the end of all its inputs."""
         self._reported.add(subtask)
         self.check()
 
@@ -99,7 +92,6 @@ class FinalCheckpoint:
         self._coordinator.trigger(urgent=True, on_answer=self._on_answer)
 
     def stop(self) -> None:
-        """Trigger no checkpoint any more."""
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
@@ -142,7 +134,6 @@ class SavepointFollowUp:
         self._is_answered = False
 
     def savepoint_ended(self, answer: CheckpointAnswer) -> None:
-        """The savepoint has completed or failed."""
         if isinstance(answer, CheckpointFailed):
             self._on_answer(answer)
         else:

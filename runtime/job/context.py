@@ -66,21 +66,15 @@ class ExecutionGateway(Protocol):
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None:
-        """Tell subtasks to start a checkpoint: sources, and those whose senders have all finished."""
-        ...
+    ) -> None: ...
 
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None:
-        """Notify these subtasks that a checkpoint is complete: they may commit."""
-        ...
+    ) -> None: ...
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None:
-        """Notify these subtasks that a checkpoint was aborted."""
-        ...
+    ) -> None: ...
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
@@ -182,7 +176,6 @@ class JobContext:
         self._before_end: dict[object, Callable[[], None]] = {}
 
     def enter(self, state: State, cause: str = "") -> None:
-        """Leave the current state for another one."""
         if self.is_fenced:
             return
         if state.name is not self.state.name:  # states of one name are steps of the same thing
@@ -192,11 +185,9 @@ class JobContext:
         state.enter()
 
     def deploy_again(self) -> None:
-        """Begin the next attempt."""
         self.enter(self._deploying(self))
 
     def running(self, reported: Iterable[SubtaskId]) -> State:
-        """Make the state in which the job does its work."""
         return self._running(self, reported)
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
@@ -302,7 +293,6 @@ class JobContext:
             self.operators.restore(checkpoint, then)
 
     def start_operators(self) -> None:
-        """Start the restored coordinators."""
         if self.operators is not None:
             self.operators.start()
 
@@ -314,12 +304,10 @@ class JobContext:
             self.operators.close(then)
 
     def were_started(self, subtasks: Collection[SubtaskId]) -> None:
-        """These subtasks are deployed and were started."""
         if self.operators is not None:
             self.operators.started(subtasks)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
-        """A subtask has finished."""
         if self.coordinator is None:
             self.planner.finished(subtask)
         else:
@@ -377,7 +365,6 @@ class JobContext:
         self._before_end.pop(owner, None)
 
     def reached_end(self) -> None:
-        """The job is in its last state."""
         calls, self._before_end = self._before_end, {}
         for call in calls.values():
             call()

@@ -55,8 +55,6 @@ RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 class EndOfJob:
-    """Records how a job ended."""
-
     def __init__(self, job: JobContext) -> None:
         self._job = job
 
@@ -250,7 +248,6 @@ class UncoveredOutput:
 
     @property
     def is_known(self) -> bool:
-        """Whether any sink of the job can remove its output."""
         return bool(self._sinks)
 
     def remove(self, newest: CompletedCheckpoint | None) -> None:
@@ -317,12 +314,10 @@ class ClosingOperators:
         self._timer = timers.call_later(CLOSE_TIMEOUT, self._give_up)
 
     def begin(self) -> None:
-        """All calls have been made: `then` may be called from now on."""
         self._is_begun = True
         self._end_if_all_are_closed()
 
     def failed(self, problem: str) -> None:
-        """A coordinator could not be closed."""
         self._problems.append(problem)
 
     def closed(self, hook: str, problem: str = "") -> None:

@@ -63,7 +63,6 @@ class FixedDelayStrategy:
         return RestartMemory(memory.restarts + 1)
 
     def recovered(self, memory: RestartMemory, age: float) -> RestartDecision:
-        """Go on counting."""
         self._used = memory.restarts
         return self._give_up() if self._used > self._attempts else RestartAfter(0.0)
 
@@ -78,11 +77,9 @@ class FixedDelayStrategy:
         return RestartAfter(self._delay)
 
     def memory(self) -> RestartMemory:
-        """The number of restarts."""
         return RestartMemory(self._used)
 
     def statistics(self) -> RestartStatistics:
-        """Counters so far."""
         return RestartStatistics(self._used, self._attempts)
 
     def _give_up(self) -> GiveUp:
@@ -147,12 +144,10 @@ class ExponentialBackoffStrategy:
         return RestartAfter(delay)
 
     def memory(self) -> RestartMemory:
-        """The row, and when its last attempt began or is to begin."""
         times = () if self._begun_at is None else (self._begun_at,)
         return RestartMemory(self._restarts, self._failures, times)
 
     def statistics(self) -> RestartStatistics:
-        """Counters so far."""
         return RestartStatistics(self._failures, self._config.attempts)
 
     def _delay_of(self, failures: int) -> float:
@@ -202,16 +197,13 @@ class FailureRateStrategy:
         """Only failures matter here."""
 
     def failed(self, age: float) -> RestartDecision:
-        """Another try, unless that was one failure too many within the interval."""
         self._memory = self.after_death(self._memory, age)
         return self._give_up() if self._comes_too_fast(age) else RestartAfter(self._delay)
 
     def memory(self) -> RestartMemory:
-        """The failures that may still count."""
         return self._memory
 
     def statistics(self) -> RestartStatistics:
-        """Counters so far."""
         return RestartStatistics(len(self._memory.times), self._borne)
 
     def _comes_too_fast(self, age: float) -> bool:

@@ -87,7 +87,6 @@ class FailureCause:
         return self.message if self.subtask is None else f"{self.subtask}: {self.message}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         subtask = None if self.subtask is None else [self.subtask.vertex, self.subtask.index]
         return {
             "message": self.message,
@@ -104,7 +103,6 @@ class FailureCause:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FailureCause:
-        """The cause that `to_dict` gave."""
         subtask = None if data["subtask"] is None else SubtaskId(*data["subtask"])
         defined_at, raised_at = data.get("defined_at"), data.get("raised_at")
         return cls(
@@ -138,7 +136,6 @@ class FailureRecord:
     secondary: tuple[FailureCause, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {
             "attempt": self.attempt,
             "at": self.at,
@@ -148,7 +145,6 @@ class FailureRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FailureRecord:
-        """The record that `to_dict` gave."""
         secondary = tuple(FailureCause.from_dict(cause) for cause in data["secondary"])
         return cls(data["attempt"], data["at"], FailureCause.from_dict(data["root"]), secondary)
 
@@ -164,11 +160,9 @@ class FailureHistory:
         self._records: deque[FailureRecord] = deque(maxlen=capacity)
 
     def attempt_failed(self, attempt: int, at: float, root: FailureCause) -> None:
-        """An attempt failed for this reason."""
         self._records.append(FailureRecord(attempt, at, root))
 
     def also_failed(self, cause: FailureCause) -> None:
-        """Something else failed while the same attempt was being stopped."""
         last = self._records[-1]
         if len(last.secondary) < MAX_SECONDARY:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
@@ -185,5 +179,4 @@ class FailureHistory:
         return cause
 
     def records(self) -> tuple[FailureRecord, ...]:
-        """The remembered failures, oldest first."""
         return tuple(self._records)

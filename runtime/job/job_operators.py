@@ -92,26 +92,21 @@ class EventLink:
         self._waiting: dict[int, deque[tuple[Any, EventAnswer]]] = {}
 
     def appear(self, subtask: int) -> None:
-        """A subtask is present: `flush` sends its waiting events."""
         self._there.add(subtask)
 
     def flush(self, subtask: int) -> None:
-        """Send the waiting events of a subtask, in order."""
         while subtask in self._there and (waiting := self._waiting.get(subtask)):
             self._carry(subtask, *waiting.popleft())
 
     def vanish(self, subtask: int) -> None:
-        """A subtask is absent: drop its waiting events."""
         self._there.discard(subtask)
         self._waiting.pop(subtask, None)
 
     def vanish_all(self) -> None:
-        """The attempt is over."""
         self._there.clear()
         self._waiting.clear()
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event after all earlier ones, as soon as its subtask is present."""
         if subtask in self._there and not self._waiting.get(subtask):
             self._carry(subtask, event, answer)
         else:
@@ -177,7 +172,6 @@ class AlignmentGroups:
             group.pop(subtask, None)
 
     def forget_all(self) -> None:
-        """The attempt is over."""
         self._groups.clear()
 
 
@@ -191,8 +185,6 @@ def _allowed(reports: Iterable[WatermarkReported], max_drift: int) -> int | None
 
 @dataclass(frozen=True, slots=True)
 class _JobHook:
-    """A master hook of the job, and the source that has it."""
-
     hook: BackgroundHook
     source: OperatorLocation
 
@@ -200,7 +192,6 @@ class _JobHook:
         return f"{self.source}: master hook {self.hook.identifier!r}"
 
     def failure(self, what: str, error: BaseException) -> OperatorError:
-        """What the user is told of an error that the hook has raised."""
         return operator_error(self.source, f"master hook {self.hook.identifier!r}: {what}", error)
 
 
@@ -282,7 +273,6 @@ class JobOperators:
         return tuple(name for name, each in self._job_hooks.items() if not each.hook.is_restored)
 
     def start(self) -> None:
-        """Start the coordinators, after everything was restored."""
         self.coordinators.start()
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
@@ -292,7 +282,6 @@ class JobOperators:
         return self.coordinators.handle_event(operator_id, subtask.index, event)
 
     def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
-        """These subtasks have failed, while others go on."""
         for subtask in subtasks:
             self._alignment.forget(subtask)
             for spec in self._specs.get(subtask.vertex, ()):

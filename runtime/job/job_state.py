@@ -74,7 +74,6 @@ class Transition:
     cause: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {"from": self.source.value, "to": self.target.value, "at": self.at, "cause": self.cause}
 
     @classmethod
@@ -100,11 +99,9 @@ class TransitionHistory:
         self._transitions: deque[Transition] = deque(maxlen=capacity)
 
     def add(self, transition: Transition) -> None:
-        """The job has changed its state."""
         self._transitions.append(transition)
 
     def transitions(self) -> tuple[Transition, ...]:
-        """The remembered transitions, oldest first."""
         return tuple(self._transitions)
 
 
@@ -159,7 +156,6 @@ class SchedulerStatistics:
         return str(self.failures[-1].root) if self.failures else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return {
             "job_id": self.job_id,
             "name": self.name,

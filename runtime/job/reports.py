@@ -43,8 +43,6 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEndOfData:
-    """A subtask has processed the end of all its inputs."""
-
     subtask: SubtaskId
 
 

@@ -85,7 +85,6 @@ class RescaleRecord:
     failure: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values that JSON carries."""
         return asdict(self)
 
     @classmethod
@@ -111,17 +110,13 @@ class RescaleHistory:
         self._records: deque[RescaleRecord] = deque(maxlen=capacity)
 
     def begin(self, record: RescaleRecord) -> None:
-        """A rescale was requested."""
         self._records.append(record)
 
     def saved(self, checkpoint_id: int) -> None:
-        """The checkpoint that holds the state for the new parallelism is complete."""
         self._records[-1] = replace(self._records[-1], checkpoint_id=checkpoint_id)
 
     def end(self, at: float, failure: str = "") -> None:
-        """The new deployment begins, or the rescale was cancelled."""
         self._records[-1] = replace(self._records[-1], ended_at=at, failure=failure)
 
     def records(self) -> tuple[RescaleRecord, ...]:
-        """The remembered rescales, oldest first."""
         return tuple(self._records)

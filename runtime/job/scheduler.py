@@ -220,31 +220,24 @@ class JobScheduler:
             on_answer(RescaleRefused(f"the job can't be rescaled now: {why}"))
 
     def on_deployed(self, attempt: int) -> None:
-        """Every subtask of the attempt is deployed."""
         self._deliver(attempt, self._job.state.deployed)
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
-        """The attempt could not be deployed."""
         self._deliver(attempt, lambda: self._job.state.failed(cause))
 
     def on_started(self, attempt: int) -> None:
-        """Every subtask of the attempt has restored its state and runs."""
         self._deliver(attempt, self._job.state.started)
 
     def on_all_stopped(self, attempt: int) -> None:
-        """No subtask of the attempt runs any more."""
         self._deliver(attempt, self._job.state.all_stopped)
 
     def on_region_stopped(self, attempt: int) -> None:
-        """No subtask of the region that restarts runs any more."""
         self._deliver(attempt, self._job.state.region_stopped)
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
-        """A subtask has finished."""
         self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
-        """A subtask has failed or its process is gone."""
         located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
         known = self._job.failures.known(located)
         self._deliver(attempt, lambda: self._job.state.failed(known), subtask)
@@ -262,11 +255,9 @@ class JobScheduler:
                 self.on_end_of_data(attempt, subtask)
 
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
-        """A subtask has processed the end of all its inputs."""
         self._deliver(attempt, lambda: self._job.state.end_of_data(subtask), subtask)
 
     def on_operator_event(self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any) -> None:
-        """A subtask has sent an event to its operator's coordinator."""
         self._deliver(attempt, lambda: self._operators.handle_event(subtask, operator_id, event), subtask)
 
     def acknowledge(
@@ -277,7 +268,6 @@ class JobScheduler:
         snapshot: SubtaskSnapshot,
         metrics: CheckpointMetrics,
     ) -> MessageOutcome:
-        """A subtask's part of a checkpoint is durable."""
         coordinator = self._job.coordinator
         if coordinator is None or not self._is_current(attempt, subtask):
             return MessageOutcome.STALE_ATTEMPT
@@ -291,7 +281,6 @@ class JobScheduler:
         reason: CheckpointFailureReason,
         detail: str = "",
     ) -> MessageOutcome:
-        """A subtask can't take part in a checkpoint."""
         coordinator = self._job.coordinator
         if coordinator is None or not self._is_current(attempt, subtask):
             return MessageOutcome.STALE_ATTEMPT
@@ -299,7 +288,6 @@ class JobScheduler:
 
     @property
     def state(self) -> JobState:
-        """The current state."""
         return self._job.state.name
 
     def checkpoints(
@@ -326,12 +314,10 @@ class JobScheduler:
 
     @property
     def graph(self) -> JobGraph:
-        """The job at its current parallelism."""
         return self._job.graph.job
 
     @property
     def attempt(self) -> int:
-        """The current or last attempt; 0 before the first."""
         return self._job.attempt
 
     def attempt_of(self, subtask: SubtaskId) -> int:
@@ -340,11 +326,9 @@ class JobScheduler:
 
     @property
     def latest_completed(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint."""
         return None if self._job.coordinator is None else self._job.coordinator.latest_completed
 
     def statistics(self) -> SchedulerStatistics:
-        """The job at this moment."""
         job, coordinator, ended = self._job, self._job.coordinator, self._job.ended
         failures, stopped = job.failures.records(), job.stopped_with
         savepoint = None if stopped is None else snapshot_url(stopped, self._storage.url)

@@ -88,8 +88,6 @@ class EventOfCoordinator:
 
 
 class UserCoordinatorProvider:
-    """Makes the coordinators of a user's operator."""
-
     def __init__(self, operator: HasCoordinator) -> None:
         self._operator = operator
 
@@ -364,8 +362,6 @@ class CoordinatorHost(OperatorCoordinator):
 
 
 class _StateAnswer:
-    """Takes the one answer of a coordinator, as a value."""
-
     def __init__(self, owner: CoordinatorHost, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
         self._owner = owner
         self._checkpoint_id = checkpoint_id

@@ -107,21 +107,15 @@ class CoordinatorGateway(Protocol):
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
-    ) -> None:
-        """Tell these subtasks to begin the checkpoint of `barrier`."""
-        ...
+    ) -> None: ...
 
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None:
-        """Notify these subtasks that the checkpoint completed: they may commit."""
-        ...
+    ) -> None: ...
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
-    ) -> None:
-        """Notify these subtasks that the checkpoint was aborted."""
-        ...
+    ) -> None: ...
 
 
 #: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
@@ -141,14 +135,9 @@ class CheckpointCoordinator:
     """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
 
     Args:
-        planner: Which subtasks take part; the job tells it which run.
-        gateway: Reaches subtasks.
-        files: Keeps and deletes files.
         finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
         fail_job: Called with the cause when too many checkpoints have failed. It must not call back at once.
         fenced: Called when another attempt owns the log: this coordinator does nothing any more.
-        clock: Wall-clock and monotonic time.
-        timers: For the interval, the pause and the timeouts.
         failures: By default as `config` says.
         initialize_location: By default there is nothing to prepare.
         targets: Tries folders of savepoints outside of the job's storage; by default they are not tried.
@@ -232,8 +221,6 @@ class CheckpointCoordinator:
         """Serve a new attempt; nothing is triggered before `started`.
 
         Args:
-            store: The completed checkpoints, as recovered.
-            highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
             given_id: The highest id that was ever given to a checkpoint; it is not given again.
             restored: What the attempt starts from. The state of its finished subtasks is carried into the
@@ -253,12 +240,10 @@ class CheckpointCoordinator:
         self._go_on(attempt, highest_id)
 
     def started(self) -> None:
-        """All subtasks run: checkpoints may be taken."""
         self._planner.started()
         self._requests.poll()
 
     def start_periodic(self) -> None:
-        """Take a checkpoint every interval from now on."""
         self._requests.start_periodic()
 
     def stop_periodic(self) -> None:
@@ -273,7 +258,6 @@ class CheckpointCoordinator:
 
         Args:
             reason: Why. `CHECKPOINT_COORDINATOR_SHUTDOWN` refuses later requests for the same reason.
-            detail: The cause in words.
             tell: Notify subtasks of the aborts. A job that stops its subtasks anyway does not.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
@@ -348,7 +332,6 @@ class CheckpointCoordinator:
         """Ask for a checkpoint.
 
         Args:
-            periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
                 barriers of both kinds at a time would abort the checkpoint.
             urgent: Ignore the pause but not the limit.
@@ -359,7 +342,6 @@ class CheckpointCoordinator:
                 `advanceToEndOfEventTime`).
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
                 job's checkpoint storage. `try_target` comes first.
-            on_answer: Called once with the outcome.
 
         Raises:
             ValueError: Only a job that ends may drain: `advance_to_end_of_time` goes with a synchronous
@@ -383,13 +365,7 @@ class CheckpointCoordinator:
     def try_target(
         self, kind: SnapshotKind, target: str, then: Callable[[], None], on_answer: OnAnswer
     ) -> None:
-        """Try the folder of a savepoint before it is triggered; nothing else waits for that.
-
-        Args:
-            target: As for `trigger`.
-            then: Called when it can be written. The job may be in another state by then.
-            on_answer: Called instead of `then`, with the refusal.
-        """
+        """Try the folder of a savepoint before it is triggered; nothing else waits for that."""
         if self._targets is None:
             then()
             return
@@ -604,7 +580,6 @@ class CheckpointCoordinator:
             self._finalize_if_complete(pending)
 
     def _finalize(self, pending: PendingCheckpoint) -> None:
-        """All have acknowledged: write the record when its turn comes."""
         self._finalizer.submit(
             pending.checkpoint_id,
             partial(self._begin_finalizing, pending),
@@ -775,35 +750,28 @@ class CheckpointCoordinator:
 
     @property
     def is_triggering(self) -> bool:
-        """Whether a checkpoint is being started."""
         return self._requests.starting is not None
 
     @property
     def pending_ids(self) -> tuple[int, ...]:
-        """Checkpoints that run, oldest first."""
         return tuple(self._pending)
 
     @property
     def latest_completed(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint."""
         return self._files.latest
 
     def details(
         self, *, newest: int | None = None, checkpoint_id: int | None = None
     ) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints with what each subtask measured, oldest first."""
         return self._history.details(newest=newest, checkpoint_id=checkpoint_id)
 
     def newest_details(self) -> CheckpointDetails | None:
-        """The newest completed checkpoint with what each subtask measured."""
         return self._history.newest_completed()
 
     def history(self) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints, oldest first."""
         return self._history.records()
 
     def statistics(self) -> CoordinatorStatistics:
-        """Counters over all attempts."""
         return replace(
             self._history.counters(),
             refused=self._requests.refused,

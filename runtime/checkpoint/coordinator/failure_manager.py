@@ -52,7 +52,6 @@ class CheckpointFailureManager:
 
     Args:
         tolerable_failures: How many failures in a row are tolerated; `None` for any number.
-        counted_reasons: Which reasons count.
 
     Attributes:
         in_a_row: Counted failures since the last success.

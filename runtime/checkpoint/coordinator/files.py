@@ -31,10 +31,6 @@ REMEMBERED_ENDS: Final = 1000
 class CheckpointFiles:
     """Knows the completed checkpoints and the last ends of others, and deletes files.
 
-    Args:
-        paths: Tells which checkpoint a file belongs to.
-        open_location: Opens folders of savepoints outside `storage`.
-
     Attributes:
         deleted: Number of files that were deleted.
         failed_deletions: Number of calls that failed; each may have been for several files.
@@ -58,7 +54,6 @@ class CheckpointFiles:
 
     @property
     def url(self) -> str:
-        """Where the job's storage is."""
         return self._storage.url
 
     @property
@@ -68,7 +63,6 @@ class CheckpointFiles:
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint."""
         return None if self._store is None else self._store.latest
 
     @property
@@ -103,7 +97,6 @@ class CheckpointFiles:
         """Take a completed checkpoint in, and let go of older ones.
 
         Args:
-            checkpoint: Its record is in the log.
             oldest_base: Smallest base of the checkpoints that still run; `None` for none.
         """
         self._remember(checkpoint.checkpoint_id, completed=True)
@@ -119,7 +112,6 @@ class CheckpointFiles:
         """A checkpoint will never complete: delete its own files.
 
         Args:
-            files: What was acknowledged of it.
             location: URL of a savepoint's folder outside the job's storage.
         """
         self._remember(checkpoint_id, completed=False)
@@ -143,7 +135,6 @@ class CheckpointFiles:
             self.discard(checkpoint_id, self._store.unreferenced(files))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files of the job's storage in the background."""
         doomed = sorted(set(paths))
         if doomed:
             self._run(lambda: self._storage.delete(doomed), len(doomed))

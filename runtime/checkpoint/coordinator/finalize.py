@@ -58,11 +58,7 @@ class _Waiting:
 
 
 class CheckpointFinalizer:
-    """Finalizes checkpoints in the background, one at a time.
-
-    Args:
-        finalize: Writes the metadata and the record; blocks.
-    """
+    """Finalizes checkpoints in the background, one at a time."""
 
     def __init__(self, finalize: Finalize, runner: AsyncRunner) -> None:
         self._finalize = finalize
@@ -73,11 +69,9 @@ class CheckpointFinalizer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no record is being written and none waits."""
         return not self._is_writing and not self._waiting
 
     def waits(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint waits for its turn."""
         return any(each.checkpoint_id == checkpoint_id for each in self._waiting)
 
     def submit(
@@ -91,7 +85,6 @@ class CheckpointFinalizer:
 
         Args:
             begin: Called when its turn has come, in the caller's thread; returns what to write.
-            on_outcome: Called with the outcome.
             on_error: Called with the error; whether the record is in the log depends on it.
         """
         self._waiting.append(_Waiting(checkpoint_id, begin, on_outcome, on_error))
@@ -210,7 +203,6 @@ def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) 
 
     Args:
         place: The folder as a storage; the files of state are there.
-        checkpoint: The savepoint, without metadata.
 
     Raises:
         StorageError: A file can't be seen here, or the metadata could not be written.

@@ -73,13 +73,11 @@ class CheckpointRecords:
         return len(self._older) + len(self._newest)
 
     def append(self, record: CheckpointRecord) -> None:
-        """Add the newest one."""
         self._newest.append(record)
         while len(self._newest) > self._capacity:
             self._let_go(self._newest.popleft())
 
     def replace_all(self, records: Iterable[CheckpointRecord]) -> None:
-        """Forget all, and remember these, oldest first."""
         self._newest.clear()
         self._older.clear()
         for record in records:
@@ -104,17 +102,14 @@ class CheckpointRecords:
 
 
 def is_failed(record: CheckpointRecord) -> bool:
-    """Whether a checkpoint or savepoint failed."""
     return record.status is CheckpointStatus.FAILED
 
 
 def is_savepoint(record: CheckpointRecord) -> bool:
-    """Whether it is a savepoint that is complete."""
     return record.kind.is_savepoint and record.status is CheckpointStatus.COMPLETED
 
 
 def is_rare(record: CheckpointRecord) -> bool:
-    """Whether it stays longer than others."""
     return is_failed(record) or is_savepoint(record)
 
 
@@ -124,7 +119,6 @@ def newest_and_rare(
     """A few of them: the newest, and before them the last failed ones and the last savepoints.
 
     Args:
-        records: Oldest first.
         newest: Number of the newest.
         rare: Number of failed ones, and of savepoints, before these.
     """
@@ -185,7 +179,6 @@ class CheckpointHistory:
                 self._remember(checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.statistics)
 
     def started(self, pending: PendingCheckpoint) -> None:
-        """A checkpoint was started."""
         record = CheckpointRecord(
             pending.checkpoint_id,
             pending.attempt,
@@ -211,7 +204,6 @@ class CheckpointHistory:
         Args:
             checkpoint_id: The id that it would have had; the next one gets it.
             at: Wall-clock seconds.
-            detail: The cause in words.
         """
         record = CheckpointRecord(
             checkpoint_id,
@@ -228,7 +220,6 @@ class CheckpointHistory:
         self._counters = replace(known, triggered=known.triggered + 1, failed=known.failed + 1)
 
     def progress(self, pending: PendingCheckpoint) -> None:
-        """More subtasks have acknowledged."""
         known = pending.statistics()
         record = self._records.update(
             pending.checkpoint_id,
@@ -249,7 +240,6 @@ class CheckpointHistory:
         )
 
     def finalizing(self, checkpoint_id: int) -> None:
-        """The record of a checkpoint is being written."""
         self._records.update(checkpoint_id, status=CheckpointStatus.FINALIZING)
 
     def completed(self, checkpoint_id: int, at: float, duration: float, size: int) -> None:
@@ -269,7 +259,6 @@ class CheckpointHistory:
     def failed(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str, duration: float
     ) -> None:
-        """A checkpoint failed or was aborted."""
         failed = CheckpointStatus.FAILED
         self._records.update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
         self._counters = replace(self._counters, failed=self._counters.failed + 1)
@@ -279,7 +268,6 @@ class CheckpointHistory:
         return self._counters
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        """The remembered checkpoints, oldest first."""
         return tuple(self._records)
 
     def details(

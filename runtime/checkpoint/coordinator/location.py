@@ -77,9 +77,7 @@ class SnapshotLocation:
     """Prepares the places of one job's checkpoints and savepoints.
 
     Args:
-        storage: The job's checkpoint storage.
         newer_attempt: Looks into the decision log for an attempt of another JobMaster; blocks.
-        open_location: Opens folders of savepoints outside `storage`.
     """
 
     def __init__(
@@ -169,7 +167,6 @@ class WriteProbe:
     """Runs one piece of work at a time, and reports its outcome or its timeout.
 
     Args:
-        runner: Runs the work.
         timeout: Seconds after which nobody waits any more.
 
     Attributes:

@@ -35,8 +35,6 @@ class _Round:
 
 
 class MasterSnapshots:
-    """Asks operator coordinators, then master hooks, for their part of one checkpoint at a time."""
-
     def __init__(self, coordinators: OperatorCoordinators, hooks: MasterHooks) -> None:
         self._coordinators = coordinators
         self._hooks = hooks

@@ -57,10 +57,8 @@ def completed_checkpoint(
     """The value of a fully acknowledged checkpoint, before anything of it is written.
 
     Args:
-        pending: What was acknowledged.
         previous: The newest completed checkpoint, or the snapshot that the job began with.
         completed_at: Wall-clock seconds.
-        statistics: Written with it.
     """
     known = {} if previous is None else previous.operators
     finished = pending.plan.finished
@@ -90,8 +88,6 @@ def collect_states(
     """Turn snapshots of subtasks into the states of operators; finished subtasks keep their last one.
 
     Args:
-        snapshots: What the subtasks of the plan acknowledged.
-        finished: The plan's finished subtasks.
         previous: The states of the snapshot before this one.
     """
     gone = tuple(finished)

@@ -63,11 +63,9 @@ class PendingStatistics:
     """How far a pending checkpoint is.
 
     Attributes:
-        acknowledged: Number of subtasks that have acknowledged.
         missing: Those that have not, in words: operator coordinators, master hooks, then subtasks.
         written_bytes: New bytes written by the subtasks that have acknowledged.
         in_flight_bytes: The part of them that was data between subtasks.
-        metrics: What each of these subtasks measured.
     """
 
     acknowledged: int
@@ -82,11 +80,7 @@ class PendingCheckpoint:
 
     Args:
         barrier: Carries its id, kind, trigger time, base and location.
-        plan: Its subtasks; at least one has to acknowledge.
-        request: What it was asked for with.
         started_at: Monotonic seconds.
-        coordinators: Operators whose coordinator has to acknowledge.
-        masters: Identifiers of the master hooks that have to acknowledge.
     """
 
     def __init__(
@@ -122,12 +116,10 @@ class PendingCheckpoint:
 
     @property
     def checkpoint_id(self) -> int:
-        """Its id."""
         return self.barrier.checkpoint_id
 
     @property
     def kind(self) -> SnapshotKind:
-        """Checkpoint or savepoint."""
         return self.barrier.options.kind
 
     @property
@@ -142,7 +134,6 @@ class PendingCheckpoint:
 
     @property
     def drained(self) -> bool:
-        """Whether event time goes to its end before this savepoint."""
         return self.barrier.options.drain
 
     @property
@@ -182,7 +173,6 @@ class PendingCheckpoint:
         snapshot: SubtaskSnapshot | None = None,
         metrics: CheckpointMetrics | None = None,
     ) -> MessageOutcome:
-        """Take the acknowledgement of one subtask."""
         if self.is_disposed:
             return MessageOutcome.ENDED_CHECKPOINT
         if subtask in self._snapshots:
@@ -227,22 +217,18 @@ class PendingCheckpoint:
 
     @property
     def missing(self) -> frozenset[SubtaskId]:
-        """Subtasks that have not acknowledged yet."""
         return frozenset(self._missing)
 
     @property
     def missing_coordinators(self) -> frozenset[str]:
-        """Operators whose coordinator has not acknowledged yet."""
         return frozenset(self._missing_coordinators)
 
     @property
     def missing_masters(self) -> frozenset[str]:
-        """Master hooks that have not acknowledged yet."""
         return frozenset(self._missing_masters)
 
     @property
     def is_fully_acknowledged(self) -> bool:
-        """Whether all acknowledgements have come in."""
         return not (self._missing or self._missing_coordinators or self._missing_masters)
 
     @property
@@ -263,17 +249,14 @@ class PendingCheckpoint:
 
     @property
     def metrics(self) -> Mapping[SubtaskId, CheckpointMetrics]:
-        """The metrics of each subtask that has acknowledged."""
         return self._metrics
 
     @property
     def coordinator_states(self) -> Mapping[str, StateHandle]:
-        """State of operator coordinators; those without state have no entry."""
         return self._coordinator_states
 
     @property
     def master_states(self) -> tuple[MasterState, ...]:
-        """State of master hooks; those without state have no entry."""
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
@@ -285,7 +268,6 @@ class PendingCheckpoint:
         )
 
     def statistics(self) -> PendingStatistics:
-        """How far it is."""
         return PendingStatistics(
             len(self._snapshots),
             self.missing_names(),
@@ -298,7 +280,6 @@ class PendingCheckpoint:
 
     @property
     def is_disposed(self) -> bool:
-        """Whether it has ended, well or not."""
         return self.state in (PendingState.COMPLETED, PendingState.ABORTED)
 
     def set_timeout(self, timeout: Cancellable) -> bool:

@@ -26,8 +26,6 @@ from penstock.runtime.snapshot.ids import SubtaskId
 
 
 class SubtaskStatus(Enum):
-    """How far a subtask of the current attempt is."""
-
     CREATED = "created"
     RUNNING = "running"
     FINISHED = "finished"
@@ -39,8 +37,6 @@ class CheckpointPlan:
 
     Attributes:
         trigger: They are triggered; those with input begin only if no barrier comes.
-        acknowledge: They must acknowledge.
-        commit: They are notified of the end.
         finished: They take no part; their last state is carried forward.
     """
 
@@ -86,16 +82,13 @@ class CheckpointPlanner:
 
     @property
     def unfinished_count(self) -> int:
-        """How many subtasks have not finished."""
         return len(self._status) - self._finished_count
 
     @property
     def unfinished(self) -> tuple[SubtaskId, ...]:
-        """Subtasks that have not finished, sources first."""
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
 
     def begin_attempt(self, attempt: int) -> None:
-        """A new attempt begins; nothing runs yet."""
         self._attempt = attempt
         self._older_attempts = {}
         self._reset()

@@ -42,7 +42,6 @@ class CheckpointRequest:
 
     Attributes:
         number: Unique; requests are numbered as they come.
-        kind: Checkpoint or savepoint.
         periodic: The periodic timer asks.
         forced: Ignores the limit of concurrent checkpoints and the pause.
         urgent: Ignores the pause but not the limit.
@@ -84,9 +83,6 @@ class Situation:
 
     Attributes:
         is_triggering: A checkpoint is being started.
-        pending: Number of checkpoints that run.
-        now: The time.
-        last_completion: Time when the last checkpoint completed.
     """
 
     is_triggering: bool
@@ -97,8 +93,6 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that will not be served, and why."""
-
     request: CheckpointRequest
     reason: Reason
 
@@ -108,8 +102,6 @@ class Decision:
     """What to do now.
 
     Attributes:
-        execute: The request to start.
-        refused: Requests to refuse.
         next_periodic_in: Time after which the periodic timer is to fire; `None` leaves it alone.
         ask_again_in: Time after which to poll, because a request waits for the end of the pause.
     """
@@ -122,11 +114,6 @@ class Decision:
 
 class CheckpointRequestDecider:
     """Queues requests and says which one may start.
-
-    Args:
-        max_concurrent: Number of checkpoints that may run at a time.
-        min_pause: Least time between the end of a checkpoint and the start of the next.
-        max_queued: Number of requests that may wait.
 
     Example:
         >>> decider = CheckpointRequestDecider(max_concurrent=1)
@@ -142,11 +129,9 @@ class CheckpointRequestDecider:
 
     @property
     def queued(self) -> tuple[CheckpointRequest, ...]:
-        """The waiting requests, next one first."""
         return tuple(self._queue)
 
     def submit(self, request: CheckpointRequest, situation: Situation) -> Decision:
-        """A new request has come."""
         if len(self._queue) >= self._max_queued and not self._queue[-1].periodic:
             return Decision(refused=(RefusedRequest(request, Reason.TOO_MANY_CHECKPOINT_REQUESTS),))
         insort(self._queue, request, key=CheckpointRequest.rank)
@@ -162,7 +147,6 @@ class CheckpointRequestDecider:
         )
 
     def poll(self, situation: Situation) -> Decision:
-        """Something has changed: may a waiting request start?"""
         if situation.is_triggering or not self._queue:
             return Decision()
         first = self._queue[0]
@@ -180,7 +164,6 @@ class CheckpointRequestDecider:
         return Decision(refused=(too_early,), next_periodic_in=wait)
 
     def abort_all(self, reason: Reason) -> tuple[RefusedRequest, ...]:
-        """Refuse every waiting request."""
         refused = tuple(RefusedRequest(request, reason) for request in self._queue)
         self._queue.clear()
         return refused
@@ -209,7 +192,6 @@ class CheckpointFailed:
     """The answer to a request that was refused or whose checkpoint failed.
 
     Attributes:
-        detail: The cause in words.
         checkpoint_id: `None` when no checkpoint was started.
     """
 
@@ -249,13 +231,9 @@ class CheckpointRequests:
     """Takes requests and starts them when the decider says so.
 
     Args:
-        config: Interval, pause and limit.
-        clock: For the pause and the order of requests.
-        timers: For the interval, the pause and the second tries.
         start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
         pending: The checkpoints that run; only their number is looked at.
         given_up: Told of a request whose checkpoint was begun and aborted, when there will be no other try.
-        note: Takes notes for the job's log about requests that wait.
 
     Attributes:
         refused: Number of requests that never became a checkpoint.
@@ -298,7 +276,6 @@ class CheckpointRequests:
 
     @property
     def queued(self) -> int:
-        """How many requests wait."""
         return len(self._decider.queued)
 
     @property
@@ -308,7 +285,6 @@ class CheckpointRequests:
 
     @property
     def is_periodic(self) -> bool:
-        """Whether the periodic timer is on."""
         return self._periodic is not None
 
     def submit(
@@ -324,7 +300,6 @@ class CheckpointRequests:
         target: str | None = None,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        """Ask for a checkpoint; it may start at once, wait or be refused."""
         self._numbers += 1
         now = self._clock.monotonic()
         request = CheckpointRequest(
@@ -371,7 +346,6 @@ class CheckpointRequests:
         self._last_completion = self._clock.monotonic()
 
     def answer(self, request: CheckpointRequest, answer: CheckpointAnswer) -> None:
-        """Answer a request, unless it was answered before or will be served again."""
         if self.will_retry(request):
             return
         on_answer = self._answers.pop(request.number, None)
@@ -394,12 +368,10 @@ class CheckpointRequests:
         self._set_periodic(self._interval)
 
     def stop_periodic(self) -> None:
-        """Switch the periodic timer off."""
         _cancel(self._periodic)
         self._periodic = None
 
     def abort_waiting(self, reason: Reason, detail: str = "") -> None:
-        """Refuse everything that waits."""
         _cancel(self._ask_again)
         self._ask_again = None
         _cancel(self._retry)

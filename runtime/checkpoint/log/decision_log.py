@@ -323,7 +323,6 @@ class DecisionLog:
         return found
 
     def statistics(self) -> DecisionLogStatistics:
-        """Counters."""
         return DecisionLogStatistics(
             self._attempt,
             self._view.next_slot,

@@ -390,7 +390,6 @@ class LogView:
         return replace(self, next_slot=self.next_slot + 1, to_pass=(*self.to_pass, self.next_slot))
 
     def compacted(self, at: float) -> LogCompacted:
-        """The record that stands for this view."""
         return LogCompacted(
             self.last_attempt,
             self.completed,

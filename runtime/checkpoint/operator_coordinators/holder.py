@@ -58,11 +58,9 @@ class EventCounts:
         self._sent: dict[int, dict[int, int]] = {}
 
     def came(self, subtask: int, number: int) -> None:
-        """An event has come, in whatever order."""
         self._came.setdefault(subtask, _Came()).add(number)
 
     def acknowledged(self, checkpoint_id: int, subtask: int, sent: int) -> None:
-        """A subtask has taken its part of a checkpoint behind this many events."""
         self._sent.setdefault(checkpoint_id, {})[subtask] = sent
 
     def missing(self, checkpoint_id: int) -> tuple[tuple[int, int, int], ...]:
@@ -72,7 +70,6 @@ class EventCounts:
         return tuple(each for each in counts if each[1] < each[2])
 
     def ended(self, checkpoint_id: int) -> None:
-        """A checkpoint has ended."""
         self._sent.pop(checkpoint_id, None)
 
     def forget(self, subtask: int) -> None:
@@ -80,7 +77,6 @@ class EventCounts:
         self._came.pop(subtask, None)
 
     def forget_all(self) -> None:
-        """Another attempt begins."""
         self._came.clear()
         self._sent.clear()
 
@@ -92,8 +88,6 @@ CoordinatorFactory = Callable[[OperatorCoordinatorContext], OperatorCoordinator]
 
 @dataclass(slots=True)
 class _Snapshot:
-    """A checkpoint of the coordinator that has no answer yet."""
-
     checkpoint_id: int
     on_state: Callable[[bytes | None], None]
     on_error: Callable[[BaseException], None]
@@ -106,7 +100,6 @@ class OperatorCoordinatorHolder:
 
     Args:
         parallelism: Asked for the number of subtasks; a rescale changes it before a reset.
-        sender: Carries events to subtasks.
         fail_job: Called with the cause when the coordinator can't go on.
     """
 
@@ -134,12 +127,10 @@ class OperatorCoordinatorHolder:
 
     @property
     def operator_id(self) -> str:
-        """Id of the operator."""
         return self._operator_id
 
     @property
     def parallelism(self) -> int:
-        """How many subtasks the operator has."""
         return self._parallelism()
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
@@ -179,11 +170,9 @@ class OperatorCoordinatorHolder:
     # -- its life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The attempt begins."""
         self._coordinator.start()
 
     def close(self) -> None:
-        """The attempt or the job is over."""
         self._forget()
         self._guarded(self._coordinator.close)
 
@@ -200,7 +189,6 @@ class OperatorCoordinatorHolder:
         self._valve.reset_subtask(subtask)
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
-        """A failed subtask comes back with the state of this checkpoint."""
         self._coordinator.subtask_reset(subtask, checkpoint_id)
 
     def handle_event(self, subtask: int, event: Any) -> None:
@@ -221,7 +209,6 @@ class OperatorCoordinatorHolder:
 
         Args:
             on_state: Called with the state when the valve is closed after it and no event is on its way.
-            on_error: Called with the error.
         """
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)
         try:
@@ -245,12 +232,10 @@ class OperatorCoordinatorHolder:
         self._valve.open_and_unmark()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint completed."""
         self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted."""
         self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
@@ -261,7 +246,6 @@ class OperatorCoordinatorHolder:
             self._coordinator.subtask_acknowledged(checkpoint_id, subtask, events)
 
     def has_all_events(self, checkpoint_id: int) -> bool:
-        """Whether no event is on its way that belongs to this checkpoint."""
         coordinator = self._coordinator
         return not isinstance(coordinator, RecordsEvents) or coordinator.has_all_events(checkpoint_id)
 
@@ -278,11 +262,9 @@ class OperatorCoordinatorHolder:
         return coordinator.recorded_state(checkpoint_id) if isinstance(coordinator, RecordsEvents) else None
 
     def statistics(self) -> ValveStatistics:
-        """Counters of the valve."""
         return self._valve.statistics()
 
     def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:
-        """The coordinator has given its state (see `_SnapshotAnswer`)."""
         try:
             self._valve.shut(snapshot.checkpoint_id)
         except RuntimeError as error:
@@ -292,7 +274,6 @@ class OperatorCoordinatorHolder:
         self._finish_snapshot()
 
     def fail_snapshot(self, snapshot: _Snapshot, error: BaseException) -> None:
-        """The coordinator could not take its snapshot."""
         if self._snapshot is snapshot:
             self._snapshot = None
         snapshot.on_error(error)
@@ -319,8 +300,6 @@ class OperatorCoordinatorHolder:
 
 
 class _SnapshotAnswer:
-    """Takes the one answer of a coordinator."""
-
     def __init__(self, holder: OperatorCoordinatorHolder, snapshot: _Snapshot) -> None:
         self._holder = holder
         self._snapshot = snapshot

@@ -15,11 +15,7 @@ class UnmatchedCoordinatorStateError(PenstockError):
 
 
 class OperatorCoordinators:
-    """The holders of a job.
-
-    Args:
-        holders: One for each operator that has a coordinator.
-    """
+    """The holders of a job."""
 
     def __init__(self, holders: Iterable[OperatorCoordinatorHolder] = ()) -> None:
         self._holders = {holder.operator_id: holder for holder in holders}
@@ -27,7 +23,6 @@ class OperatorCoordinators:
 
     @property
     def operator_ids(self) -> tuple[str, ...]:
-        """Which operators have one."""
         return tuple(self._holders)
 
     def checkpoint(
@@ -41,19 +36,16 @@ class OperatorCoordinators:
 
         Args:
             on_state: Called with its state, `None` if it has none.
-            on_failed: Called with the error.
         """
         self._holders[operator_id].checkpoint(
             checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
         )
 
     def after_barrier_injection(self, checkpoint_id: int) -> None:
-        """The sources have their barriers."""
         for holder in self._holders.values():
             holder.after_barrier_injection(checkpoint_id)
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was aborted."""
         for holder in self._holders.values():
             holder.abort_current_triggering()
 
@@ -89,7 +81,6 @@ class OperatorCoordinators:
             _reset(holder, checkpoint_id, known.get(operator_id))
 
     def start(self) -> None:
-        """The attempt begins."""
         for holder in self._holders.values():
             holder.start()
 
@@ -122,7 +113,6 @@ class OperatorCoordinators:
         return all(holder.has_all_events(checkpoint_id) for holder in self._holders.values())
 
     def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
-        """What is on its way that belongs to this checkpoint, in words."""
         return tuple(text for each in self._holders.values() for text in each.missing_events(checkpoint_id))
 
     def recorded_states(self, checkpoint_id: int) -> dict[str, StateHandle]:
@@ -143,27 +133,22 @@ class OperatorCoordinators:
         holder.start()
 
     def subtask_failed(self, operator_id: str, subtask: int, reason: str) -> None:
-        """A subtask is gone."""
         if (holder := self._holders.get(operator_id)) is not None:
             holder.subtask_failed(subtask, reason)
 
     def subtask_reset(self, operator_id: str, subtask: int, checkpoint_id: int | None) -> None:
-        """A failed subtask comes back with the state of this checkpoint, while others go on."""
         if (holder := self._holders.get(operator_id)) is not None:
             holder.subtask_reset(subtask, checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint completed."""
         for holder in self._holders.values():
             holder.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was aborted."""
         for holder in self._holders.values():
             holder.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
-        """The job is over."""
         holders, self._holders = self._holders, {}
         for holder in holders.values():
             holder.close()

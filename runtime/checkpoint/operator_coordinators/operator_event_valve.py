@@ -40,21 +40,13 @@ class EventSender(Protocol):
     """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event; `answer` is called at once or later, in the coordinator's thread.
-
-        Args:
-            answer: Called with the outcome.
-        """
+        """Send an event; `answer` is called at once or later, in the coordinator's thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event that waits behind the valve.
-
-    Attributes:
-        answer: Called with the outcome.
-    """
+    """An event that waits behind the valve."""
 
     event: Any
     answer: EventAnswer
@@ -78,11 +70,7 @@ class ValveStatistics:
 
 
 class OperatorEventValve:
-    """Lets events through, or holds them; see the module's text.
-
-    Args:
-        sender: Where events go.
-    """
+    """Lets events through, or holds them; see the module's text."""
 
     def __init__(self, sender: EventSender) -> None:
         self._sender = sender
@@ -94,16 +82,10 @@ class OperatorEventValve:
 
     @property
     def is_shut(self) -> bool:
-        """Whether events wait."""
         return self._is_shut
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event, now or when the valve opens.
-
-        Args:
-            subtask: Index of the subtask, from 0.
-            answer: Called with the outcome.
-        """
+        """Send an event, now or when the valve opens."""
         if self._is_shut:
             self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
         else:
@@ -158,7 +140,6 @@ class OperatorEventValve:
         self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
 
     def statistics(self) -> ValveStatistics:
-        """Its counters so far."""
         held = sum(len(events) for events in self._held.values())
         return ValveStatistics(self._is_shut, held, self._passed, self._discarded)
 
@@ -170,12 +151,7 @@ class OperatorEventValve:
 
 @dataclass(frozen=True, slots=True)
 class EventCallbacks:
-    """An `EventAnswer` of two functions.
-
-    Attributes:
-        on_sent: The subtask has the event.
-        on_failed: It was not sent, or that is unknown.
-    """
+    """An `EventAnswer` of two functions."""
 
     on_sent: Callable[[], None]
     on_failed: Callable[[BaseException], None]

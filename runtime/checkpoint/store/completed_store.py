@@ -42,14 +42,10 @@ class Retained(Protocol):
     """What the rule needs of a checkpoint."""
 
     @property
-    def checkpoint_id(self) -> int:
-        """Its id."""
-        ...
+    def checkpoint_id(self) -> int: ...
 
     @property
-    def kind(self) -> SnapshotKind:
-        """Checkpoint or savepoint."""
-        ...
+    def kind(self) -> SnapshotKind: ...
 
 
 C = TypeVar("C", bound=Retained)
@@ -123,7 +119,6 @@ class SharedFiles:
         self._pinned: set[str] = set()
 
     def retain(self, files: Iterable[FileHandle]) -> None:
-        """A checkpoint names these files; a file that it names twice counts once."""
         self._holders.update({handle.path for handle in files})
 
     def release(self, files: Iterable[FileHandle]) -> list[FileHandle]:
@@ -186,12 +181,10 @@ class CompletedCheckpointStore:
 
     @property
     def all(self) -> tuple[CompletedCheckpoint, ...]:
-        """Checkpoints and savepoints, oldest first."""
         return tuple(self._completed)
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        """The newest checkpoint or savepoint: what a restart begins with."""
         return self._completed[-1] if self._completed else None
 
     @property
@@ -209,7 +202,6 @@ class CompletedCheckpointStore:
         """Take a checkpoint in, and let go of those beyond the number that is kept.
 
         Args:
-            checkpoint: Its record is in the log.
             oldest_pending_base: Smallest base of the checkpoints that still run, without this one; `None`
                 when none runs. One that builds on nothing (-1) may be left out.
             keep_after: Ends of the job after which this checkpoint stays; `None` for those of `shutdown`.
@@ -242,7 +234,6 @@ class CompletedCheckpointStore:
         return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
 
     def names(self, path: str) -> bool:
-        """Whether anything in here names a file."""
         return path in self._files
 
     def recover(

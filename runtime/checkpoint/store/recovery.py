@@ -238,7 +238,6 @@ def rebuild_store(
     """Fill a store from the log, and find files that can be deleted; blocks.
 
     Args:
-        view: The log after the record that began the attempt.
         retained: Number of checkpoints that the job keeps.
 
     Raises:
@@ -267,7 +266,6 @@ def left_at_end(
     removes by itself what it has not acknowledged, so a late writer leaves nothing either.
 
     Args:
-        view: The log, with the end of the job.
         keeps: Whether completed checkpoints stay.
 
     Raises:

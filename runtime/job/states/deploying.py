@@ -36,32 +36,26 @@ class Initialising(State):
         self._reported: list[SubtaskId] = []
 
     def enter(self) -> None:
-        """Start the subtasks."""
         self.job.gateway.start(self.job.attempt)
         self.job.were_started(self.job.graph.subtasks)
 
     def started(self) -> bool:
-        """Every subtask runs."""
         self.job.enter(Running(self.job, self._reported))
         return True
 
     def cancel(self) -> bool:
-        """Stop the subtasks."""
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """A subtask has failed."""
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remember the report until every subtask runs."""
         self._reported.append(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Remember that the subtask has finished."""
         self.job.subtask_finished(subtask)
         return True
 
@@ -79,7 +73,6 @@ class Deploying(State):
         self._timer: Cancellable | None = None
 
     def enter(self) -> None:
-        """Write the attempt's record and find what to restore."""
         job = self.job
         now, restarts, parallelism = job.clock.now(), job.restart.memory(), job.new_parallelism
         job.runner.run(
@@ -89,12 +82,10 @@ class Deploying(State):
         )
 
     def leave(self) -> None:
-        """Cancel what is awaited."""
         if self._timer is not None:
             self._timer.cancel()
 
     def cancel(self) -> bool:
-        """Stop what was deployed, or wait until the record is written."""
         self._cancelled = True
         if self._begun:
             self.job.enter(
@@ -103,14 +94,12 @@ class Deploying(State):
         return True
 
     def deployed(self) -> bool:
-        """Let the subtasks restore."""
         if not self._deploying:
             return False
         self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """The deployment has failed, or a subtask meanwhile; an earlier failure is of the last attempt."""
         if not self._deploying:
             return False
         self.job.enter(Failing(self.job, cause), str(cause))
@@ -137,7 +126,6 @@ class Deploying(State):
                     self._deploy(outcome)
 
     def _deploy(self, start: AttemptStart) -> None:
-        """Restore coordinators and hooks, within the deadline, then deploy."""
         self._deploying = True
         job = self.job
         self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
@@ -190,12 +178,10 @@ class Created(State):
     name = JobState.CREATED
 
     def start(self) -> bool:
-        """Begin the first attempt of this scheduler."""
         self.job.enter(Deploying(self.job))
         return True
 
     def cancel(self) -> bool:
-        """End without ever having run."""
         self.job.enter(
             Cancelling(self.job, AttemptStop(self.job, is_deployed=False)), "cancelled before it started"
         )

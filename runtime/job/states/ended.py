@@ -70,7 +70,6 @@ class Suspended(State):
         return self._stop.subtasks_stopped()
 
     def failed(self, cause: FailureCause) -> bool:
-        """Ignore a failure while the subtasks stop."""
         return True
 
     def _record(self) -> None:

@@ -38,7 +38,6 @@ class Cancelling(State):
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """Ignore a failure while the subtasks stop."""
         return True
 
     def all_stopped(self) -> bool:
@@ -122,7 +121,6 @@ class Failing(State):
         return self._stop.subtasks_stopped()
 
     def cancel(self) -> bool:
-        """Cancel the job instead of restarting it, unless its failure is being recorded."""
         if self._stop.is_over:
             return False
         self.job.enter(Cancelling(self.job, self._stop), "cancelled")

@@ -52,7 +52,6 @@ class Rescaling(State):
         self._answered = False
 
     def enter(self) -> None:
-        """Take a checkpoint."""
         coordinator = self.job.coordinator
         assert coordinator is not None, "a job without checkpoints can't be rescaled"
         new_parallelism, job = self._request.parallelism, self.job
@@ -64,34 +63,28 @@ class Rescaling(State):
         coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
 
     def leave(self) -> None:
-        """Answer the request, even if the job went another way."""
         self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
 
     def cancel(self) -> bool:
-        """End the job."""
         self.job.enter(Cancelling(self.job, self._stop), "cancelled")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """End the attempt, unless its subtasks are being stopped already."""
         if not self._stop.has_begun:
             self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remember the report, for a job that stays as it was."""
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Remember that the subtask has finished."""
         self.job.subtask_finished(subtask)
         return True
 
     def all_stopped(self) -> bool:
-        """Begin the next attempt, as soon as no record is being written."""
         return self._stop.subtasks_stopped()
 
     def _on_checkpoint(self, answer: CheckpointAnswer) -> None:

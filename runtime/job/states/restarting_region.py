@@ -237,12 +237,10 @@ class StartingRegion(RestartingRegion):
         return True
 
     def started(self) -> bool:
-        """Every subtask runs again."""
         self.job.enter(self.job.running(frozenset(self._restart.reported)), "the region runs again")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remember the report until the region runs."""
         self._restart.reported.add(subtask)
         return True
 

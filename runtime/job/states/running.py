@@ -55,28 +55,24 @@ class Running(State):
             self._final.stop()
 
     def cancel(self) -> bool:
-        """Cancel the job, unless all subtasks have finished."""
         if self._ending:
             return False
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
-        """Stop with a savepoint, unless all subtasks have finished."""
         if self._ending or self.job.coordinator is None:
             return False
         self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
         return True
 
     def rescale(self, request: RescaleRequest) -> bool:
-        """Change the parallelism, unless all subtasks have finished."""
         if self._ending or self.job.coordinator is None:
             return False
         self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """Restart the region or the job, unless all subtasks have finished."""
         if self._ending:
             return False
         job = self.job
@@ -102,7 +98,6 @@ class Running(State):
 
     @property
     def _reported(self) -> Collection[SubtaskId]:
-        """Subtasks that have processed the end of their data."""
         return self._early if self._final is None else self._final.reported
 
     def _finish_if_all_have(self) -> None:

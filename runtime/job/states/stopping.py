@@ -63,7 +63,6 @@ class Stopping(State):
         )
 
     def cancel(self) -> bool:
-        """Cancel the job, unless all subtasks have finished."""
         if self._ending:
             return False
         self.job.enter(Cancelling(self.job), "cancelled")
@@ -77,7 +76,6 @@ class Stopping(State):
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remember the report, for a job that goes on because its savepoint was refused."""
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
