@@ -124,6 +124,7 @@ class GraphInfo:
 
     @property
     def operators(self) -> tuple[OperatorInfo, ...]:
+        """All operators, sources first."""
         return tuple(operator for vertex in self.vertices for operator in vertex.operators)
 
     def to_dict(self) -> dict[str, Any]:

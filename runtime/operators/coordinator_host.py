@@ -269,10 +269,9 @@ class CoordinatorHost(OperatorCoordinator):
         """
         assert self._coordinator is not None, "start() comes first"
         self._asked = checkpoint_id
+        call: Callable[..., Any] = self._coordinator.checkpoint
         try:
-            given: Any = self._coordinator.checkpoint(
-                checkpoint_id, _StateAnswer(self, checkpoint_id, answer)
-            )  # type: ignore[func-returns-value]
+            given = call(checkpoint_id, _StateAnswer(self, checkpoint_id, answer))
             check_has_run("checkpoint", given)
         except BaseException as error:  # the user's code
             failure = self._error("checkpoint", error)
