@@ -49,9 +49,15 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_backend import BackendSetup
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import RestartLedger, SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import ENDED_BEFORE, SimulatedRun
+from penstock.runtime.testing.simulation.simulated_run import (
+    ENDED_BEFORE,
+    MOST_CALM_MOVES,
+    SimulatedRun,
+    StandstillError,
+)
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+from penstock.runtime.time.durations import as_seconds
 from simulated_jobs.operators import COUNTED, SEEN
 from simulated_jobs.timed import DUE, Item
 
@@ -322,6 +328,26 @@ def problems_of_the_ends(run: SimulatedRun) -> list[str]:
         if control.job.config.checkpointing is not None
         for problem in end_problems(storage, control.job, control.masters.statuses())
     ]
+
+
+def let_processes_end(run: SimulatedRun, most_moves: int = MOST_CALM_MOVES) -> None:
+    """Move until no process of any job lives: what nothing needs any more leaves by itself.
+
+    Raises:
+        StandstillError: One does not.
+        Exception: Something failed that was not injected: a bug.
+    """
+    world = run.world
+    if not world.is_calm:
+        world.calm_down()
+    longest = 3 * max(as_seconds(control.job.config.advanced.lease_timeout) for control in run.controls)
+    since, first_move = world.clock.monotonic(), world.trace.moves
+    while left := [process for control in run.controls for process in control.alive]:
+        lasts, moves = world.clock.monotonic() - since, world.trace.moves - first_move
+        if lasts > longest or moves > most_moves or not run.move():
+            names = ", ".join(map(str, left))
+            msg = f"processes live {lasts:g} s, {moves} moves after the end of their job: {names}"
+            raise StandstillError(msg)
 
 
 def end_problems(

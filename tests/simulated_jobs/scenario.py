@@ -18,13 +18,16 @@ from penstock.runtime.config.restart import (
     RestartConfig,
 )
 from penstock.runtime.config.semantics import EndOfPartitionMode
-from penstock.runtime.testing.simulation.injection.damage_faults import draw_damage
-from penstock.runtime.testing.simulation.injection.families import draw_family_faults
-from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_faults
 from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.world.faults import (
+    MOMENTS,
+    FaultKind,
+    Moment,
+    PlannedFault,
+    draw_faults,
+)
 from penstock.runtime.time.durations import as_seconds
 from simulated_jobs.columns import AGGREGATE, SOURCE, draw_columns
 from simulated_jobs.draw_job import (
@@ -34,6 +37,7 @@ from simulated_jobs.draw_job import (
     draw_sources,
     draw_windows,
 )
+from simulated_jobs.drawn_faults import draw_damage, draw_family_faults
 from simulated_jobs.handover import SecondJob
 from simulated_jobs.shape import Shape
 from simulated_jobs.timed import SOURCE as TIMED_SOURCE

@@ -33,9 +33,8 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
-from penstock.runtime.testing.simulation.injection.target import Plan
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.faults import FaultKind
@@ -151,7 +150,7 @@ class ScriptedJob:
         )
         # Its storage may have the log of a job that it continues.
         job = SimulatedJob(job_id, self._started(graph), self._config, is_new=False)
-        self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
+        self._run = SimulatedRun(self._world, job)
         self._begin()
 
     # -- what is there ------------------------------------------------------------------------------------
@@ -415,7 +414,7 @@ class ScriptedJob:
         self._control.abandon()
         if url is not None:
             self._restore_from = url
-        job_id = f"{self._id}-{self._run.jobs + 1}"
+        job_id = f"{self._id}-{len(self._run.controls) + 1}"
         self._run.go_on_with(SimulatedJob(job_id, self._started(graph), self._config))
         self._begin()
 

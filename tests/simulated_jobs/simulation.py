@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError
@@ -13,7 +13,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointFailureReason
 from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.simulated_run import RunFigures, SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 from simulated_jobs.handover import Handover
@@ -23,6 +23,7 @@ from simulated_jobs.records import ExternalSystem
 from simulated_jobs.rules import (
     FinalState,
     is_by_rule,
+    let_processes_end,
     needless_failure,
     newest_checkpoint,
     problems_of_the_ends,
@@ -39,18 +40,13 @@ _SEEN_IN_HISTORY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult(RunFigures):
     """The outcome of a run.
 
     Attributes:
         problems: What is wrong; empty when nothing is.
-        happened: Failures that really happened, by kind.
         state: How the job ended; `None` when it did not.
-        moves: Moves made.
-        seconds: Virtual seconds.
-        attempts: Attempts of the job, or of both.
-        completed: Checkpoints completed.
         transactions: Transactions committed.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
@@ -61,12 +57,7 @@ class SimulationResult:
 
     seed: int
     problems: tuple[str, ...]
-    happened: Mapping[FaultKind, int] = field(default_factory=dict)
     state: JobState | None = None
-    moves: int = 0
-    seconds: float = 0.0
-    attempts: int = 0
-    completed: int = 0
     transactions: int = 0
     captured: int = 0
     restored: int = 0
@@ -111,10 +102,7 @@ class Simulation:
             compact_every=scenario.compact_every,
             inline_limit=scenario.inline_limit,
         )
-        self._run = SimulatedRun(self.world, first, scenario.plan, ledger)
-        checkpointing = scenario.config.checkpointing
-        allow_older = checkpointing is not None and checkpointing.allow_older
-        self.world.fallbacks.watch(self._take_back, allow_older=allow_older)
+        self._run = SimulatedRun(self.world, first, scenario.plan, ledger, take_back=self._take_back)
         self._is_whole = True
 
     @property
@@ -131,14 +119,10 @@ class Simulation:
         """
         for line in self.scenario.describe() if self.world.trace.is_on else ():
             self.world.trace.note(line)
-        state, cause = self._run.run_to_end()
         second = Handover(self.world, self.system, self.control.job, self.scenario.second)
-        job = second.second(state, self._program)
+        state, cause = self._run.run_to_end(lambda state: second.second(state, self._program))
         self._is_whole = not second.is_damaged
-        if job is not None:
-            self._run.go_on_with(job)
-            state, cause = self._run.run_to_end()
-        self._run.let_processes_end()
+        let_processes_end(self._run)
         assert not self.world.spill_disk.open_files, "a process that is gone has left spill files open"
         return self._result(self._check(state, cause), state)
 
@@ -156,7 +140,7 @@ class Simulation:
         try:
             newest = newest_checkpoint(self.world.storage, self.control.job.id)
             # A second job may have found everything done, then it has taken none.
-            assert newest is not None or self._run.jobs > 1, "the log has no checkpoint"
+            assert newest is not None or len(self._run.controls) > 1, "the log has no checkpoint"
             state_left = None if newest is None else FinalState(self.world.storage, newest)
             return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
@@ -179,10 +163,10 @@ class Simulation:
         are_counted = not self.world.damage.has_struck_log
         problems = [problem for each in (*earlier, last) for problem in each.problems() if are_counted]
         if self.world.damage.has_struck_log:
-            problems += [p for each in self._run.submitted for p in records_passed_over(self.world, each)]
+            problems += [p for each in self._run.controls for p in records_passed_over(self.world, each.job)]
         reason = self._run.reason_of_the_end
         # Damage may be one failure too many: then no older checkpoint is tried.
-        if has_failed and self.world.damage.explains(cause + reason) and not is_by_rule(reason):
+        if has_failed and self._run.is_explained_by_damage(cause) and not is_by_rule(reason):
             self.world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
             problems += needless_failure(self.world, self.control.job)
         elif has_failed:
@@ -197,20 +181,16 @@ class Simulation:
         for reason, kind in _SEEN_IN_HISTORY.items():
             self.world.counts.happened(kind, failures[reason])
         return SimulationResult(
-            self.scenario.seed,
-            tuple(problems),
-            self.world.counts.by_kind(),
-            state,
-            self.world.trace.moves,
-            self.world.clock.monotonic(),
-            sum(status.attempt for status in statuses),
-            sum(0 if status.checkpoints is None else status.checkpoints.completed for status in statuses),
-            self.system.statistics().committed,
-            self.world.captured,
-            self.world.restored,
-            self.world.stored,
-            self.world.spilled,
-            self.scenario.barriers,
+            **asdict(self._run.figures()),
+            seed=self.scenario.seed,
+            problems=tuple(problems),
+            state=state,
+            transactions=self.system.statistics().committed,
+            captured=self.world.captured,
+            restored=self.world.restored,
+            stored=self.world.stored,
+            spilled=self.world.spilled,
+            barriers=self.scenario.barriers,
         )
 
 
@@ -248,7 +228,9 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Simulatio
         if error.__cause__ is not None:
             problem += f"\n  because of {type(error.__cause__).__name__}: {error.__cause__}"
         counts = simulation.world.counts.by_kind()
-        return SimulationResult(seed, (problem,), counts, moves=simulation.world.trace.moves)
+        return SimulationResult(
+            seed=seed, problems=(problem,), happened=counts, moves=simulation.world.trace.moves
+        )
 
 
 @dataclass(slots=True)

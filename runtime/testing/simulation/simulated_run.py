@@ -1,13 +1,17 @@
-"""`SimulatedRun`: makes one move after the other until the job of a run has ended.
+"""`SimulatedRun`: the engine of the simulation. Makes moves until the jobs of a run have ended.
 
 A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
 work, one timer. The draws choose among all that are possible; when nothing is, time passes until something
 is. In the first part of a run there is weather and faults strike. Then the world calms down. When the last
 thing has arrived that was held up before, the job must end.
+
+The caller has the jobs, and judges the outcome: `user_graph` for users, `tests/simulated_jobs` for seeds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.runtime.job.job_state import JobState, SchedulerStatistics
@@ -15,8 +19,8 @@ from penstock.runtime.testing.simulation.cluster.control_plane import ControlPla
 from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
 from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
-from penstock.runtime.time.durations import as_seconds
 
 #: Most moves of a job after the faults have stopped and their delays are over.
 MOST_CALM_MOVES: Final = 60_000
@@ -41,13 +45,36 @@ class StandstillError(AssertionError):
     """The job does not end although nothing goes wrong any more."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """Numbers of a run, over all its jobs.
+
+    Attributes:
+        happened: Failures that really happened, by kind.
+        moves: Moves made.
+        seconds: Virtual seconds.
+        attempts: Attempts of the jobs.
+        completed: Checkpoints completed.
+        jobs: Jobs that have begun.
+    """
+
+    happened: Mapping[FaultKind, int] = field(default_factory=dict)
+    moves: int = 0
+    seconds: float = 0.0
+    attempts: int = 0
+    completed: int = 0
+    jobs: int = 0
+
+
 class SimulatedRun:
     """Runs one job, or several in a row, in one world; see the module's text.
 
     Args:
         job: The first job.
-        plan: What strikes it.
-        ledger: Knows what master hooks do.
+        plan: What strikes it; by default nothing does.
+        ledger: Knows what master hooks do; by default there are none.
+        take_back: Called with a job's id, an attempt and a checkpoint: does to the world outside what a user
+            does who lets the job start from there. The checkpoint is `None` for the newest one.
         most_moves: Most moves after the faults have stopped. `None` allows 60,000, and twenty times as many
             within the first 200 s.
         most_seconds: Most virtual seconds after that.
@@ -57,16 +84,20 @@ class SimulatedRun:
         self,
         world: World,
         job: SimulatedJob,
-        plan: Plan,
-        ledger: HookLedger,
+        plan: Plan | None = None,
+        ledger: HookLedger | None = None,
         *,
+        take_back: Callable[[str, int, int | None], None] = lambda job_id, attempt, checkpoint_id: None,
         most_moves: int | None = None,
         most_seconds: float = MOST_CALM_SECONDS,
     ) -> None:
         self.world = world
-        self._ledger = ledger
-        self._controls = [ControlPlane(world, job, ledger)]
-        self._injector = FaultInjector(world, self.control, ledger, plan)
+        self._ledger = ledger or HookLedger(world)
+        self._controls = [ControlPlane(world, job, self._ledger)]
+        self._injector = FaultInjector(world, self.control, self._ledger, plan or Plan())
+        checkpointing = job.config.checkpointing
+        allow_older = checkpointing is not None and checkpointing.allow_older
+        world.fallbacks.watch(take_back, allow_older=allow_older)
         self._most_moves = MOST_CALM_MOVES if most_moves is None else most_moves
         self._while_waiting = _WHILE_WAITING if most_moves is None else 1
         self._most_seconds = most_seconds
@@ -78,51 +109,35 @@ class SimulatedRun:
         return self._controls[-1]
 
     @property
-    def submitted(self) -> list[SimulatedJob]:
-        """The jobs that have begun, oldest first."""
-        return [control.job for control in self._controls]
-
-    @property
     def controls(self) -> list[ControlPlane]:
         """The processes and JobMasters of each job that has begun, oldest first."""
         return list(self._controls)
 
-    @property
-    def jobs(self) -> int:
-        """Number of jobs that have begun."""
-        return len(self._controls)
+    def run_to_end(
+        self, next_job: Callable[[JobState], SimulatedJob | None] | None = None
+    ) -> tuple[JobState, str]:
+        """Run the job, and then the next one if there is any; returns how the last one ended, and why.
 
-    def run_to_end(self) -> tuple[JobState, str]:
-        """Run the newest job; returns how it ended, and why.
+        Args:
+            next_job: Makes the job that starts from what the first one has left; called with its end.
 
         Raises:
-            StandstillError: It does not end.
+            StandstillError: A job does not end.
             Exception: Something failed that was not injected: a bug.
         """
+        end = self._run_newest()
+        job = None if next_job is None else next_job(end[0])
+        if job is None:
+            return end
+        self.go_on_with(job)
+        return self._run_newest()
+
+    def _run_newest(self) -> tuple[JobState, str]:
         control = self.control
         control.begin()
         while (end := control.end) is None:
             self.step()
         return end
-
-    def let_processes_end(self) -> None:
-        """Go on until no process of any job lives: what nobody needs any more gives up by itself.
-
-        Raises:
-            StandstillError: One does not.
-            Exception: Something failed that was not injected: a bug.
-        """
-        if not self.world.is_calm:
-            self.world.calm_down()
-        longest = 3 * max(as_seconds(control.job.config.advanced.lease_timeout) for control in self._controls)
-        since, last_move = self.world.clock.monotonic(), self.world.trace.moves + self._most_moves
-        while left := [process for control in self._controls for process in control.alive]:
-            lasts = self.world.clock.monotonic() - since
-            if lasts > longest or self.world.trace.moves > last_move or not self.move():
-                names = ", ".join(map(str, left))
-                moves = self.world.trace.moves - last_move + self._most_moves
-                msg = f"processes live {lasts:g} s, {moves} moves after the end of their job: {names}"
-                raise StandstillError(msg)
 
     def step(self) -> None:
         """Make one move, with the faults that are due before it.
@@ -165,6 +180,22 @@ class SimulatedRun:
         # A JobMaster that takes over gives up as soon as its attempt is in the log: that is the job's cause.
         _, _, too_many = ends[-1].cause.partition(" is one too many: ")
         return too_many or ends[-1].transitions[-1].cause
+
+    def is_explained_by_damage(self, cause: str) -> bool:
+        """Whether the newest job names a file that was damaged, in `cause` or where it says why it ended."""
+        return self.world.damage.explains(cause + self.reason_of_the_end)
+
+    def figures(self) -> RunFigures:
+        """Numbers so far."""
+        statuses = self.statuses()
+        return RunFigures(
+            happened=self.world.counts.by_kind(),
+            moves=self.world.trace.moves,
+            seconds=self.world.clock.monotonic(),
+            attempts=sum(status.attempt for status in statuses),
+            completed=sum(0 if s.checkpoints is None else s.checkpoints.completed for s in statuses),
+            jobs=len(statuses),
+        )
 
     def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from manual_work import TwoStepRunner
+
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import AdvancedConfig, JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
@@ -31,7 +33,7 @@ from penstock.runtime.snapshot.storage import MemoryStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
-from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
+from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.time.durations import as_seconds
 
 CODEC = BatchCodec()

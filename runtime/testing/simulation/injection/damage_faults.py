@@ -24,14 +24,9 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.injection.fault_family import FaultFamily, draw_delay
-from penstock.runtime.testing.simulation.injection.target import Target
+from penstock.runtime.testing.simulation.injection.target import Strike, Target
 from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
-
-#: How many of the seeds have damaged files.
-_SHARE: Final = 0.25
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 #: Seconds until a file is looked for again that is not there yet, and how often that is done.
 _POLL: Final = 0.005
@@ -43,51 +38,17 @@ _LOOKS_FOR_ONE_KIND: Final = 8
 #: Where an older checkpoint may be taken, so many looks wait until there is one.
 _LOOKS_FOR_OLDER: Final = 100
 
-#: When somebody begins to look: early, because a job may complete few checkpoints.
-_MOMENTS: Final = (*(Moment.MOVE,) * 3, *(Moment.COMPLETED,) * 3, Moment.COMMITTED, Moment.STARTED)
-_EARLY_MOVES: Final = 300
 
 #: What comes behind a strike, as often as it stands here.
 _THEN: Final = (None, *(FaultKind.MASTER_CRASH,) * 3, *(FaultKind.CRASH,) * 2)
 
-_HINTS: Final = (FaultKind.FLIPPED_HINT, FaultKind.HINT_GONE)
-_IN_FLIGHT: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
-_RARE: Final = (
+IN_FLIGHT_DAMAGE: Final = (FaultKind.FLIPPED_IN_FLIGHT, FaultKind.IN_FLIGHT_GONE)
+RARE_DAMAGE: Final = (
     FaultKind.FLIPPED_CHANGES,
     FaultKind.CHANGES_GONE,
     FaultKind.FLIPPED_SAVEPOINT,
     FaultKind.SAVEPOINT_GONE,
 )
-_OTHERS: Final = (
-    FaultKind.FLIPPED_SLOT,
-    FaultKind.SLOT_GONE,
-    FaultKind.FLIPPED_METADATA,
-    FaultKind.METADATA_GONE,
-    FaultKind.FLIPPED_STATE,
-    FaultKind.STATE_GONE,
-    *_RARE * 2,
-)
-
-
-def draw_damage(draws: Draws, *, in_flight: bool, compacts: bool) -> tuple[PlannedFault, ...]:
-    """The damage that a seed has.
-
-    Args:
-        draws: Chance.
-        in_flight: Whether checkpoints hold data in flight.
-        compacts: Whether the log is compacted, so that it has a hint.
-    """
-    if not draws.chance(_SHARE):
-        return ()
-    kinds = (*_OTHERS, *(_IN_FLIGHT * 4 if in_flight else ()), *(_HINTS * 4 if compacts else ()))
-    planned = []
-    for _ in range(draws.pick((1, 1, 2))):
-        kind, moment = draws.pick(kinds), draws.pick(_MOMENTS)
-        occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 2)
-        if kind in (FaultKind.FLIPPED_SAVEPOINT, FaultKind.SAVEPOINT_GONE):
-            planned.append(PlannedFault(FaultKind.SAVEPOINT, moment, occurrence))
-        planned.append(PlannedFault(kind, moment, occurrence, draw_delay(draws)))
-    return tuple(planned)
 
 
 class _Files:
@@ -257,10 +218,10 @@ def _choose(target: Target, files: _Files, kind: FaultKind, looks: int) -> tuple
         found = {each: paths for each, paths in found.items() if (each in _GONE) == (kind in _GONE)}
         if not completed or not found or looks < _LOOKS_FOR_ONE_KIND:
             return None
-        rare = [each for each in found if each in _RARE or each in _IN_FLIGHT]
+        rare = [each for each in found if each in RARE_DAMAGE or each in IN_FLIGHT_DAMAGE]
         kind = target.draws.pick(rare or list(found))
     return kind, target.draws.pick(found[kind][-4:])
 
 
-#: What strikes stored files. The scenario draws it, in `draw_damage`.
-DAMAGE: Final = FaultFamily({kind: partial(_strike, kind=kind) for kind in _FOUND_BY})
+#: What strikes stored files.
+DAMAGE: Final[Mapping[FaultKind, Strike]] = {kind: partial(_strike, kind=kind) for kind in _FOUND_BY}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.job.job_state import JobState
@@ -189,3 +189,7 @@ class Target:
 
 def _vertex(process: SimulatedProcess) -> str:
     return "" if process.role is None else process.role.subtask.vertex
+
+
+#: Makes a fault happen now, or as soon as what it waits for is there.
+Strike: TypeAlias = Callable[[Target], None]

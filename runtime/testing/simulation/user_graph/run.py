@@ -16,7 +16,7 @@ older checkpoint (`Checkpointing(allow_older=True)`), it may repeat what its sin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -31,15 +31,21 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB, HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.injection.fault_family import MOMENTS, draw_delay, draw_faults
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.injection.target import Plan
-from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
+from penstock.runtime.testing.simulation.simulated_run import RunFigures, SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.user_graph.user_job import UserJob, short_run_config
 from penstock.runtime.testing.simulation.user_graph.watched import Pace
 from penstock.runtime.testing.simulation.world.agenda import Weather, draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.world.faults import (
+    MOMENTS,
+    FaultKind,
+    Moment,
+    PlannedFault,
+    draw_delay,
+    draw_faults,
+)
 from penstock.runtime.testing.simulation.world.world import World
 
 #: A kind of faults that `simulate` adds to the usual ones.
@@ -142,30 +148,26 @@ def need_files(faults: Iterable[Fault]) -> bool:
 _EARLY_MOVES: Final = 400
 
 
-@dataclass(frozen=True, slots=True)
-class UserRun:
-    """How one run went.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRun(RunFigures):
+    """How a run went.
 
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did, or was right to end.
-        happened: Failures that were injected. planned: Failures that were planned.
+        planned: Failures that were planned.
         damage: The damaged file that has ended the job, as the job names it; empty for none.
-        moves: Moves made.
-        attempts: Attempts of the job.
-        completed: Checkpoints completed.
-        went_on: Whether a second job has started from the savepoint of the first.
     """
 
     output: Any = None
     problem: str = ""
-    happened: Mapping[FaultKind, int] = field(default_factory=dict)
     planned: tuple[PlannedFault, ...] = ()
-    moves: int = 0
-    attempts: int = 0
-    completed: int = 0
     damage: str = ""
-    went_on: bool = False
+
+    @property
+    def went_on(self) -> bool:
+        """Whether a second job has started from the savepoint of the first."""
+        return self.jobs > 1
 
     @property
     def may_repeat(self) -> bool:
@@ -246,33 +248,31 @@ def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> U
     inline_limit = 0 if need_files(course.faults) else None
     config = short_run_config(job.config, draws.stream(2))
     submit = partial(_submitted, world=world, pace=pace, inline_limit=inline_limit)
-    checkpointing = job.config.checkpointing
-    allow_older = checkpointing is not None and checkpointing.allow_older
-    world.fallbacks.watch(lambda job_id, attempt, checkpoint_id: None, allow_older=allow_older)
-    ledger = HookLedger(world)
-    run = SimulatedRun(world, submit(FIRST_JOB, job, config), plan, ledger, most_moves=course.most_moves)
+    run = SimulatedRun(world, submit(FIRST_JOB, job, config), plan, most_moves=course.most_moves)
     if world.trace.is_on:
         for fault in plan.faults:
             world.trace.note("planned:", fault)
+
+    def next_job(state: JobState) -> SimulatedJob | None:
+        if course.going_on is None or state is not JobState.FINISHED or not (url := _savepoint(world)):
+            return None
+        world.trace.note(f"== a second job starts from {url} ==")
+        second = job.gone_on(course.going_on.build, url)
+        return submit(SECOND_JOB, second, short_run_config(second.config, draws.stream(12)))
+
     try:
-        state, cause = run.run_to_end()
-        if course.going_on is not None and state is JobState.FINISHED and (url := _savepoint(world)):
-            world.trace.note(f"== a second job starts from {url} ==")
-            second = job.gone_on(course.going_on.build, url)
-            config = short_run_config(second.config, draws.stream(12))
-            run.go_on_with(submit(SECOND_JOB, second, config))
-            state, cause = run.run_to_end()
+        state, cause = run.run_to_end(next_job)
     except StandstillError as error:
         problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
-        return _result(run, plan, None, problem)
+        return _result(run, plan, problem=problem)
     except Exception as error:  # users' code failed though nothing was injected there
-        return _result(run, plan, None, _describe(error))
-    if state is JobState.FAILED and world.damage.explains(cause + run.reason_of_the_end):
+        return _result(run, plan, problem=_describe(error))
+    if state is JobState.FAILED and run.is_explained_by_damage(cause):
         world.counts.happened(FaultKind.FAILED_BY_DAMAGE)
-        return replace(_result(run, plan, None, ""), damage=cause)
+        return _result(run, plan, damage=cause)
     if state is not JobState.FINISHED:
-        return _result(run, plan, None, f"the job has {state.value}: {cause}")
-    return _result(run, plan, job.output(), "")
+        return _result(run, plan, problem=f"the job has {state.value}: {cause}")
+    return _result(run, plan, output=job.output())
 
 
 def _submitted(
@@ -330,14 +330,8 @@ def _rescale(draws: Draws) -> PlannedFault:
     return PlannedFault(FaultKind.RESCALED, moment, occurrence, draws.below(40))
 
 
-def _result(run: SimulatedRun, plan: Plan, output: Any, problem: str) -> UserRun:
-    statuses = run.statuses()
-    completed = sum(0 if each.checkpoints is None else each.checkpoints.completed for each in statuses)
-    attempts = sum(each.attempt for each in statuses)
-    happened, moves = run.world.counts.by_kind(), run.world.trace.moves
-    return UserRun(
-        output, problem, happened, plan.faults, moves, attempts, completed, went_on=len(statuses) > 1
-    )
+def _result(run: SimulatedRun, plan: Plan, **found: Any) -> UserRun:
+    return UserRun(**asdict(run.figures()), planned=plan.faults, **found)
 
 
 def _describe(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The failures that a simulated run injects, when they are due, and how many really happened."""
+"""The failures of a simulated run: their kinds and moments, what every seed draws, and what happened."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+from penstock.runtime.testing.simulation.world.draws import Draws
 
 
 class FaultKind(Enum):
@@ -181,6 +184,67 @@ class PlannedFault:
             else f"{self.delay} moves after: {self.moment.value} (no. {self.occurrence})"
         )
         return f"{self.kind.value} {at}"
+
+
+#: When a fault is due; moments of the checkpoints first, because that is where the difficulties are.
+MOMENTS: tuple[Moment, ...] = (
+    *(Moment.MOVE,) * 4,
+    *(Moment.TRIGGERED,) * 3,
+    *(Moment.SNAPSHOT,) * 4,
+    *(Moment.ACKNOWLEDGED,) * 4,
+    *(Moment.WRITING,) * 3,
+    *(Moment.COMPLETED,) * 3,
+    *(Moment.COMMITTED,) * 3,
+    Moment.STARTED,
+    Moment.END_OF_DATA,
+    Moment.FINISHED,
+)
+
+
+def draw_delay(draws: Draws) -> int:
+    """Moves between the moment of a fault and the fault."""
+    return draws.pick((0, 1, draws.below(10), draws.below(60)))
+
+
+#: What may be planned, as often as it stands here.
+_PLANNED: Final = (
+    *(FaultKind.CRASH,) * 4,
+    *(FaultKind.CRASH_IN_STEP,) * 4,
+    *(FaultKind.CRASH_IN_UPLOAD,) * 2,
+    *(FaultKind.USER_ERROR,) * 2,
+    *(FaultKind.CHECKPOINT_CANCELLED,) * 3,
+    FaultKind.DEPLOYMENT_FAILED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.READ_REFUSED,
+    FaultKind.STORAGE_AWAY,
+    *(FaultKind.SAVEPOINT,) * 3,
+    *(FaultKind.MASTER_CRASH,) * 2,
+    *(FaultKind.TWO_MASTERS,) * 2,
+)
+
+
+def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
+    """Draw what goes wrong while there is weather.
+
+    Args:
+        draws: Chance.
+        lasts: Moves until the faults stop.
+    """
+    planned = []
+    for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
+        moment = draws.pick(MOMENTS)
+        occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
+        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, draw_delay(draws)))
+        if draws.chance(0.4):
+            # A restart during the restart: whatever the first one brings down is hit again coming up.
+            again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
+            planned.append(
+                PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
+            )
+    return tuple(planned)
 
 
 class ValveWatch:

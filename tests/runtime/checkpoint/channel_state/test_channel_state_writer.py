@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import count
 
 import pytest
-from manual_work import ManualAsyncRunner
+from manual_work import ManualAsyncRunner, TwoStepRunner
 
 from penstock.runtime.checkpoint.channel_state_file import (
     ChannelState,
@@ -26,7 +26,6 @@ from penstock.runtime.snapshot.handles import ChannelStateHandle, FileHandle
 from penstock.runtime.snapshot.ids import ChannelId, EdgeId, SubtaskId
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import TwoStepRunner
 
 TO = OutputChannelSpec(SubtaskId("count", 2), 5)
 INPUTS = [ChannelId(EdgeId("read", None, "map"), sender, 0) for sender in range(4)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from manual_work import TwoStepRunner
+
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
@@ -25,7 +27,7 @@ from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
 from penstock.runtime.snapshot.metadata import StateFiles
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.manual_time import ManualClock, TwoStepRunner
+from penstock.runtime.testing.manual_time import ManualClock
 
 REASON = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from simulated_jobs.rules import let_processes_end
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -12,8 +13,7 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.sources.split_enumerator import OnRequest
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
 from penstock.runtime.testing.simulation.world.agenda import Happening, Weather
 from penstock.runtime.testing.simulation.world.world import World
@@ -41,7 +41,7 @@ def a_run(world: World) -> SimulatedRun:
     env.from_source("numbers", OnRequest(GeneratorSource(lambda n: n, count=5))).sink("out", DiscardSink())
     config = JobConfig(checkpointing=Checkpointing(every=0.001))
     job = SimulatedJob("held-up", build_execution_graph(env.build()), config)
-    return SimulatedRun(world, job, Plan(), HookLedger(world), most_moves=MOST_MOVES)
+    return SimulatedRun(world, job, most_moves=MOST_MOVES)
 
 
 def test_a_job_that_waits_for_what_was_held_up_has_not_come_to_a_standstill() -> None:
@@ -63,4 +63,4 @@ def test_processes_that_never_leave_are_named_although_time_hardly_passes() -> N
 
     spin()
     with pytest.raises(StandstillError, match=r"50\d moves after the end of their job: process 1"):
-        run.let_processes_end()
+        let_processes_end(run, MOST_MOVES)

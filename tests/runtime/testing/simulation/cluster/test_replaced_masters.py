@@ -12,8 +12,7 @@ from penstock.runtime.io.connectors.collect_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.cluster.control_plane import Replaced
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -25,7 +24,7 @@ def a_run(world: World) -> SimulatedRun:
     env.from_source("numbers", GeneratorSource(lambda n: n, count=50)).sink("out", DiscardSink())
     config = JobConfig(checkpointing=Checkpointing(every=0.001))
     job = SimulatedJob("replaced", build_execution_graph(env.build()), config)
-    return SimulatedRun(world, job, Plan(), HookLedger(world))
+    return SimulatedRun(world, job)
 
 
 @pytest.mark.parametrize("replaced", [Replaced.WAKES_EARLY, Replaced.WAKES_LATE])

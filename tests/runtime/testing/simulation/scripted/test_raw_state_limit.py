@@ -24,8 +24,7 @@ from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.storage import MemoryStorage
-from penstock.runtime.testing.simulation.cluster.job import HookLedger, SimulatedJob
-from penstock.runtime.testing.simulation.injection.target import Plan
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.agenda import draw_weather
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -96,7 +95,7 @@ def run_to_end(rows: InMemoryCollector, seed: int, *, drops: bool, restart: Any)
     world = World(seed, draw_weather(Draws(seed).stream(3)), None)
     config = JobConfig(checkpointing=checkpointing, restart=restart)
     job = SimulatedJob("hoarding", hoarding(rows, drops=drops), config)
-    return SimulatedRun(world, job, Plan(), HookLedger(world)).run_to_end()
+    return SimulatedRun(world, job).run_to_end()
 
 
 @pytest.mark.parametrize("seed", range(3))
