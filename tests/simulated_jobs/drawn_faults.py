@@ -84,7 +84,7 @@ FAMILIES: Final = (
 
 
 def draw_family_faults(seed: Draws, lasts: int) -> tuple[PlannedFault, ...]:
-    """What a seed draws of each family.
+    """The faults of all families that a seed has.
 
     Args:
         seed: The streams of the seed.
@@ -96,7 +96,7 @@ def draw_family_faults(seed: Draws, lasts: int) -> tuple[PlannedFault, ...]:
 #: How many of the seeds have damaged files.
 _SHARE: Final = 0.25
 
-#: When somebody begins to look: early, because a job may complete few checkpoints.
+#: Moments at which a process begins to look: early, because a job may complete few checkpoints.
 _MOMENTS: Final = (*(Moment.MOVE,) * 3, *(Moment.COMPLETED,) * 3, Moment.COMMITTED, Moment.STARTED)
 _EARLY_MOVES: Final = 300
 
