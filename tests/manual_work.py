@@ -122,7 +122,7 @@ class TwoStepWork:
             self._tell = lambda: self._on_result(result)
 
     def tell(self) -> None:
-        """Tell the outcome, unless nobody wants to know."""
+        """Report the outcome, unless the work was cancelled."""
         if not self._cancelled and self._tell is not None:
             self._tell()
 
@@ -132,7 +132,7 @@ class TwoStepRunner:
 
     Attributes:
         waiting: Work to be done.
-        done: Work whose outcome nobody has been told.
+        done: Work whose outcome was not reported yet.
     """
 
     def __init__(self) -> None:
