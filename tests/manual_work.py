@@ -87,7 +87,7 @@ class ManualAsyncRunner:
 
 
 class TwoStepWork:
-    """Work beside a task, whose outcome is told in a second move.
+    """Work beside a task, whose outcome is reported in a second move.
 
     Args:
         work: What is done.
@@ -108,7 +108,7 @@ class TwoStepWork:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Nobody wants to know; the work may still be done."""
+        """Report no outcome; the work may still be done."""
         self._cancelled = True
 
     def do(self) -> None:

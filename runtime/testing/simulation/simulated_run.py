@@ -73,8 +73,8 @@ class SimulatedRun:
         job: The first job.
         plan: What strikes it; by default nothing does.
         ledger: Knows what master hooks do; by default there are none.
-        take_back: Called with a job's id, an attempt and a checkpoint: does to the world outside what a user
-            does who lets the job start from there. The checkpoint is `None` for the newest one.
+        take_back: Called with a job's id, an attempt and the checkpoint that it starts from; `None` for the
+            newest one. Takes the world outside back to it, as a user would.
         most_moves: Most moves after the faults have stopped. `None` allows 60,000, and twenty times as many
             within the first 200 s.
         most_seconds: Most virtual seconds after that.
